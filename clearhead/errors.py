@@ -1,0 +1,30 @@
+"""Errors that a user can cause, each one line: where, what was found, what to do."""
+
+
+class UserError(ValueError):
+    """A mistake of the user's, told in one line: `file[:line][:field]: expected X, got Y; try Z`.
+
+    The command line prints it without a traceback and exits with `exit_code`.
+    """
+
+    exit_code = 2
+
+
+class OutOfMemory(UserError):
+    """More memory is needed than there is; the message says what to lower."""
+
+    exit_code = 3
+
+
+class NumericError(UserError):
+    """Training met NaN or infinity and stopped before it touched a weight."""
+
+    exit_code = 4
+
+
+class Interrupted(UserError):
+    """Training was asked to stop (Ctrl-C or SIGTERM) and saved first; `signal` decides the exit code."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal
