@@ -1,0 +1,178 @@
+"""Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, explicit and fused, for every mask and grouping of heads."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.config import StackConfig
+from clearhead.model.cache import KeyValues
+from clearhead.model.layout import Layout
+from clearhead.model.norm import build_norm
+from clearhead.model.positions import PositionEncoding, Rotation
+from clearhead.trace import tap, tracing
+
+EXPLICIT_UP_TO = 512
+"""Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log.md)."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which keys each query may attend to, and how position enters the scores."""
+
+    mask: Tensor | None = None
+    """b|1 1 t s: 0 where attention may go, -inf where not; None for everywhere."""
+    unreachable: Tensor | None = None
+    """b|1 1 t 1, bool: queries that may attend to nothing, whose result is 0; None where there can be none."""
+    causal: bool = False
+    """The mask is exactly `s <= t`, which the fused kernel knows without being told."""
+    score_bias: Tensor | None = None
+    rotation: Rotation | None = None
+    """How to turn the queries, and the keys of the same positions."""
+
+    @classmethod
+    def between(
+        cls,
+        queries: Layout,
+        keys: Layout,
+        *,
+        causal: bool = False,
+        window: int | None = None,
+        positions: PositionEncoding | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Self:
+        """Reach from queries to keys under causality, a local window, padding and document borders."""
+        allowed, may_be_empty = None, False
+        device = queries.positions.device
+        (_, t), (_, s) = queries.grid, keys.grid
+        if causal and (t > 1 or window is not None):
+            q, k = queries.start + torch.arange(t, device=device)[:, None], torch.arange(s, device=device)
+            allowed = (k <= q)[None]
+        # Padding on the right is in nobody's past: a causal packed batch needs no further mask.
+        if keys.valid is not None and not (causal and keys.rows is not None):
+            allowed = _both(allowed, keys.valid[:, None, :])
+            may_be_empty = keys.rows is None
+        if window is not None:
+            distance = (queries.positions[:, :, None] - keys.positions[:, None, :]).abs()
+            allowed = _both(allowed, distance < window)
+            may_be_empty = may_be_empty or not causal
+        if queries.documents is not None and keys.documents is not None:
+            allowed = _both(allowed, queries.documents[:, :, None] == keys.documents[:, None, :])
+            may_be_empty = True
+        plain_causal = causal and t == s and window is None and keys.valid is None and queries.documents is None
+        rotation = positions.rotation(queries.positions) if positions else None
+        bias = positions.score_bias(queries.positions, keys.positions) if positions else None
+        if allowed is None:
+            return cls(None, None, False, bias, rotation)
+        allowed = allowed[:, None]
+        unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
+        closed = ~allowed if unreachable is None else ~(allowed | unreachable)
+        mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
+        return cls(mask, unreachable, plain_causal, bias, rotation)
+
+
+def _both(a: Tensor | None, b: Tensor) -> Tensor:
+    return b if a is None else a & b
+
+
+class Attention(nn.Module):
+    """out = concat_h(softmax(Q_h K_h^T scale + mask) V_h) W_O   (Vaswani et al. 2017, 3.2)
+
+    Self-attention when keys come from the same states, cross-attention when they come from an encoder's.
+    n_kv_heads < n_heads shares each key and value head among a group of queries (Ainslie et al. 2023).
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.n_heads, self.d_head, self.scale = config.n_heads, config.head_width, config.score_scale
+        self.soft_cap, self.dropout = config.soft_cap, config.attn_dropout
+        qkv_bias = config.bias if config.qkv_bias is None else config.qkv_bias
+        out_bias = config.bias if config.out_bias is None else config.out_bias
+        inner, kv_inner = config.n_heads * self.d_head, config.kv_heads * self.d_head
+        self.q = nn.Linear(config.d_model, inner, bias=qkv_bias)
+        self.k = nn.Linear(config.d_model, kv_inner, bias=qkv_bias)
+        self.v = nn.Linear(config.d_model, kv_inner, bias=qkv_bias)
+        self.out = nn.Linear(inner, config.d_model, bias=out_bias)
+        self.q_norm = build_norm(config, self.d_head, axes="b h t k") if config.qk_norm else None
+        self.k_norm = build_norm(config, self.d_head, axes="b h t k") if config.qk_norm else None
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        reach: Reach,
+        *,
+        memory: tuple[Tensor, Layout] | None = None,
+        cache: KeyValues | None = None,
+    ) -> Tensor:
+        """b t d (or packed n d) -> the same shape; keys and values from `memory` where given, else from x."""
+        q = self.split(layout.unpack(self.q(x)))
+        if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
+            k, v = cache.k, cache.v
+        else:
+            source, source_layout = memory or (x, layout)
+            k, v = (self.split(source_layout.unpack(linear(source))) for linear in (self.k, self.v))
+            k = k if self.k_norm is None else self.k_norm(k)
+            k = k if reach.rotation is None else reach.rotation(k)
+            if cache is not None:
+                k, v = cache.append(k, v)
+        q = q if self.q_norm is None else self.q_norm(q)
+        q = q if reach.rotation is None else reach.rotation(q)
+        q, k, v = (tap(self, name, x, "b h t k") for name, x in (("q", q), ("k", k), ("v", v)))
+        group = self.n_heads // k.shape[1]
+        z = self.explicit(q, k, v, reach, group) if self.prefers_explicit(q, k) else self.fused(q, k, v, reach, group)
+        return self.combine(z, layout)
+
+    def split(self, x: Tensor) -> Tensor:
+        """b t (h k) -> b h t k"""
+        return x.unflatten(-1, (-1, self.d_head)).transpose(1, 2)
+
+    def prefers_explicit(self, q: Tensor, k: Tensor) -> bool:
+        """Explicit when somebody looks, when the fused kernel cannot do it, and where explicit is the faster one."""
+        return tracing() or self.soft_cap is not None or (q.device.type == "cpu" and k.shape[2] <= EXPLICIT_UP_TO)
+
+    def explicit(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
+        """softmax(Q K^T scale + bias + mask) V, step by step."""
+        if group > 1:
+            k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        scores = q @ k.mT * self.scale
+        if self.soft_cap is not None:
+            scores = self.soft_cap * (scores / self.soft_cap).tanh()
+        if reach.score_bias is not None:
+            scores = scores + reach.score_bias
+        scores = tap(self, "scores", scores, "b h t s")
+        masked = tap(self, "masked", scores if reach.mask is None else scores + reach.mask, "b h t s")
+        weights = masked.softmax(-1).to(v.dtype)
+        if reach.unreachable is not None:
+            weights = weights.masked_fill(reach.unreachable, 0.0)
+        weights = tap(self, "weights", weights, "b h t s")
+        return F.dropout(weights, self.dropout, self.training) @ v
+
+    def fused(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
+        """The same by PyTorch's fused kernel, which never shows the scores."""
+        mask = None if reach.causal and reach.score_bias is None else reach.mask
+        if reach.score_bias is not None:
+            mask = reach.score_bias if mask is None else mask + reach.score_bias
+        z = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=None if mask is None else mask.to(q.dtype),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=reach.causal and mask is None,
+            scale=self.scale,
+            enable_gqa=group > 1,
+        )
+        return z if reach.unreachable is None else z.masked_fill(reach.unreachable, 0.0)
+
+    def combine(self, z: Tensor, layout: Layout) -> Tensor:
+        """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless somebody wants to see each head's share."""
+        z = tap(self, "z", z, "b h t k")
+        if not tracing():
+            return self.out(layout.pack(z.transpose(1, 2).flatten(2)))
+        per_head = self.out.weight.unflatten(1, (self.n_heads, self.d_head))
+        heads = tap(self, "heads", torch.einsum("bhtk,dhk->bhtd", z, per_head), "b h t d")
+        out = heads.sum(1) if self.out.bias is None else heads.sum(1) + self.out.bias
+        return tap(self, "out", out, "b t d")

@@ -1,0 +1,56 @@
+"""The one block that every family is made of."""
+
+from torch import Tensor, nn
+
+from clearhead.config import StackConfig
+from clearhead.model.attention import Attention, Reach
+from clearhead.model.cache import BlockCache
+from clearhead.model.feedforward import FeedForward
+from clearhead.model.layout import Layout
+from clearhead.model.residual import Residual
+from clearhead.trace import tap
+
+Memory = tuple[Tensor, Layout]
+"""An encoder's last states, and where they sit."""
+
+
+class Block(nn.Module):
+    """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1)."""
+
+    def __init__(self, config: StackConfig, *, cross: bool) -> None:
+        super().__init__()
+        self.residual = residual = Residual(config)
+        self.attn_norm, self.attn_out_norm = residual.norms()
+        self.attn = Attention(config)
+        self.cross_norm, self.cross_out_norm = residual.norms() if cross else (None, None)
+        self.cross = Attention(config) if cross else None
+        self.ffn_norm, self.ffn_out_norm = residual.norms()
+        self.ffn = FeedForward(config)
+
+    def forward(
+        self,
+        x: Tensor,
+        layout: Layout,
+        reach: Reach,
+        *,
+        memory: Memory | None = None,
+        memory_reach: Reach | None = None,
+        cache: BlockCache | None = None,
+    ) -> Tensor:
+        """b t d (or packed n d) -> the same shape."""
+
+        def attend(x: Tensor) -> Tensor:
+            return self.attn(x, layout, reach, cache=cache and cache.attn)
+
+        def attend_memory(x: Tensor) -> Tensor:
+            assert self.cross is not None and memory_reach is not None
+            return self.cross(x, layout, memory_reach, memory=memory, cache=cache and cache.cross)
+
+        x = tap(self, "resid_pre", x, "b t d")
+        x = self.residual(x, attend, (self.attn_norm, self.attn_out_norm), self.training)
+        x = tap(self, "resid_attn", x, "b t d")
+        if self.cross_norm is not None:
+            x = self.residual(x, attend_memory, (self.cross_norm, self.cross_out_norm), self.training)
+            x = tap(self, "resid_cross", x, "b t d")
+        x = self.residual(x, self.ffn, (self.ffn_norm, self.ffn_out_norm), self.training)
+        return tap(self, "resid_post", x, "b t d")

@@ -1,0 +1,107 @@
+"""Which cells of a (b, t) grid hold tokens, and whether a stack stores them padded (b, t, d) or packed (n, d).
+
+Attention always sees the padded grid. Everything else works on one position at a time and may run packed, so that no
+padding ever reaches a linear layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from clearhead.errors import UserError
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A batch of sequences on a grid; what a stack reads."""
+
+    ids: Tensor
+    """b t: token ids; or b c y x: images, which fill their grid."""
+    valid: Tensor | None = None
+    """b t, bool: which cells hold a token; None for all. Real positions never depend on the others."""
+    rows: Tensor | None = None
+    """n: flat indices of the valid cells; given, the stack runs packed. Needs right-padded, non-empty sequences."""
+    positions: Tensor | None = None
+    """b t: position numbers; None counts the valid cells of each row from 0."""
+    documents: Tensor | None = None
+    """b t: document numbers where several share a row; attention stays inside a document."""
+    types: Tensor | None = None
+    """b t: segment types; None for all 0."""
+
+    @classmethod
+    def pad(cls, sequences: Sequence[Sequence[int]], *, fill: int = 0, left: bool = False, packed: bool = False) -> Self:
+        """Sequences of ids, padded with `fill` to the longest; `packed` keeps the padding out of linear layers."""
+        if not sequences or not all(sequences):
+            raise UserError("expected at least one token in each sequence, got an empty one")
+        width = max(map(len, sequences))
+        ids = torch.full((len(sequences), width), fill)
+        valid = torch.zeros(len(sequences), width, dtype=torch.bool)
+        for i, sequence in enumerate(sequences):
+            cells = slice(width - len(sequence), None) if left else slice(len(sequence))
+            ids[i, cells] = torch.as_tensor(sequence)
+            valid[i, cells] = True
+        if valid.all():
+            return cls(ids)
+        return cls(ids, valid, rows=valid.flatten().nonzero()[:, 0] if packed and not left else None)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Batch size and length."""
+        return self.ids.shape[0], self.ids.shape[1]
+
+    def padded(self) -> Self:
+        """The same batch for the padded layout."""
+        return replace(self, rows=None)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same batch on another device."""
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
+    def real(self, value: Tensor) -> Tensor:
+        """b t ... -> n ...: the valid cells of a grid-shaped value, in the order in which packed logits come."""
+        flat = value.flatten(0, 1)
+        if self.rows is not None:
+            return flat[self.rows]
+        return flat if self.valid is None else flat[self.valid.flatten()]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the positions of one forward pass sit: what masks, position encodings and packing need to know."""
+
+    grid: tuple[int, int]
+    positions: Tensor
+    """b|1 t"""
+    start: int = 0
+    """Cells before this grid: those a cache already holds."""
+    valid: Tensor | None = None
+    rows: Tensor | None = None
+    documents: Tensor | None = None
+
+    @classmethod
+    def of(cls, tokens: Tokens, *, length: int | None = None) -> Self:
+        """Layout of a batch that starts at position 0; `length` replaces the grid's where the input is an image."""
+        b, t = tokens.grid if length is None else (tokens.ids.shape[0], length)
+        if tokens.positions is not None:
+            positions = tokens.positions
+        elif tokens.valid is not None and tokens.rows is None:
+            positions = (tokens.valid.long().cumsum(1) - 1).clamp(min=0)
+        else:
+            positions = torch.arange(t, device=tokens.ids.device)[None]
+        return cls((b, t), positions, valid=tokens.valid, rows=tokens.rows, documents=tokens.documents)
+
+    def pack(self, grid: Tensor) -> Tensor:
+        """b t ... -> n ... when packed; itself when padded."""
+        return grid if self.rows is None else grid.flatten(0, 1)[self.rows]
+
+    def unpack(self, stored: Tensor) -> Tensor:
+        """n ... -> b t ... with zeros in the padding when packed; itself when padded."""
+        if self.rows is None:
+            return stored
+        b, t = self.grid
+        cells = stored.new_zeros(b * t, *stored.shape[1:])
+        return cells.index_copy(0, self.rows, stored).view(b, t, *stored.shape[1:])

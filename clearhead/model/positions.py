@@ -1,0 +1,166 @@
+"""How order enters: added to the embedding (sinusoidal, learned), turned into the queries and keys (rotary), or added
+to the scores (T5's relative bias, ALiBi). Each class does one of the three; the others leave their argument alone."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from clearhead import config as c
+
+
+class PositionEncoding(nn.Module):
+    """No position at all; the base of the encodings below, each of which answers one of three questions."""
+
+    def embedding(self, positions: Tensor) -> Tensor | None:
+        """b t -> b t d: what to add to the token embedding."""
+        return None
+
+    def rotation(self, positions: Tensor) -> "Rotation | None":
+        """b t -> how to rotate the heads' queries and keys."""
+        return None
+
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
+        """b t, b s -> b|1 h t s: what to add to the scores."""
+        return None
+
+
+class SinusoidalEncoding(PositionEncoding):
+    """PE(p, 2i) = sin(p w_i), PE(p, 2i+1) = cos(p w_i), w_i = base^(-2i/d)   (Vaswani et al. 2017, 3.5)"""
+
+    def __init__(self, config: c.Sinusoidal, d_model: int) -> None:
+        super().__init__()
+        self.config, self.d_model = config, d_model
+
+    def embedding(self, positions: Tensor) -> Tensor:
+        i = torch.arange(0, self.d_model, 2, device=positions.device, dtype=torch.float64)
+        angle = positions[..., None] * self.config.base ** (-i / self.d_model)
+        waves = torch.stack([angle.sin(), angle.cos()], -1)
+        if self.config.layout == "concatenated":
+            waves = waves.mT
+        return waves.flatten(-2).to(torch.get_default_dtype())
+
+
+class LearnedEncoding(PositionEncoding):
+    """PE(p) = table[p + offset]"""
+
+    def __init__(self, config: c.Learned, d_model: int) -> None:
+        super().__init__()
+        self.offset = config.offset
+        self.table = nn.Embedding(config.max_length + config.offset, d_model)
+
+    def embedding(self, positions: Tensor) -> Tensor:
+        return self.table(positions + self.offset)
+
+
+class Rotation:
+    """x_rotated = x cos(p w) + (-x2, x1) sin(p w), on the first `width` of each head, halves paired."""
+
+    def __init__(self, angle: Tensor, magnitude: float = 1.0) -> None:
+        angle = torch.cat([angle, angle], -1)[:, None]
+        self.cos, self.sin, self.width = angle.cos() * magnitude, angle.sin() * magnitude, angle.shape[-1]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """b h t k -> b h t k"""
+        turned, kept = x[..., : self.width], x[..., self.width :]
+        x1, x2 = turned.chunk(2, -1)
+        turned = turned * self.cos.to(x.dtype) + torch.cat([-x2, x1], -1) * self.sin.to(x.dtype)
+        return torch.cat([turned, kept], -1) if kept.shape[-1] else turned
+
+
+class RotaryEncoding(PositionEncoding):
+    """Each pair of a head's components turns by p w_i, so that q.k depends on the distance (Su et al. 2021, 3.2)."""
+
+    def __init__(self, config: c.Rotary, d_head: int) -> None:
+        super().__init__()
+        width = round(d_head * config.fraction)
+        frequencies = config.base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        frequencies, self.magnitude = scaled_frequencies(frequencies, config)
+        self.register_buffer("frequencies", frequencies.float(), persistent=False)
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        frequencies = self.get_buffer("frequencies")
+        return Rotation(positions[..., None].to(frequencies.dtype) * frequencies, self.magnitude)
+
+
+def scaled_frequencies(w: Tensor, config: c.Rotary) -> tuple[Tensor, float]:
+    """Frequencies for longer contexts, and the factor on rotated vectors, as the config's scaling says."""
+    match config.scaling:
+        case None:
+            return w, 1.0
+        case c.LinearScaling(factor=factor):
+            return w / factor, 1.0
+        case c.WavelengthScaling() as s:
+            turns = s.original_length * w / (2 * math.pi)
+            blend = ((turns - s.low_factor) / (s.high_factor - s.low_factor)).clamp(0, 1)
+            return w * (blend + (1 - blend) / s.factor), 1.0
+        case c.YarnScaling() as s:
+            width = 2 * len(w)
+
+            def pair_with(turns: float) -> float:
+                return width * math.log(s.original_length / (turns * 2 * math.pi)) / (2 * math.log(config.base))
+
+            low = max(math.floor(pair_with(s.beta_fast)), 0)
+            high = min(math.ceil(pair_with(s.beta_slow)), width - 1)
+            ramp = ((torch.arange(len(w), dtype=w.dtype) - low) / max(high - low, 1e-3)).clamp(0, 1)
+            magnitude = 0.1 * math.log(s.factor) + 1.0 if s.factor > 1 else 1.0
+            return w * (1 - ramp) + w / s.factor * ramp, magnitude
+
+
+class RelativeEncoding(PositionEncoding):
+    """bias[h, bucket(key - query)], buckets growing with the logarithm of the distance (Raffel et al. 2019, 2.1)."""
+
+    def __init__(self, config: c.RelativeBias, n_heads: int, *, causal: bool) -> None:
+        super().__init__()
+        self.config, self.causal = config, causal
+        self.table = nn.Embedding(config.n_buckets, n_heads)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """key - query -> 0..n_buckets-1: exact when near, logarithmic up to max_distance, one for all beyond."""
+        n = self.config.n_buckets
+        first = torch.zeros_like(distance)
+        if self.causal:
+            distance = (-distance).clamp(min=0)
+        else:
+            n //= 2
+            first = (distance > 0).long() * n
+            distance = distance.abs()
+        exact = n // 2
+        growth = math.log(self.config.max_distance / exact)
+        far = exact + (torch.log(distance.clamp(min=1).float() / exact) / growth * (n - exact)).long()
+        return first + torch.where(distance < exact, distance, far.clamp(max=n - 1))
+
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.table(self.bucket(key[:, None, :] - query[:, :, None])).permute(0, 3, 1, 2)
+
+
+class ALiBiEncoding(PositionEncoding):
+    """bias = -slope_h |query - key|, slopes 2^(-8h/n) for h = 1..n   (Press et al. 2021, 3)"""
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        n = 2 ** math.floor(math.log2(n_heads))
+        slopes = [2 ** (-8 * h / n) for h in range(1, n + 1)]
+        slopes += [2 ** (-4 * h / n) for h in range(1, 2 * (n_heads - n), 2)]
+        self.register_buffer("slopes", torch.tensor(slopes), persistent=False)
+
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
+        distance = (query[:, None, :, None] - key[:, None, None, :]).abs()
+        return -self.get_buffer("slopes")[:, None, None] * distance
+
+
+def position_encoding(stack: c.StackConfig, *, causal: bool) -> PositionEncoding:
+    """The encoding a stack's config asks for."""
+    match stack.positions:
+        case c.Sinusoidal() as config:
+            return SinusoidalEncoding(config, stack.d_model)
+        case c.Learned() as config:
+            return LearnedEncoding(config, stack.d_model)
+        case c.Rotary() as config:
+            return RotaryEncoding(config, stack.head_width)
+        case c.RelativeBias() as config:
+            return RelativeEncoding(config, stack.n_heads, causal=causal)
+        case c.ALiBi():
+            return ALiBiEncoding(stack.n_heads)
+        case c.NoPositions():
+            return PositionEncoding()

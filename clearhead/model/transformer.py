@@ -1,0 +1,143 @@
+"""Stack and Transformer: the network, which knows no tokenizer, task, checkpoint format or device mesh."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import Init, LanguageHead, ModelConfig, PatchInput, StackConfig
+from clearhead.errors import UserError
+from clearhead.model.attention import Reach
+from clearhead.model.block import Block, Memory
+from clearhead.model.cache import Cache
+from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
+from clearhead.model.heads import build_head
+from clearhead.model.layout import Layout, Tokens
+from clearhead.model.norm import build_norm
+from clearhead.model.positions import position_encoding
+
+
+class Stack(nn.Module):
+    """embed -> blocks -> final norm."""
+
+    def __init__(self, config: StackConfig, *, causal: bool, cross: bool) -> None:
+        super().__init__()
+        self.config, self.causal = config, causal
+        self.embed = build_embedding(config)
+        self.positions = position_encoding(config, causal=causal)
+        self.blocks = nn.ModuleList(Block(config, cross=cross) for _ in range(config.n_layers))
+        self.final_norm = build_norm(config) if config.has_final_norm else None
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The token table of a stack that reads tokens."""
+        assert isinstance(self.embed, TokenEmbedding)
+        return self.embed.tokens
+
+    def forward(self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None) -> Memory:
+        """Last states, b t d (or packed n d), and their layout."""
+        if cache is None:
+            length = self.config.input.length if isinstance(self.config.input, PatchInput) else None
+            queries = keys = Layout.of(tokens, length=length)
+        else:
+            queries, keys = cache.extend(tokens)
+        limit = self.config.max_length
+        if limit is not None and keys.grid[1] > limit:
+            raise UserError(f"length {keys.grid[1]}: this model's positions end at {limit}; cut the text or use a longer model")
+        x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
+        reach = Reach.between(
+            queries, keys, causal=self.causal, window=self.config.window, positions=self.positions, dtype=x.dtype
+        )
+        memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
+        for i, block in enumerate(self.blocks):
+            x = block(
+                x, queries, reach, memory=memory, memory_reach=memory_reach, cache=cache.blocks[i] if cache else None
+            )
+        return (x if self.final_norm is None else self.final_norm(x)), queries
+
+
+class Transformer(nn.Module):
+    """An encoder, a decoder or both, and a head   (Vaswani et al. 2017, figure 1)
+
+    `network(source, target)` for an encoder-decoder, `network(tokens)` for a single stack. Logits are b t v, or n v in
+    the order of the valid cells when the last stack's tokens are packed.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Stack(config.encoder, causal=False, cross=False) if config.encoder else None
+        self.decoder = Stack(config.decoder, causal=True, cross=config.encoder is not None) if config.decoder else None
+        self.head = build_head(config)
+        self.tie()
+        initialize(self, config.init)
+
+    def tie(self) -> None:
+        """Make tied tables one tensor again, as the config says."""
+        if self.config.share_embeddings and self.encoder and self.decoder:
+            self.decoder.table.weight = self.encoder.table.weight
+        if isinstance(self.config.head, LanguageHead) and self.config.head.tied:
+            output = self.head.get_submodule("output")
+            output.register_parameter("weight", self.last_stack.table.weight)
+
+    @property
+    def last_stack(self) -> Stack:
+        """The stack whose states the head reads."""
+        stack = self.decoder or self.encoder
+        assert stack is not None
+        return stack
+
+    def forward(self, *inputs: Tokens | Tensor) -> Tensor:
+        """One input a stack, the encoder's first -> logits."""
+        return self.head(*self.states(*inputs))
+
+    def states(self, *inputs: Tokens | Tensor) -> Memory:
+        """The states that the head reads, and their layout."""
+        tokens = [Tokens(x) if isinstance(x, Tensor) else x for x in inputs]
+        n_stacks = (self.encoder is not None) + (self.decoder is not None)
+        if len(tokens) != n_stacks:
+            raise UserError(f"this network has {n_stacks} stack(s) and takes as many inputs, got {len(tokens)}")
+        memory = self.encoder(tokens[0]) if self.encoder else None
+        if self.decoder is None:
+            assert memory is not None
+            return memory
+        return self.decoder(tokens[-1], memory)
+
+    def encode(self, source: Tokens) -> Memory:
+        """The encoder's states, which a decoder attends to."""
+        assert self.encoder is not None
+        return self.encoder(source)
+
+    def decode(self, target: Tokens, memory: Memory | None, cache: Cache) -> Tensor:
+        """Logits of new target tokens, b t v, after those the cache holds; the cache grows by them."""
+        assert self.decoder is not None
+        return self.head(*self.decoder(target, memory, cache))
+
+    def new_cache(self) -> Cache:
+        """An empty cache for `decode`."""
+        assert self.decoder is not None
+        return Cache.empty(len(self.decoder.blocks))
+
+
+def initialize(network: Transformer, init: Init) -> None:
+    """Draw new weights so that the first loss is about ln V: small tables, unit norms, zero biases."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            if init.matrices == "xavier":
+                nn.init.xavier_uniform_(module.weight)
+            else:
+                nn.init.normal_(module.weight, std=init.std)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    for module in network.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=init.std)
+        elif isinstance(module, PatchEmbedding) and module.class_token is not None:
+            nn.init.normal_(module.class_token, std=init.std)
+    if init.depth_scaled:
+        for stack in filter(None, (network.encoder, network.decoder)):
+            branches = stack.config.n_layers * (3 if stack is network.decoder and network.encoder else 2)
+            for name, parameter in stack.named_parameters():
+                if name.endswith(("attn.out.weight", "cross.out.weight", "ffn.down.weight")):
+                    with torch.no_grad():
+                        parameter /= math.sqrt(branches)

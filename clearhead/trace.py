@@ -1,0 +1,183 @@
+"""tap() names a value inside the network; trace() sees it, keeps it, and can put another in its place.
+
+`tap` returns its value untouched while nobody looks: one global check in eager mode, nothing at all in a compiled graph.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import UserError
+
+Edit = Tensor | float | Callable[[Tensor], Tensor]
+
+_tracer: "Trace | None" = None
+
+
+def tap(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
+    """The value itself, which a running trace may see and replace as `path_of(owner).name`.
+
+    `axes` names the dimensions, one letter each: b batch, t query, s key position, h head, d width, k head width,
+    f FFN width, v vocabulary (docs/glossary.md). A trace checks them against the value's rank.
+    """
+    return value if _tracer is None else _tracer.visit(owner, name, value, axes)
+
+
+def tracing() -> bool:
+    """Whether somebody looks: an op that hides a tapped value then takes its explicit form."""
+    return _tracer is not None
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a value lives: `decoder.blocks.3.attn.weights[h=2,t=0]`, with indices on axes where given."""
+
+    path: str
+    index: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """From its written form; raises UserError where it is not one."""
+        match = re.fullmatch(r"([A-Za-z_][\w.]*)(?:\[([^\]]*)\])?", text.strip())
+        if match is None:
+            raise UserError(f"{text!r}: expected an address such as decoder.blocks.0.attn.weights[h=2]")
+        index: list[tuple[str, int]] = []
+        for part in filter(None, (match[2] or "").split(",")):
+            pair = re.fullmatch(r"\s*([a-z])\s*=\s*(-?\d+)\s*", part)
+            if pair is None:
+                raise UserError(f"{text!r}: expected an index such as h=2, got {part.strip()!r}")
+            index.append((pair[1], int(pair[2])))
+        return cls(match[1], tuple(index))
+
+    def __str__(self) -> str:
+        inside = ",".join(f"{axis}={i}" for axis, i in self.index)
+        return f"{self.path}[{inside}]" if inside else self.path
+
+    def slices(self, axes: str, shape: torch.Size) -> tuple[int | slice, ...]:
+        """How to index a value with these axes; raises UserError for an axis or index it does not have."""
+        names = axes.split()
+        result: list[int | slice] = [slice(None)] * len(names)
+        for axis, i in self.index:
+            if axis not in names:
+                raise UserError(f"{self}: axis {axis!r} is not one of {axes!r}")
+            dimension = names.index(axis)
+            if not -shape[dimension] <= i < shape[dimension]:
+                raise UserError(f"{self}: {axis}={i} is outside 0..{shape[dimension] - 1}")
+            result[dimension] = i
+        return tuple(result)
+
+
+def zero(value: Tensor) -> Tensor:
+    """Edit: all zeros."""
+    return torch.zeros_like(value)
+
+
+def mean(value: Tensor) -> Tensor:
+    """Edit: the mean over the last axis, everywhere on it."""
+    return value.mean(-1, keepdim=True).expand_as(value)
+
+
+def scale(factor: float) -> Callable[[Tensor], Tensor]:
+    """Edit: the value times `factor`."""
+    return lambda value: value * factor
+
+
+def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
+    """Edit: the value that another trace saw at this address."""
+    return lambda value: other[address].to(value).expand_as(value)
+
+
+@dataclass(eq=False)
+class Trace:
+    """The values one or more forward passes went through, by address; and the edits made on the way."""
+
+    paths: dict[nn.Module, str]
+    edits: list[tuple[Address, Edit]] = field(default_factory=list)
+    axes: dict[str, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    _values: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def visit(self, owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
+        """Record a tapped value, edited where asked; the network goes on with what this returns."""
+        prefix = self.paths.get(owner)
+        if prefix is None:
+            return value
+        path = f"{prefix}.{name}" if prefix else name
+        if len(axes.split()) != value.ndim:
+            raise AssertionError(f"{path}: axes {axes!r} do not fit shape {tuple(value.shape)}")
+        for address, edit in self.edits:
+            if address.path == path:
+                value = _edited(value, address, edit, axes)
+                self.used.add(path)
+        self.axes[path] = axes
+        self._values.setdefault(path, []).append(value)
+        return value
+
+    def __getitem__(self, address: str) -> Tensor:
+        """The value last seen at an address, indexed as the address says."""
+        return self.visits(address)[-1]
+
+    def visits(self, address: str) -> list[Tensor]:
+        """Every value seen at an address, in order: one for each forward pass (generation makes one a step)."""
+        where = Address.parse(address)
+        if where.path not in self._values:
+            raise UserError(f"{where.path}: no such address in this trace{_nearest(where.path, self._values)}")
+        axes = self.axes[where.path]
+        return [value[where.slices(axes, value.shape)] for value in self._values[where.path]]
+
+    def __contains__(self, address: str) -> bool:
+        return Address.parse(address).path in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+@contextmanager
+def trace(network: nn.Module, edit: Mapping[str, Edit] | None = None) -> Iterator[Trace]:
+    """See every tapped value of `network` while the block runs, and replace those named in `edit`.
+
+    Compiled code runs eagerly meanwhile. An edit that no forward pass met is an error, for it changed nothing.
+    """
+    global _tracer
+    if _tracer is not None:
+        raise RuntimeError("a trace is already running; traces do not nest")
+    edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
+    current = Trace({module: path for path, module in network.named_modules()}, edits)
+    _tracer = current
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield current
+    finally:
+        _tracer = None
+    for address, _ in edits:
+        if address.path not in current.used:
+            raise UserError(f"{address.path}: edited, but no value has this address{_nearest(address.path, current)}")
+
+
+def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
+    where = address.slices(axes, value.shape)
+    part = value[where]
+    if callable(edit):
+        new = edit(part)
+    elif isinstance(edit, Tensor):
+        new = edit.to(part)
+    else:
+        new = torch.full_like(part, edit)
+    if not address.index:
+        return new.expand_as(value)
+    result = value.clone()
+    result[where] = new
+    return result
+
+
+def _nearest(path: str, known: "Trace | Mapping[str, list[Tensor]]") -> str:
+    close = get_close_matches(path, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
