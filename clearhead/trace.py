@@ -1,6 +1,6 @@
 """tap() names a value inside the network; trace() sees it, keeps it, and can put another in its place.
 
-`tap` returns its value untouched while nobody looks: one global check in eager mode, nothing at all in a compiled graph.
+`tap` returns its value untouched while nobody looks: one global check in eager mode, nothing in a compiled graph.
 """
 
 import re

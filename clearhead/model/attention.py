@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.config import StackConfig
 from clearhead.model.cache import KeyValues
+from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import PositionEncoding, Rotation
@@ -148,7 +149,7 @@ class Attention(nn.Module):
         if reach.unreachable is not None:
             weights = weights.masked_fill(reach.unreachable, 0.0)
         weights = tap(self, "weights", weights, "b h t s")
-        return F.dropout(weights, self.dropout, self.training) @ v
+        return dropout(weights, self.dropout, self.training) @ v
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
         """The same by PyTorch's fused kernel, which never shows the scores."""
@@ -168,7 +169,7 @@ class Attention(nn.Module):
         return z if reach.unreachable is None else z.masked_fill(reach.unreachable, 0.0)
 
     def combine(self, z: Tensor, layout: Layout) -> Tensor:
-        """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless somebody wants to see each head's share."""
+        """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless somebody looks at each head's share."""
         z = tap(self, "z", z, "b h t k")
         if not tracing():
             return self.out(layout.pack(z.transpose(1, 2).flatten(2)))

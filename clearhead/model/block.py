@@ -43,7 +43,8 @@ class Block(nn.Module):
             return self.attn(x, layout, reach, cache=cache and cache.attn)
 
         def attend_memory(x: Tensor) -> Tensor:
-            assert self.cross is not None and memory_reach is not None
+            assert self.cross is not None
+            assert memory_reach is not None
             return self.cross(x, layout, memory_reach, memory=memory, cache=cache and cache.cross)
 
         x = tap(self, "resid_pre", x, "b t d")

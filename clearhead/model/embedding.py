@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.config import PatchInput, StackConfig, TokenInput
 from clearhead.errors import UserError
+from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
 from clearhead.trace import tap
@@ -31,18 +32,18 @@ class Embedding(nn.Module, ABC):
             x = x + tap(self, "positions", positions.to(x.dtype), "b t d")
         x = tap(self, "sum", x, "b t d")
         x = x if self.norm is None else self.norm(x)
-        return F.dropout(x, self.dropout, self.training)
+        return dropout(x, self.dropout, self.training)
 
 
 class TokenEmbedding(Embedding):
     """table[id] (* sqrt(d_model)) (+ types[type])   (Vaswani et al. 2017, 3.4; Devlin et al. 2018, 3)"""
 
-    def __init__(self, config: StackConfig, input: TokenInput) -> None:
+    def __init__(self, config: StackConfig, reads: TokenInput) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(input.vocab_size, config.d_model)
-        self.types = nn.Embedding(input.n_types, config.d_model) if input.n_types else None
-        self.norm = build_norm(config) if input.norm else None
-        self.factor = config.d_model**0.5 if input.scale else None
+        self.tokens = nn.Embedding(reads.vocab_size, config.d_model)
+        self.types = nn.Embedding(reads.n_types, config.d_model) if reads.n_types else None
+        self.norm = build_norm(config) if reads.norm else None
+        self.factor = config.d_model**0.5 if reads.scale else None
         self.dropout = config.dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
@@ -57,11 +58,11 @@ class TokenEmbedding(Embedding):
 class PatchEmbedding(Embedding):
     """Each patch's pixels through one linear layer, the class token in front   (Dosovitskiy et al. 2020, eq. 1)"""
 
-    def __init__(self, config: StackConfig, input: PatchInput) -> None:
+    def __init__(self, config: StackConfig, reads: PatchInput) -> None:
         super().__init__()
-        self.patch_size, self.shape = input.patch_size, (input.n_channels, input.image_size, input.image_size)
-        self.patches = nn.Linear(input.n_channels * input.patch_size**2, config.d_model)
-        self.class_token = nn.Parameter(torch.zeros(config.d_model)) if input.class_token else None
+        self.patch_size, self.shape = reads.patch_size, (reads.n_channels, reads.image_size, reads.image_size)
+        self.patches = nn.Linear(reads.n_channels * reads.patch_size**2, config.d_model)
+        self.class_token = nn.Parameter(torch.zeros(config.d_model)) if reads.class_token else None
         self.norm = None
         self.dropout = config.dropout
 

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
+from clearhead.model.dropout import dropout
 from clearhead.trace import tap
 
 
@@ -42,4 +43,4 @@ class FeedForward(nn.Module):
             pre = tap(self, "pre", self.gate(x), "b t f")
             post = self.act(pre) * self.up(x)
         post = tap(self, "post", post, "b t f")
-        return tap(self, "out", self.down(F.dropout(post, self.dropout, self.training)), "b t d")
+        return tap(self, "out", self.down(dropout(post, self.dropout, self.training)), "b t d")

@@ -57,7 +57,9 @@ class ClassificationHead(nn.Module):
         if self.pool == "mean":
             return (x * valid[..., None]).sum(1) / valid.sum(1, keepdim=True)
         number = torch.arange(t, device=x.device)
-        which = torch.where(valid, number, t).amin(1) if self.pool == "first" else torch.where(valid, number, -1).amax(1)
+        which = (
+            torch.where(valid, number, t).amin(1) if self.pool == "first" else torch.where(valid, number, -1).amax(1)
+        )
         return x[torch.arange(b, device=x.device), which]
 
 

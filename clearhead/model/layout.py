@@ -32,7 +32,9 @@ class Tokens:
     """b t: segment types; None for all 0."""
 
     @classmethod
-    def pad(cls, sequences: Sequence[Sequence[int]], *, fill: int = 0, left: bool = False, packed: bool = False) -> Self:
+    def pad(
+        cls, sequences: Sequence[Sequence[int]], *, fill: int = 0, left: bool = False, packed: bool = False
+    ) -> Self:
         """Sequences of ids, padded with `fill` to the longest; `packed` keeps the padding out of linear layers."""
         if not sequences or not all(sequences):
             raise UserError("expected at least one token in each sequence, got an empty one")

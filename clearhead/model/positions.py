@@ -1,5 +1,6 @@
 """How order enters: added to the embedding (sinusoidal, learned), turned into the queries and keys (rotary), or added
-to the scores (T5's relative bias, ALiBi). Each class does one of the three; the others leave their argument alone."""
+to the scores (T5's relative bias, ALiBi). Each class does one of the three; the others leave their argument alone.
+"""
 
 import math
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
+from clearhead.model.dropout import dropout
 from clearhead.model.norm import build_norm
 
 
@@ -25,12 +25,16 @@ class Residual:
         return build_norm(self.config), second
 
     def __call__(
-        self, x: Tensor, f: Callable[[Tensor], Tensor], norms: tuple[nn.Module, nn.Module | None], training: bool
+        self,
+        x: Tensor,
+        f: Callable[[Tensor], Tensor],
+        norms: tuple[nn.Module, nn.Module | None],
+        training: bool,
     ) -> Tensor:
         """The residual stream after the branch f, same shape as x."""
         norm, out_norm = norms
         post = self.config.norm_place == "post"
         branch = f(x if post else norm(x))
         branch = branch if out_norm is None else out_norm(branch)
-        x = x + F.dropout(branch, self.config.dropout, training)
+        x = x + dropout(branch, self.config.dropout, training)
         return norm(x) if post else x

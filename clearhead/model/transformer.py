@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from clearhead.config import Init, LanguageHead, ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
+from clearhead.model import heads
 from clearhead.model.attention import Reach
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache
 from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
-from clearhead.model.heads import build_head
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import position_encoding
@@ -43,15 +43,27 @@ class Stack(nn.Module):
             queries, keys = cache.extend(tokens)
         limit = self.config.max_length
         if limit is not None and keys.grid[1] > limit:
-            raise UserError(f"length {keys.grid[1]}: this model's positions end at {limit}; cut the text or use a longer model")
+            raise UserError(
+                f"length {keys.grid[1]}: this model's positions end at {limit}; cut the text or use a longer model"
+            )
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
         reach = Reach.between(
-            queries, keys, causal=self.causal, window=self.config.window, positions=self.positions, dtype=x.dtype
+            queries,
+            keys,
+            causal=self.causal,
+            window=self.config.window,
+            positions=self.positions,
+            dtype=x.dtype,
         )
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
         for i, block in enumerate(self.blocks):
             x = block(
-                x, queries, reach, memory=memory, memory_reach=memory_reach, cache=cache.blocks[i] if cache else None
+                x,
+                queries,
+                reach,
+                memory=memory,
+                memory_reach=memory_reach,
+                cache=cache.blocks[i] if cache else None,
             )
         return (x if self.final_norm is None else self.final_norm(x)), queries
 
@@ -68,7 +80,7 @@ class Transformer(nn.Module):
         self.config = config
         self.encoder = Stack(config.encoder, causal=False, cross=False) if config.encoder else None
         self.decoder = Stack(config.decoder, causal=True, cross=config.encoder is not None) if config.decoder else None
-        self.head = build_head(config)
+        self.head = heads.build_head(config)
         self.tie()
         initialize(self, config.init)
 
@@ -77,8 +89,8 @@ class Transformer(nn.Module):
         if self.config.share_embeddings and self.encoder and self.decoder:
             self.decoder.table.weight = self.encoder.table.weight
         if isinstance(self.config.head, LanguageHead) and self.config.head.tied:
-            output = self.head.get_submodule("output")
-            output.register_parameter("weight", self.last_stack.table.weight)
+            assert isinstance(self.head, heads.LanguageHead)
+            self.head.output.weight = self.last_stack.table.weight
 
     @property
     def last_stack(self) -> Stack:

@@ -1,0 +1,5 @@
+"""`python -m clearhead`: the command line."""
+
+from clearhead.cli import main
+
+main()

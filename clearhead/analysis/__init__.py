@@ -1,0 +1,1 @@
+"""Questions to a network, answered from its traces."""

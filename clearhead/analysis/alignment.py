@@ -1,0 +1,64 @@
+"""Which source token each target token was read from: cross-attention as a word alignment."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.generation import in_batches
+from clearhead.model import Tokens, Transformer
+from clearhead.trace import trace
+
+
+@dataclass(frozen=True)
+class CrossAttention:
+    """One pair's cross-attention and the probability of each target token."""
+
+    weights: Tensor
+    """l h t s: row t is the attention of the step that produced target token t."""
+    probabilities: Tensor
+    """t: what the network gave each target token."""
+
+
+def cross_attention(
+    network: Transformer,
+    source: Sequence[Sequence[int]],
+    target: Sequence[Sequence[int]],
+    *,
+    bos_id: int,
+    budget: int = 8192,
+) -> list[CrossAttention]:
+    """Cross-attention of every decoder layer while the network is given each target (teacher forcing), in order.
+
+    `source` is as the encoder reads it, `target` without bos: row t is where the network, having seen target[:t],
+    looked to produce target[t].
+    """
+    result: list[CrossAttention | None] = [None] * len(source)
+    lengths = [len(s) + len(t) for s, t in zip(source, target, strict=True)]
+    network.eval()
+    for which in in_batches(lengths, budget=budget):
+        looks = _batch(network, [source[i] for i in which], [target[i] for i in which], bos_id)
+        for i, look in zip(which, looks, strict=True):
+            result[i] = look
+    return [found for found in result if found is not None]
+
+
+def _batch(
+    network: Transformer, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], bos_id: int
+) -> Iterator[CrossAttention]:
+    assert network.decoder is not None
+    device = next(network.parameters()).device
+    inputs = Tokens.pad([[bos_id, *ids[:-1]] for ids in target]).to(device)
+    with torch.no_grad(), trace(network) as seen:
+        logits = network(Tokens.pad(source).to(device), inputs)
+    layers = [seen[f"decoder.blocks.{i}.cross.weights"] for i in range(len(network.decoder.blocks))]
+    weights, probabilities = torch.stack(layers, 1).cpu(), logits.softmax(-1).cpu()
+    for b, (s, t) in enumerate(zip(source, target, strict=True)):
+        chosen = probabilities[b, torch.arange(len(t)), torch.tensor(t)]
+        yield CrossAttention(weights[b, :, :, : len(t), : len(s)], chosen)
+
+
+def aligned(attention: CrossAttention, layer: int) -> list[int]:
+    """For each target token the source token that one layer's heads attend to most, on average."""
+    return attention.weights[layer].mean(0).argmax(-1).tolist()

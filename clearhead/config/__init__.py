@@ -1,0 +1,51 @@
+"""Every architecture as data: frozen, validated types that say what a network is. Imports no torch.
+
+A `ModelConfig` is one or two `StackConfig`s and a head. Encoder-decoder, encoder-only, decoder-only and image models
+differ only in which of these are present and in the values of their fields.
+"""
+
+from clearhead.config.base import Config, Probability
+from clearhead.config.heads import ClassificationHead, Head, LanguageHead, NoHead, SpanHead, TaggingHead
+from clearhead.config.network import Init, ModelConfig
+from clearhead.config.positions import (
+    ALiBi,
+    Learned,
+    LinearScaling,
+    NoPositions,
+    Positions,
+    RelativeBias,
+    Rotary,
+    RotaryScaling,
+    Sinusoidal,
+    WavelengthScaling,
+    YarnScaling,
+)
+from clearhead.config.stack import PatchInput, StackConfig, StackInput, TokenInput
+
+__all__ = [
+    "ALiBi",
+    "ClassificationHead",
+    "Config",
+    "Head",
+    "Init",
+    "LanguageHead",
+    "Learned",
+    "LinearScaling",
+    "ModelConfig",
+    "NoHead",
+    "NoPositions",
+    "PatchInput",
+    "Positions",
+    "Probability",
+    "RelativeBias",
+    "Rotary",
+    "RotaryScaling",
+    "Sinusoidal",
+    "SpanHead",
+    "StackConfig",
+    "StackInput",
+    "TaggingHead",
+    "TokenInput",
+    "WavelengthScaling",
+    "YarnScaling",
+]

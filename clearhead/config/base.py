@@ -1,0 +1,14 @@
+"""What every configuration has in common."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Config(BaseModel):
+    """Base of every configuration: immutable, and a key it does not know is an error that names it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]

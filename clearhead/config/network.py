@@ -1,0 +1,61 @@
+"""A whole network, as data."""
+
+from typing import Literal, Self
+
+from pydantic import PositiveFloat, model_validator
+
+from clearhead.config.base import Config
+from clearhead.config.heads import Head, LanguageHead
+from clearhead.config.stack import StackConfig, TokenInput
+
+
+class Init(Config):
+    """How a new network's weights are drawn."""
+
+    std: PositiveFloat = 0.02
+    """Standard deviation of embeddings, and of matrices where `matrices` is normal."""
+    matrices: Literal["normal", "xavier"] = "normal"
+    """xavier: uniform with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
+    depth_scaled: bool = True
+    """Divide the matrices that write to the residual stream by sqrt(number of branches)."""
+
+
+class ModelConfig(Config):
+    """A whole network: encoder, decoder or both, and a head."""
+
+    encoder: StackConfig | None = None
+    decoder: StackConfig | None = None
+    head: Head = LanguageHead()
+    share_embeddings: bool = False
+    """One token table for encoder and decoder."""
+    init: Init = Init()
+
+    @property
+    def output(self) -> StackConfig:
+        """The stack whose states the head reads."""
+        stack = self.decoder or self.encoder
+        assert stack is not None
+        return stack
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether it generates: a decoder always attends to the past only."""
+        return self.decoder is not None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.encoder is None and self.decoder is None:
+            raise ValueError("encoder and decoder are both missing: give at least one")
+        if self.encoder and self.decoder and self.encoder.d_model != self.decoder.d_model:
+            raise ValueError(
+                f"encoder.d_model={self.encoder.d_model} must equal decoder.d_model={self.decoder.d_model}"
+            )
+        if self.decoder is not None and not isinstance(self.decoder.input, TokenInput):
+            raise ValueError("decoder.input must be tokens: a decoder writes text")
+        if self.share_embeddings:
+            tables = [s.input.vocab_size for s in (self.encoder, self.decoder) if s and isinstance(s.input, TokenInput)]
+            if len(tables) != 2 or tables[0] != tables[1]:
+                raise ValueError(f"share_embeddings needs two token stacks with one vocab_size, got {tables}")
+        if isinstance(self.head, LanguageHead) and not isinstance(self.output.input, TokenInput):
+            raise ValueError("head: a language head needs a stack that reads tokens")
+        return self

@@ -1,0 +1,88 @@
+"""The ways in which order enters, as data."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from clearhead.config.base import Config
+
+
+class Sinusoidal(Config):
+    """PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(same), added to the embedding (Vaswani et al. 2017, 3.5)."""
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+    layout: Literal["interleaved", "concatenated"] = "interleaved"
+    """interleaved: sin, cos, sin, cos, ... as in the paper; concatenated: all sines, then all cosines."""
+    base: PositiveFloat = 10_000.0
+
+
+class Learned(Config):
+    """One learned vector a position, added to the embedding; longer sequences are refused."""
+
+    kind: Literal["learned"] = "learned"
+    max_length: PositiveInt = 512
+    offset: NonNegativeInt = 0
+    """Rows before position 0 (some checkpoints reserve the first two)."""
+
+
+class LinearScaling(Config):
+    """Rotary angles divided by `factor`: position interpolation (Chen et al. 2023)."""
+
+    kind: Literal["linear"] = "linear"
+    factor: PositiveFloat
+
+
+class WavelengthScaling(Config):
+    """Long wavelengths divided by `factor`, short ones kept, a linear blend between them."""
+
+    kind: Literal["wavelength"] = "wavelength"
+    factor: PositiveFloat
+    low_factor: PositiveFloat = 1.0
+    high_factor: PositiveFloat = 4.0
+    original_length: PositiveInt
+
+
+class YarnScaling(Config):
+    """Interpolation by frequency with a ramp, and a temperature on the scores (Peng et al. 2023, YaRN)."""
+
+    kind: Literal["yarn"] = "yarn"
+    factor: PositiveFloat
+    original_length: PositiveInt
+    beta_fast: PositiveFloat = 32.0
+    beta_slow: PositiveFloat = 1.0
+
+
+RotaryScaling = Annotated[LinearScaling | WavelengthScaling | YarnScaling, Field(discriminator="kind")]
+
+
+class Rotary(Config):
+    """Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout."""
+
+    kind: Literal["rotary"] = "rotary"
+    base: PositiveFloat = 10_000.0
+    fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Share of each head's width that is rotated."""
+    scaling: RotaryScaling | None = None
+
+
+class RelativeBias(Config):
+    """A learned bias for each head and bucket of distance, added to the scores (Raffel et al. 2019, 2.1)."""
+
+    kind: Literal["relative"] = "relative"
+    n_buckets: PositiveInt = 32
+    max_distance: PositiveInt = 128
+
+
+class ALiBi(Config):
+    """score - slope_h * |distance|, with fixed slopes 2^(-8h/n) (Press et al. 2021)."""
+
+    kind: Literal["alibi"] = "alibi"
+
+
+class NoPositions(Config):
+    """No position enters at all: attention alone is permutation-equivariant."""
+
+    kind: Literal["none"] = "none"
+
+
+Positions = Annotated[Sinusoidal | Learned | Rotary | RelativeBias | ALiBi | NoPositions, Field(discriminator="kind")]

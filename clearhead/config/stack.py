@@ -1,0 +1,143 @@
+"""A stack of blocks, and what it reads, as data."""
+
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from clearhead.config.base import Config, Probability
+from clearhead.config.positions import Learned, Positions, Rotary, Sinusoidal
+
+# --- what a stack reads ------------------------------------------------------------------------------------------
+
+
+class TokenInput(Config):
+    """Token ids, looked up in a table of vocab_size vectors."""
+
+    kind: Literal["tokens"] = "tokens"
+    vocab_size: PositiveInt
+    scale: bool = False
+    """Multiply the looked-up vector by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
+    n_types: NonNegativeInt = 0
+    """Number of segment types (sentence A, sentence B); 0 for none."""
+    norm: bool = False
+    """Normalise the sum of tokens, positions and types."""
+
+
+class PatchInput(Config):
+    """An image cut in square patches, each projected to d_model (Dosovitskiy et al. 2020, 3.1)."""
+
+    kind: Literal["patches"] = "patches"
+    image_size: PositiveInt
+    patch_size: PositiveInt
+    n_channels: PositiveInt = 3
+    class_token: bool = True
+    """Put one learned vector in front, whose last state is what a classifier reads."""
+
+    @property
+    def n_patches(self) -> int:
+        return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def length(self) -> int:
+        """Positions the stack sees: patches and the class token."""
+        return self.n_patches + self.class_token
+
+    @model_validator(mode="after")
+    def _whole_patches(self) -> Self:
+        if self.image_size % self.patch_size:
+            raise ValueError(f"patch_size={self.patch_size} must divide image_size={self.image_size}")
+        return self
+
+
+StackInput = Annotated[TokenInput | PatchInput, Field(discriminator="kind")]
+
+
+# --- the stack ---------------------------------------------------------------------------------------------------
+
+
+class StackConfig(Config):
+    """A stack of equal blocks: attention, (cross-attention,) feed-forward, each in a residual with its norm."""
+
+    input: StackInput
+    d_model: PositiveInt
+    n_layers: Annotated[int, Field(ge=1, le=1024)]
+    n_heads: PositiveInt
+    d_ff: PositiveInt
+    positions: Positions = Sinusoidal()
+
+    n_kv_heads: PositiveInt | None = None
+    """Key and value heads: n_heads (the default) is multi-head, 1 is multi-query, between is grouped-query."""
+    d_head: PositiveInt | None = None
+    """Width of one head; default d_model / n_heads."""
+    window: PositiveInt | None = None
+    """Attend only to keys less than this many positions away; None for all."""
+    attn_scale: PositiveFloat | None = None
+    """Factor on q.k; default 1 / sqrt(d_head)."""
+    soft_cap: PositiveFloat | None = None
+    """Scores become cap * tanh(scores / cap)."""
+    qk_norm: bool = False
+    """Normalise each query and key head before the product."""
+
+    norm: Literal["layer", "rms"] = "layer"
+    norm_place: Literal["pre", "post", "sandwich"] = "pre"
+    """pre: x + f(Norm(x)); post: Norm(x + f(x)); sandwich: x + Norm(f(Norm(x)))."""
+    norm_eps: PositiveFloat = 1e-5
+    final_norm: bool | None = None
+    """Normalise the last state; default: yes, unless the norms are post."""
+
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
+    gated: bool = False
+    """down(act(gate(x)) * up(x)) in place of down(act(up(x))) (Shazeer 2020)."""
+
+    bias: bool = True
+    """Bias in every linear layer and norm; qkv_bias, out_bias, ffn_bias and norm_bias override it."""
+    qkv_bias: bool | None = None
+    out_bias: bool | None = None
+    ffn_bias: bool | None = None
+    norm_bias: bool | None = None
+
+    dropout: Probability = 0.0
+    """On the embeddings and on each branch before it joins the residual stream."""
+    attn_dropout: Probability = 0.0
+    ffn_dropout: Probability = 0.0
+    """On the activations between the two feed-forward layers."""
+
+    @cached_property
+    def head_width(self) -> int:
+        """d_head where given, else d_model / n_heads."""
+        return self.d_head or self.d_model // self.n_heads
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_kv_heads or self.n_heads
+
+    @property
+    def score_scale(self) -> float:
+        return self.attn_scale if self.attn_scale is not None else self.head_width**-0.5
+
+    @property
+    def has_final_norm(self) -> bool:
+        return self.norm_place != "post" if self.final_norm is None else self.final_norm
+
+    @property
+    def max_length(self) -> int | None:
+        """Longest sequence its positions can name, or None where there is no limit."""
+        return self.positions.max_length if isinstance(self.positions, Learned) else None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.d_head is None and self.d_model % self.n_heads:
+            raise ValueError(f"n_heads={self.n_heads} must divide d_model={self.d_model}; or give d_head")
+        if self.n_heads % self.kv_heads:
+            raise ValueError(f"n_kv_heads={self.n_kv_heads} must divide n_heads={self.n_heads}")
+        if isinstance(self.positions, Sinusoidal) and self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} must be even for sinusoidal positions")
+        if isinstance(self.positions, Rotary) and round(self.head_width * self.positions.fraction) % 2:
+            raise ValueError(f"d_head={self.head_width} * fraction={self.positions.fraction} must be even for rotary")
+        if isinstance(self.input, PatchInput) and self.max_length is not None and self.max_length < self.input.length:
+            raise ValueError(
+                f"positions.max_length={self.max_length} must be at least the {self.input.length} patches"
+                f" of image_size={self.input.image_size}"
+            )
+        return self

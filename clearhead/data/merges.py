@@ -1,0 +1,95 @@
+"""The story of byte-pair encoding: which pairs a word's characters were merged by. Imports no torch.
+
+The library gives only the end of it: the merges are replayed from the model's ranks, and the ends compared.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from clearhead.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two adjacent pieces became one; rank 0 was learned first."""
+
+    left: str
+    right: str
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """A byte-pair model as its JSON states it."""
+
+    vocabulary: Mapping[str, int]
+    merges: Mapping[tuple[str, str], int]
+    prefix: str
+    suffix: str
+    unknown: str | None
+    bytes_of_unknown: bool
+    whole_words: bool
+
+    @classmethod
+    def of(cls, model: Mapping[str, object]) -> "Ranks":
+        """Raises UserError where the model is no byte-pair model."""
+        merges, vocabulary = model.get("merges"), model.get("vocab")
+        if model.get("type") != "BPE" or not isinstance(merges, list) or not isinstance(vocabulary, dict):
+            raise UserError(f"merges: expected a byte-pair tokenizer, got {model.get('type')}; try byte_bpe or bpe")
+        unknown = model.get("unk_token")
+        return cls(
+            vocabulary=vocabulary,
+            merges={_pair(merge): rank for rank, merge in enumerate(merges)},
+            prefix=str(model.get("continuing_subword_prefix") or ""),
+            suffix=str(model.get("end_of_word_suffix") or ""),
+            unknown=unknown if isinstance(unknown, str) else None,
+            bytes_of_unknown=bool(model.get("byte_fallback")),
+            whole_words=bool(model.get("ignore_merges")),
+        )
+
+    def start(self, word: str) -> list[str]:
+        """A word's characters as the model first sees them."""
+        pieces: list[str] = []
+        for position, character in enumerate(word):
+            piece = (self.prefix if position else "") + character
+            piece += self.suffix if position == len(word) - 1 else ""
+            if piece in self.vocabulary:
+                pieces.append(piece)
+            elif self.bytes_of_unknown and all(f"<0x{b:02X}>" in self.vocabulary for b in character.encode()):
+                pieces += [f"<0x{b:02X}>" for b in character.encode()]
+            elif self.unknown is not None:
+                pieces.append(self.unknown)
+        return pieces
+
+    def replay(self, word: str) -> tuple[list[Merge], list[str]]:
+        """The merges of a word, lowest rank first and leftmost among equals, and the pieces they leave."""
+        pieces, history = self.start(word), list[Merge]()
+        while True:
+            ranked = [(self.merges.get(pair), at) for at, pair in enumerate(pairwise(pieces))]
+            known = [(rank, at) for rank, at in ranked if rank is not None]
+            if not known:
+                return history, pieces
+            rank, at = min(known)
+            history.append(Merge(pieces[at], pieces[at + 1], rank))
+            pieces[at : at + 2] = [pieces[at] + pieces[at + 1].removeprefix(self.prefix)]
+
+
+def merge_history(model: Mapping[str, object], words: Iterable[str], *, pieces: Sequence[str]) -> list[Merge]:
+    """The merges of every word in turn; `pieces` is what the library makes of them.
+
+    Raises UserError for a model that merges nothing.
+    """
+    ranks = Ranks.of(model)
+    history, final = list[Merge](), list[str]()
+    for word in words:
+        merges, end = ranks.replay(word)
+        history += merges
+        final += [word] if ranks.whole_words and word in ranks.vocabulary else end
+    assert final == list(pieces), f"replayed {final}, the library gives {list(pieces)}"
+    return history
+
+
+def _pair(merge: object) -> tuple[str, str]:
+    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge  # type: ignore[misc]
+    return str(left), str(right)

@@ -1,0 +1,235 @@
+"""How each kind of tokenizer normalises, splits, models and rejoins text. Imports no torch.
+
+The kinds that are not bytes carry a space as SPACE at the front of the piece that follows it, and put one in
+front of the text, so that a word is the same piece at the start of a line as inside it, and decoding restores
+every space.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import assert_never
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from clearhead.recipe_data import (
+    BPE,
+    N_SPECIAL,
+    ByteBPE,
+    Characters,
+    TokenizerConfig,
+    Unigram,
+    WordPiece,
+    Words,
+)
+
+PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<bos>", "<eos>"
+SPECIAL = (PAD, UNK, BOS, EOS)
+"""In the order of their ids, from 0."""
+assert len(SPECIAL) == N_SPECIAL
+
+SPACE = "▁"
+"""U+2581, which stands for a space inside a piece."""
+
+Trainer = trainers.BpeTrainer | trainers.UnigramTrainer | trainers.WordLevelTrainer
+
+
+def fit(config: TokenizerConfig, texts: Iterator[str]) -> tokenizers.Tokenizer:
+    """A trained tokenizer: the same one for the same texts and config, on every run."""
+    tokenizer, trainer = _build(config)
+    tokenizer.train_from_iterator(texts, trainer)
+    match config:
+        case Unigram():
+            return _in_stable_order(tokenizer)
+        case WordPiece():
+            return _from_marked_starts(tokenizer, config)
+        case _:
+            return tokenizer
+
+
+def _build(config: TokenizerConfig) -> tuple[tokenizers.Tokenizer, Trainer]:
+    """An untrained tokenizer and the trainer that fits it."""
+    special = list(SPECIAL)
+    match config:
+        case ByteBPE():
+            tokenizer = _byte_level(config)
+            trainer = trainers.BpeTrainer(
+                vocab_size=config.vocab_size,
+                min_frequency=config.min_frequency,
+                special_tokens=special,
+                initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+                show_progress=False,
+            )
+        case BPE():
+            tokenizer = _spaced(models.BPE(unk_token=UNK), config)
+            trainer = trainers.BpeTrainer(
+                vocab_size=config.vocab_size,
+                min_frequency=config.min_frequency,
+                special_tokens=special,
+                limit_alphabet=config.vocab_size - N_SPECIAL,
+                show_progress=False,
+            )
+        case Unigram():
+            tokenizer = _spaced(models.Unigram(), config)
+            trainer = trainers.UnigramTrainer(
+                vocab_size=config.vocab_size, unk_token=UNK, special_tokens=special, show_progress=False
+            )
+        case Words():
+            tokenizer = _spaced(models.WordLevel(unk_token=UNK), config)
+            trainer = _words_trainer(config)
+        case Characters():
+            tokenizer = _characters(config)
+            trainer = _words_trainer(config)
+        case WordPiece():
+            tokenizer = _word_pieces(config)
+            trainer = trainers.BpeTrainer(
+                vocab_size=config.vocab_size,
+                min_frequency=config.min_frequency,
+                special_tokens=special,
+                # Every character may be needed twice, at the front of a word and behind ##.
+                limit_alphabet=max((config.vocab_size - N_SPECIAL) // 2, 1),
+                show_progress=False,
+            )
+        case _:
+            assert_never(config)
+    return tokenizer, trainer
+
+
+def _byte_level(config: ByteBPE) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    steps = _normalizers(config)
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            _splitter(_pattern(" ", split_digits=config.split_digits, mark_run=True)),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _spaced(
+    model: models.BPE | models.Unigram | models.WordLevel, config: BPE | Unigram | Words
+) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(model)
+    spaces = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
+    tokenizer.normalizer = normalizers.Sequence([*_normalizers(config), *spaces])
+    tokenizer.pre_tokenizer = _splitter(_pattern(SPACE, split_digits=config.split_digits, mark_run=False))
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace(SPACE, " "),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return tokenizer
+
+
+def _characters(config: Characters) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token=UNK))
+    steps = _normalizers(config)
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = _splitter(r"[\s\S]")
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def _word_pieces(config: WordPiece) -> tokenizers.Tokenizer:
+    """Byte-pair encoding of words that begin with SPACE, for `_from_marked_starts` to turn around."""
+    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token=UNK))
+    steps = _normalizers(config)
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            *_words(config),
+            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False),
+        ]
+    )
+    return tokenizer
+
+
+def _words(config: WordPiece) -> list[pre_tokenizers.PreTokenizer]:
+    number = r"\p{N}" if config.split_digits else r"\p{N}+"
+    ideograph = r"\p{Han}"
+    pattern = rf"{ideograph}|[\p{{L}}\p{{M}}&&[^{ideograph}]]+|{number}|[^\p{{L}}\p{{M}}\p{{N}}]"
+    return [pre_tokenizers.WhitespaceSplit(), _splitter(pattern)]
+
+
+def _from_marked_starts(trained: tokenizers.Tokenizer, config: WordPiece) -> tokenizers.Tokenizer:
+    """WordPiece with the merged pieces: "▁ab" becomes "ab", "ab" becomes "##ab".
+
+    The library's own trainer numbers the ## characters in the order of a hash table, and so differs from run
+    to run.
+    """
+    ids = trained.get_vocab(with_added_tokens=False)
+    pieces = [piece for piece in sorted(ids, key=ids.__getitem__) if piece not in SPECIAL and piece != SPACE]
+    alphabet = [piece for piece in pieces if len(piece) == 1]
+    longer = [p.removeprefix(SPACE) if p.startswith(SPACE) else f"##{p}" for p in pieces if len(p) > 1]
+    names = dict.fromkeys([*SPECIAL, *alphabet, *(f"##{c}" for c in alphabet), *longer])
+    vocabulary = {name: i for i, name in enumerate(list(names)[: config.vocab_size])}
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=UNK))
+    if trained.normalizer is not None:
+        tokenizer.normalizer = trained.normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_words(config))
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    tokenizer.add_special_tokens(list(SPECIAL))
+    return tokenizer
+
+
+def _in_stable_order(trained: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The unigram model with its scores rounded, and equal ones in the order of their pieces.
+
+    The library sums in the order of a hash table, and gives characters that no piece holds the lowest score,
+    plus 0.0001 for each one before it in that order. Here those characters take these scores in their own
+    order.
+    """
+    whole = json.loads(trained.to_str())
+    vocabulary = [(str(piece), round(float(score), 9)) for piece, score in whole["model"]["vocab"]]
+    special, pieces = vocabulary[:N_SPECIAL], dict(vocabulary[N_SPECIAL:])
+    lowest = min(pieces.values(), default=0.0)
+    rest = [p for p, s in pieces.items() if len(p) == 1 and abs((s - lowest + 5e-5) % 1e-4 - 5e-5) < 1e-8]
+    pieces |= dict(zip(sorted(rest), sorted(pieces[p] for p in rest), strict=True))
+    whole["model"]["vocab"] = special + sorted(pieces.items(), key=lambda item: (-item[1], item[0]))
+    return tokenizers.Tokenizer.from_str(json.dumps(whole, ensure_ascii=False))
+
+
+def _words_trainer(config: Words | Characters) -> trainers.WordLevelTrainer:
+    return trainers.WordLevelTrainer(
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+    )
+
+
+def _normalizers(config: TokenizerConfig) -> list[normalizers.Normalizer]:
+    steps: list[normalizers.Normalizer] = []
+    if config.normalization is not None:
+        steps.append(normalizers.NFC() if config.normalization == "nfc" else normalizers.NFKC())
+    if config.lowercase:
+        steps.append(normalizers.Lowercase())
+    return steps
+
+
+def _pattern(space: str, *, split_digits: bool, mark_run: bool) -> str:
+    """Words, numbers and marks, each with the space before it; every character is in some match."""
+    number = r"\p{N}" if split_digits else r"\p{N}+"
+    mark = rf"[^\s\p{{L}}\p{{M}}\p{{N}}{space}]" + ("+" if mark_run else "")
+    return "|".join(
+        [
+            rf"{space}?[\p{{L}}\p{{M}}]+",
+            rf"{space}?{number}",
+            rf"{space}?{mark}",
+            rf"{space}+(?={space})",  # all but the last of several spaces: the last belongs to what follows
+            rf"[^\S{space}]+",
+            space,
+        ]
+    )
+
+
+def _splitter(pattern: str) -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(pattern), "isolated")

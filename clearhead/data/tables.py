@@ -1,0 +1,143 @@
+"""Columns of TSV, CSV, JSON lines and parquet. Imports no torch."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from clearhead.data.files import nearest, read_bytes, read_lines, read_text
+from clearhead.errors import UserError
+from clearhead.recipe_data import Column, Table
+
+Format = Literal["tsv", "csv", "jsonl", "parquet"]
+
+SUFFIXES: dict[str, Format] = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+def read_columns(table: Table, columns: Sequence[Column]) -> list[list[str]]:
+    """The columns asked for, each with one text a row.
+
+    Raises UserError, with the line, for a row or column that is not as said.
+    """
+    match table.format or _format(table.path):
+        case "jsonl":
+            rows = _json_rows(table.path, columns)
+        case "parquet":
+            return _parquet(table.path, columns)
+        case kind:
+            rows = _delimited_rows(table, columns, kind)
+    read = [list(column) for column in zip(*rows, strict=True)]
+    if not read:
+        raise UserError(f"{table.path}: expected rows, got a header alone; try another file")
+    return read
+
+
+def _format(path: Path) -> Format:
+    name = path.name.lower().removesuffix(".gz")
+    for suffix, kind in SUFFIXES.items():
+        if name.endswith(suffix):
+            return kind
+    raise UserError(f'{path}: expected a name in {", ".join(SUFFIXES)}, got {path.name}; try format = "tsv"')
+
+
+def _delimited_rows(table: Table, columns: Sequence[Column], kind: Literal["tsv", "csv"]) -> Iterator[list[str]]:
+    rows = _records(table, kind)
+    header: list[str] | None = None
+    if table.header:
+        _, header = next(rows)
+    at = [_index(table.path, column, header) for column in columns]
+    for line, fields in rows:
+        if len(fields) <= max(at):
+            remedy = "try another delimiter" if len(fields) == 1 else "try another column, or mend the line"
+            raise UserError(
+                f"{table.path}:{line}: expected at least {max(at) + 1} columns, got {len(fields)}; {remedy}"
+            )
+        yield [fields[i] for i in at]
+
+
+def _records(table: Table, kind: Literal["tsv", "csv"]) -> Iterator[tuple[int, list[str]]]:
+    """Each record with the line it begins in; blank lines are none."""
+    if kind == "tsv":
+        for line, text in enumerate(read_lines(table.path), start=1):
+            if text:
+                yield line, text.split(table.delimiter or "\t")
+        return
+    reader = csv.reader(io.StringIO(read_text(table.path), newline=""), delimiter=table.delimiter or ",", strict=True)
+    line = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield line, fields
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f'{table.path}:{line}: expected CSV, got {error}; try format = "tsv" if it has no quoting'
+        ) from None
+
+
+def _index(path: Path, column: Column, header: list[str] | None) -> int:
+    if isinstance(column, int):
+        return column
+    if header is None:
+        raise UserError(f"{path}: expected a column by its index from 0, got {column!r}; try header = true")
+    if column not in header:
+        raise UserError(f"{path}:1: expected a column {column!r}, got none{nearest(column, header)}")
+    return header.index(column)
+
+
+def _json_rows(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
+    for line, text in enumerate(read_lines(path), start=1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except ValueError as error:
+            raise UserError(f"{path}:{line}: expected one JSON object a line, got {error}") from None
+        yield [text_at(row, str(column), where=f"{path}:{line}") for column in columns]
+
+
+def text_at(row: object, name: str, *, where: str) -> str:
+    """The text in a field of a nested object: its name, or names joined by dots."""
+    value = row
+    for part in [name] if isinstance(row, dict) and name in row else name.split("."):
+        if not isinstance(value, dict):
+            raise UserError(f"{where}:{name}: expected an object, got {type(value).__name__}")
+        if part not in value:
+            raise UserError(f"{where}: expected a field {part!r}, got none{nearest(part, map(str, value))}")
+        value = value[part]
+    if not isinstance(value, str):
+        raise UserError(f"{where}:{name}: expected text, got {type(value).__name__}")
+    return value
+
+
+def _parquet(path: Path, columns: Sequence[Column]) -> list[list[str]]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(
+            f"{path}: expected pyarrow to read parquet, got no such package; try pip install clearhead[data]"
+        ) from None
+    content = io.BytesIO(read_bytes(path))
+    try:
+        file = parquet.ParquetFile(content)
+        header = list(file.schema_arrow.names)
+        names = [header[c] if isinstance(c, int) and c < len(header) else str(c) for c in columns]
+        for name in names:
+            if name.split(".")[0] not in header:
+                raise UserError(f"{path}: expected a column {name!r}, got none{nearest(name, header)}")
+        rows = file.read(columns=[name.split(".")[0] for name in names]).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: expected parquet, got {' '.join(str(error).split())[:200]}") from None
+    if not rows:
+        raise UserError(f"{path}: expected rows, got none; try another file")
+    return [[text_at(row, name, where=f"{path}:row {i}") for i, row in enumerate(rows)] for name in names]

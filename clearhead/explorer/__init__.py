@@ -1,0 +1,1 @@
+"""Pages on which a model's own numbers can be looked at."""

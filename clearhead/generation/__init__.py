@@ -1,0 +1,19 @@
+"""A network writes: greedy, by chance or by beam search, one event a token."""
+
+from clearhead.generation.generate import Event, Finished, complete, complete_each, generate, in_batches
+from clearhead.generation.sampling import History, Sampler
+from clearhead.generation.search import Hypothesis, Step, Stop
+
+__all__ = [
+    "Event",
+    "Finished",
+    "History",
+    "Hypothesis",
+    "Sampler",
+    "Step",
+    "Stop",
+    "complete",
+    "complete_each",
+    "generate",
+    "in_batches",
+]

@@ -1,0 +1,258 @@
+"""generate(): a network writes, one event a token; complete(): many inputs, when only the end matters."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import UserError
+from clearhead.generation.sampling import History, Sampler
+from clearhead.generation.search import BeamSearch, Ends, Hypothesis, Sampling, Search, Step, Stop
+from clearhead.model import Tokens, Transformer
+from clearhead.model.block import Memory
+from clearhead.recipe_generation import GenerationConfig
+from clearhead.trace import tracing
+
+BUDGET = 4096
+"""Padded source or prompt tokens in a batch of `complete`, each counted once a hypothesis."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last event: for each input its n_best hypotheses, best first."""
+
+    hypotheses: list[list[Hypothesis]]
+
+
+Event = Step | Finished
+
+
+def generate(
+    network: Transformer,
+    prompts: Tokens | None = None,
+    *,
+    source: Tokens | None = None,
+    config: GenerationConfig | None = None,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    pad_id: int | None = None,
+    stop: Stop | None = None,
+    numbers: Sequence[int] | None = None,
+) -> Iterator[Event]:
+    """One `Step` a token, then `Finished`; the network is in evaluation mode meanwhile.
+
+    A decoder continues `prompts` (left-padded), or begins with bos_id; with an encoder it first reads
+    `source`, one row a prompt. Inputs that are done leave the batch. `numbers` are the inputs' own numbers
+    (default: their rows), from which samples are drawn: a text does not depend on the batch it is in.
+    Each step is one visit of a trace.
+
+    Raises UserError, at the call, for a prompt that is too long or an input that this network does not take.
+    """
+    config = config or GenerationConfig()
+    prompts = _prompts(network, prompts, source, bos_id)
+    b, width = prompts.grid
+    limit = network.decoder.config.max_length if network.decoder else None
+    if limit is not None and width > limit:
+        raise UserError(
+            f"prompt: expected at most {limit} tokens, where this model's positions end, got {width};"
+            " cut the prompt or use a longer model"
+        )
+    n_steps = config.max_new_tokens if limit is None else min(config.max_new_tokens, limit - width + 1)
+    valid = torch.ones_like(prompts.ids, dtype=torch.bool) if prompts.valid is None else prompts.valid
+    history, sampler = History(prompts.ids, valid, width), Sampler(config, eos_id)
+    ends, fill = Ends(eos_id, n_steps, stop), pad_id or 0
+    search: Search
+    if config.beams > 1:
+        search = BeamSearch(history, sampler, ends, pad_id=fill)
+    else:
+        numbers = range(b) if numbers is None else numbers
+        search = Sampling(history, sampler, ends, pad_id=fill, numbers=numbers)
+    return _events(network, prompts, source, search)
+
+
+def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None, bos_id: int | None) -> Tokens:
+    """What the decoder reads first, on the network's device; raises UserError where the inputs do not fit."""
+    if network.decoder is None:
+        raise UserError("generate: expected a network with a decoder, got an encoder, which writes nothing")
+    if (source is None) != (network.encoder is None):
+        has, got = ("an", "no") if network.encoder is not None else ("no", "a")
+        raise UserError(f"generate: this network has {has} encoder, got {got} source")
+    device = network.decoder.table.weight.device
+    rows = 1 if source is None else source.ids.shape[0]
+    if prompts is None:
+        if bos_id is None:
+            raise UserError("generate: expected a prompt or a begin token (bos_id), got neither")
+        return Tokens(torch.full((rows, 1), bos_id, device=device))
+    if source is not None and prompts.grid[0] != rows:
+        raise UserError(f"generate: expected one prompt a source, got {prompts.grid[0]} and {rows}")
+    if prompts.rows is not None or (prompts.valid is not None and not prompts.valid[:, -1].all()):
+        raise UserError("generate: expected prompts padded on the left: Tokens.pad(..., left=True)")
+    return prompts.to(device)
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside, and afterwards each part's own mode again."""
+    training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search: Search) -> Iterator[Event]:
+    with _evaluating(network):
+        decoding = Decoding(network)
+        logits = decoding.start(prompts, source).repeat_interleave(search.k, 0)
+        decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
+        while True:
+            with _no_gradients():
+                move = search.advance(logits)
+            yield move.step
+            if not len(move.tokens):
+                break
+            if move.follow is not None:
+                decoding.follow(move.follow)
+            logits = decoding.feed(Tokens(move.tokens[:, None]))
+        yield Finished(search.hypotheses())
+
+
+def _no_gradients() -> torch.no_grad | torch.inference_mode:
+    """Inference mode, unless a trace keeps the values: those may go into a computation that has gradients."""
+    return torch.no_grad() if tracing() else torch.inference_mode()
+
+
+class Decoding:
+    """The network between two steps: its cache, and for each slot the input that it belongs to."""
+
+    def __init__(self, network: Transformer) -> None:
+        self.network, self.cache = network, network.new_cache()
+        self.memory: Memory | None = None
+        self.inputs = torch.empty(0)
+
+    def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
+        """Read source and prompts -> b v: logits of the first new token."""
+        if source is not None:
+            with _no_gradients():
+                self.memory = self.network.encode(source.to(prompts.ids.device))
+        logits = self.feed(prompts)
+        self.inputs = torch.arange(prompts.grid[0], device=prompts.ids.device)
+        if self.memory is not None:
+            # From here on the cache holds the memory's keys and values: only where they sit is still needed.
+            states, layout = self.memory
+            self.memory = states.new_empty(0), replace(layout, rows=None, documents=None)
+        return logits
+
+    def feed(self, tokens: Tokens) -> Tensor:
+        """One or more tokens a slot -> n v: logits of the next one."""
+        with _no_gradients():
+            if tokens.grid[1] == 1 or tracing():
+                return self.network.decode(tokens, self.memory, self.cache)[:, -1]
+            # A prompt's other logits are large and of no use.
+            assert self.network.decoder is not None
+            states, layout = self.network.decoder(tokens, self.memory, self.cache)
+            return self.network.head(states[:, -1:], layout)[:, -1]
+
+    def follow(self, index: Tensor) -> None:
+        """Slot i goes on from what slot index[i] has read."""
+        with _no_gradients():
+            inputs = self.inputs[index]
+            if torch.equal(inputs, self.inputs):
+                # Within an input the memory and the padding are the same: only the past differs.
+                if not torch.equal(index, torch.arange(len(index), device=index.device)):
+                    for block in self.cache.blocks:
+                        block.attn.select(index)
+                return
+            self.inputs = inputs
+            self.cache.select(index)
+            if self.memory is not None:
+                states, layout = self.memory
+                positions = layout.positions[index] if len(layout.positions) > 1 else layout.positions
+                valid = None if layout.valid is None else layout.valid[index]
+                grid = (len(index), layout.grid[1])
+                self.memory = states, replace(layout, grid=grid, positions=positions, valid=valid)
+
+
+# --- many inputs --------------------------------------------------------------------------------------------
+
+
+def in_batches(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
+    """Indices of inputs in batches of similar length, longest first.
+
+    A batch has at most `budget` tokens, padding included, or a single input.
+    """
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= budget:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches
+
+
+def complete_each(
+    network: Transformer,
+    prompts: Sequence[Sequence[int]] | None = None,
+    *,
+    source: Sequence[Sequence[int]] | None = None,
+    config: GenerationConfig | None = None,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    pad_id: int | None = None,
+    stop: Stop | None = None,
+    budget: int = BUDGET,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """(i, n_best hypotheses of input i), batch by batch as they are done: the longest inputs first."""
+    config = config or GenerationConfig()
+    if prompts is not None and source is not None and len(prompts) != len(source):
+        raise UserError(f"expected one prompt a source, got {len(prompts)} and {len(source)}")
+    inputs = source if source is not None else prompts
+    lengths = [1] if inputs is None else list(map(len, inputs))
+    if not all(lengths):
+        raise UserError(f"input {lengths.index(0) + 1}: expected at least one token, got none; leave it out")
+    for batch in in_batches(lengths, budget=budget // config.width):
+        events = generate(
+            network,
+            None if prompts is None else Tokens.pad([prompts[i] for i in batch], fill=pad_id or 0, left=True),
+            source=None if source is None else Tokens.pad([source[i] for i in batch], fill=pad_id or 0, packed=True),
+            config=config,
+            bos_id=bos_id,
+            eos_id=eos_id,
+            pad_id=pad_id,
+            stop=stop,
+            numbers=batch,
+        )
+        for event in events:
+            if isinstance(event, Finished):
+                yield from zip(batch, event.hypotheses, strict=True)
+
+
+def complete(
+    network: Transformer,
+    prompts: Sequence[Sequence[int]] | None = None,
+    *,
+    source: Sequence[Sequence[int]] | None = None,
+    config: GenerationConfig | None = None,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    pad_id: int | None = None,
+    stop: Stop | None = None,
+    budget: int = BUDGET,
+) -> list[list[Hypothesis]]:
+    """For each input, in the inputs' order, its n_best hypotheses, best first. Arguments as in `generate`."""
+    found = complete_each(
+        network,
+        prompts,
+        source=source,
+        config=config,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        pad_id=pad_id,
+        stop=stop,
+        budget=budget,
+    )
+    return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]

@@ -1,0 +1,151 @@
+"""From logits to the next token: what is forbidden, what is too unlikely, what chance picks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from clearhead.randomness import key
+from clearhead.recipe_generation import GenerationConfig
+
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True)
+class History:
+    """What each row has read and written so far."""
+
+    ids: Tensor
+    """b t: the prompt, then the tokens written."""
+    valid: Tensor
+    """b t, bool: which cells hold a token (the prompt may be padded)."""
+    n_prompt: int
+    """Cells of the prompt."""
+
+    @property
+    def n_new(self) -> int:
+        """Tokens written."""
+        return self.ids.shape[1] - self.n_prompt
+
+    def select(self, index: Tensor) -> Self:
+        """These rows, in this order."""
+        return type(self)(self.ids[index], self.valid[index], self.n_prompt)
+
+    def append(self, tokens: Tensor) -> Self:
+        """One more token a row, b."""
+        column = tokens[:, None]
+        valid = torch.cat([self.valid, torch.ones_like(column, dtype=torch.bool)], 1)
+        return type(self)(torch.cat([self.ids, column], 1), valid, self.n_prompt)
+
+
+# --- what has been said -------------------------------------------------------------------------------------
+
+
+def seen(history: History, vocab_size: int) -> Tensor:
+    """b v, bool: tokens that occur in each row; padding does not count."""
+    count = history.valid.new_zeros(len(history.ids), vocab_size, dtype=torch.int32)
+    return count.scatter_add(1, history.ids, history.valid.to(torch.int32)) > 0
+
+
+def repetition_penalty(scores: Tensor, there: Tensor, penalty: float) -> Tensor:
+    """Tokens already there: score / penalty where positive, score * penalty else (Keskar 2019, 4.1)."""
+    return torch.where(there, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
+
+
+def repeated_ngrams(history: History, n: int, vocab_size: int) -> Tensor:
+    """b v, bool: tokens that would complete an n-gram which the row already holds."""
+    b, t = history.ids.shape
+    count = history.valid.new_zeros(b, vocab_size, dtype=torch.int32)
+    if t < n:
+        return count > 0
+    grams, whole = history.ids.unfold(1, n, 1), history.valid.unfold(1, n, 1).all(-1)
+    begins_alike = (grams[..., :-1] == history.ids[:, None, t - n + 1 :]).all(-1)
+    return count.scatter_add(1, grams[..., -1], (whole & begins_alike).to(torch.int32)) > 0
+
+
+# --- what is too unlikely -----------------------------------------------------------------------------------
+
+
+def top_k(scores: Tensor, k: int) -> Tensor:
+    """Scores of the k likeliest tokens, and of those as likely as the k-th; -inf for the others."""
+    least = scores.topk(min(k, scores.shape[-1]), dim=-1).values[..., -1:]
+    return scores.masked_fill(scores < least, NEVER)
+
+
+def top_p(scores: Tensor, p: float) -> Tensor:
+    """Scores of the fewest tokens whose probability reaches p (Holtzman et al. 2020, 3.1); -inf else."""
+    if p >= 1:
+        return scores
+    ordered, order = scores.sort(dim=-1, descending=True, stable=True)
+    probabilities = ordered.softmax(-1)
+    before = probabilities.cumsum(-1) - probabilities
+    before[..., 0] = 0.0
+    return scores.masked_fill((before >= p).scatter(-1, order, before >= p), NEVER)
+
+
+def min_p(scores: Tensor, fraction: float) -> Tensor:
+    """Scores of tokens at least `fraction` as likely as the likeliest (Nguyen et al. 2024); -inf else."""
+    probabilities = scores.softmax(-1)
+    return scores.masked_fill(probabilities < fraction * probabilities.amax(-1, keepdim=True), NEVER)
+
+
+# --- chance -------------------------------------------------------------------------------------------------
+
+
+def uniform(*parts: str | int) -> float:
+    """A number in [0, 1) from what it is for: a row's chance depends on no other row and on no device."""
+    return (key(*parts) >> 10) / 2**53
+
+
+def draw(probabilities: Tensor, chances: Tensor) -> Tensor:
+    """b v, b -> b: the token at which the cumulative probability passes a row's chance; never one of 0."""
+    wide = torch.float32 if probabilities.device.type == "mps" else torch.float64
+    cumulative = probabilities.to(wide).cumsum(-1)
+    total = cumulative[:, -1:]
+    passed = torch.minimum(chances.to(total)[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, passed, right=True)[:, 0].clamp(max=probabilities.shape[-1] - 1)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """The rules above in their order, as the config says: control, then (when sampling) narrow, then draw."""
+
+    config: GenerationConfig
+    eos_id: int | None = None
+
+    def control(self, scores: Tensor, history: History) -> Tensor:
+        """Scores after repetition control and minimum length; where these forbid all, they forbid none."""
+        config, v = self.config, scores.shape[-1]
+        if config.repetition_penalty != 1.0:
+            scores = repetition_penalty(scores, seen(history, v), config.repetition_penalty)
+        forbidden: Tensor | None = None
+        if config.no_repeat_ngram is not None:
+            forbidden = repeated_ngrams(history, config.no_repeat_ngram, v)
+        if self.eos_id is not None and history.n_new < config.min_new_tokens:
+            is_end = (torch.arange(v, device=scores.device) == self.eos_id).expand_as(scores)
+            forbidden = is_end if forbidden is None else forbidden | is_end
+        if forbidden is None:
+            return scores
+        return scores.masked_fill(forbidden & ~forbidden.all(-1, keepdim=True), NEVER)
+
+    def narrow(self, scores: Tensor) -> Tensor:
+        """Scores over temperature, -inf for the tokens that top-k, top-p and min-p leave out."""
+        config = self.config
+        scores = scores / config.temperature
+        if config.top_k is not None:
+            scores = top_k(scores, config.top_k)
+        if config.top_p is not None:
+            scores = top_p(scores, config.top_p)
+        if config.min_p is not None:
+            scores = min_p(scores, config.min_p)
+        return scores
+
+    def choose(self, scores: Tensor, names: Sequence[tuple[int, int]], step: int) -> Tensor:
+        """b v -> b: each row's next token. `names`: which (input, sample) a row is, all that chance knows."""
+        if self.config.temperature == 0:
+            return scores.argmax(-1)
+        chances = [uniform(self.config.seed, "sample", *name, step) for name in names]
+        wide = torch.float32 if scores.device.type == "mps" else torch.float64
+        return draw(self.narrow(scores).softmax(-1), torch.tensor(chances, dtype=wide, device=scores.device))

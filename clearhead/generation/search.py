@@ -1,0 +1,238 @@
+"""Which hypotheses go on: each for itself (greedy, sampling), or the best few together (beam search).
+
+A search sees logits and says which tokens to feed next and whom they follow; it knows no network. Scores are
+float32, whatever the network computes in.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from clearhead.generation.sampling import NEVER, History, Sampler
+
+Stop = Callable[[list[int]], bool]
+"""Whether the tokens written so far end a hypothesis, as at a stop string; no need to look for eos_id."""
+Reason = Literal["eos", "stop", "length"]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One finished text: the tokens written, without prompt and end token."""
+
+    tokens: tuple[int, ...]
+    score: float
+    """log_prob / length^length_penalty."""
+    log_prob: float
+    """Natural logarithm of the probability of all tokens, the end token included."""
+    reason: Reason
+    """Why it ended: the end token, `stop`, or the limit."""
+
+    @property
+    def length(self) -> int:
+        """Tokens written, the end token included."""
+        return len(self.tokens) + (self.reason == "eos")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One more token everywhere: b inputs, k hypotheses each (beams or samples). On the CPU."""
+
+    index: int
+    """Tokens written before this one."""
+    tokens: Tensor
+    """b k: the tokens; pad_id where a hypothesis ended before."""
+    parents: Tensor
+    """b k: which hypothesis of the last step each one continues."""
+    log_probs: Tensor
+    """b k: log p(token | what is before it); 0 where a hypothesis ended before."""
+    finished: Tensor
+    """b k, bool: whether it ended, with this token or before. Beams end together, when their search does."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a search does with a step's logits."""
+
+    step: Step
+    tokens: Tensor
+    """n: tokens to feed next, one for each slot that goes on."""
+    follow: Tensor | None
+    """n: the slot that each continues; None where all go on in their places."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What ends a hypothesis."""
+
+    eos_id: int | None
+    limit: int
+    stop: Stop | None = None
+
+    def reason(self, tokens: Sequence[int]) -> Reason | None:
+        """Why these tokens are a whole hypothesis, or None when they go on."""
+        if tokens[-1] == self.eos_id:
+            return "eos"
+        if self.stop is not None and self.stop(list(tokens)):
+            return "stop"
+        return "length" if len(tokens) >= self.limit else None
+
+
+class Search(ABC):
+    """Hypotheses that grow in slots: b inputs of k slots each, of which the live ones are computed."""
+
+    def __init__(self, history: History, sampler: Sampler, ends: Ends, *, pad_id: int) -> None:
+        self.sampler, self.ends, self.pad_id = sampler, ends, pad_id
+        self.config = sampler.config
+        self.b, self.k = len(history.ids), self.config.width
+        slots = torch.arange(self.b, device=history.ids.device).repeat_interleave(self.k)
+        self.history = history.select(slots)
+        self.finished: list[list[Hypothesis]] = [[] for _ in range(self.b)]
+
+    @abstractmethod
+    def advance(self, logits: Tensor) -> Move:
+        """n v, one row for each live slot (at first all b * k, alike within an input) -> what to do."""
+
+    def hypotheses(self) -> list[list[Hypothesis]]:
+        """For each input its n_best, best first."""
+        return [sorted(found, key=lambda h: -h.score)[: self.config.n_best] for found in self.finished]
+
+    def hypothesis(self, tokens: Sequence[int], log_prob: float, reason: Reason) -> Hypothesis:
+        """A finished hypothesis with its score."""
+        score = log_prob / len(tokens) ** self.config.length_penalty
+        kept = tokens[:-1] if reason == "eos" else tokens
+        return Hypothesis(tuple(kept), score, log_prob, reason)
+
+    def step(self, live: list[int], tokens: Tensor, log_probs: Tensor, parents: Tensor, open_: list[bool]) -> Step:
+        """The event for all b k slots, of which the live ones did something."""
+        n = self.b * self.k
+        cells = torch.tensor(live)
+        written = torch.full((n,), self.pad_id).index_copy(0, cells, tokens.cpu())
+        logs = torch.zeros(n).index_copy(0, cells, log_probs.float().cpu())
+        whose = torch.arange(self.k).repeat(self.b).index_copy(0, cells, parents.cpu())
+        done = torch.ones(n, dtype=torch.bool).index_copy(0, cells, ~torch.tensor(open_))
+        grid = (x.view(self.b, self.k) for x in (written, whose, logs, done))
+        return Step(self.history.n_new, *grid)
+
+
+class Sampling(Search):
+    """Each slot on its own: the most likely token, or one that chance picks."""
+
+    def __init__(self, history: History, sampler: Sampler, ends: Ends, *, pad_id: int, numbers: Sequence[int]) -> None:
+        super().__init__(history, sampler, ends, pad_id=pad_id)
+        self.names = [(number, sample) for number in numbers for sample in range(self.k)]
+        self.live = list(range(self.b * self.k))
+        self.written: list[list[int]] = [[] for _ in self.live]
+        self.log_prob = [0.0 for _ in self.live]
+
+    def advance(self, logits: Tensor) -> Move:
+        scores = self.sampler.control(logits.float(), self.history)
+        tokens = self.sampler.choose(scores, [self.names[slot] for slot in self.live], self.history.n_new)
+        log_probs = logits.float().log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+        open_: list[bool] = []
+        for slot, token, log_prob in zip(self.live, tokens.tolist(), log_probs.tolist(), strict=True):
+            self.written[slot].append(token)
+            self.log_prob[slot] += log_prob
+            reason = self.ends.reason(self.written[slot])
+            open_.append(reason is None)
+            if reason is not None:
+                found = self.hypothesis(self.written[slot], self.log_prob[slot], reason)
+                self.finished[slot // self.k].append(found)
+        parents = torch.tensor([slot % self.k for slot in self.live])
+        step = self.step(self.live, tokens, log_probs, parents, open_)
+        self.history = self.history.append(tokens)
+        if all(open_):
+            return Move(step, tokens, None)
+        keep = torch.tensor([i for i, is_open in enumerate(open_) if is_open], dtype=torch.long, device=tokens.device)
+        self.live = [slot for slot, is_open in zip(self.live, open_, strict=True) if is_open]
+        self.history = self.history.select(keep)
+        return Move(step, tokens[keep], keep)
+
+
+class BeamSearch(Search):
+    """The k best hypotheses of each input go on, and the k best finished ones are kept.
+
+    Of the 2k best continuations, those among the first k that end become finished hypotheses; the best k that
+    do not end go on. An input is done when k are finished and the best running one, scored at its present
+    length (`early_stopping="never"`: at the length that suits it best), is not better than the worst of them.
+    (Graves 2012; score as in Wu et al. 2016, 7, with length^alpha; the rules of the `transformers` library.)
+    """
+
+    def __init__(self, history: History, sampler: Sampler, ends: Ends, *, pad_id: int) -> None:
+        super().__init__(history, sampler, ends, pad_id=pad_id)
+        self.rows = list(range(self.b))
+        self.scores = torch.full((self.b, self.k), NEVER, device=history.ids.device)
+        self.scores[:, 0] = 0.0
+
+    def advance(self, logits: Tensor) -> Move:
+        n, k, v = len(self.rows), self.k, logits.shape[-1]
+        log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history)
+        totals = self.scores[:, :, None] + log_probs.view(n, k, v)
+        best, index = totals.flatten(1).topk(min(2 * k, k * v))
+        parents, tokens = index // v, index % v
+        ended = self._end(best, parents, tokens)
+        order = ended.int().sort(dim=1, stable=True).indices[:, :k]
+        self.scores = best.masked_fill(ended, NEVER).gather(1, order)
+        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+
+        slots = (parents + torch.arange(n, device=parents.device)[:, None] * k).flatten()
+        open_ = [self._goes_on(row, best) for row, best in zip(self.rows, self.scores[:, 0].tolist(), strict=True)]
+        live = [row * k + i for row in self.rows for i in range(k)]
+        step = self.step(
+            live,
+            tokens.flatten(),
+            log_probs[slots, tokens.flatten()],
+            parents.flatten(),
+            [is_open for is_open in open_ for _ in range(k)],
+        )
+        keep = torch.tensor([i for i, is_open in enumerate(open_) if is_open], dtype=torch.long, device=slots.device)
+        self.rows = [row for row, is_open in zip(self.rows, open_, strict=True) if is_open]
+        self.scores, tokens, slots = (
+            self.scores[keep],
+            tokens[keep].flatten(),
+            slots.view(n, k)[keep].flatten(),
+        )
+        self.history = self.history.select(slots).append(tokens)
+        return Move(step, tokens, slots)
+
+    def _end(self, scores: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
+        """n 2k, bool: which candidates end; those of the first k become finished hypotheses."""
+        is_last = self.history.n_new + 1 >= self.ends.limit
+        may_end = torch.full_like(tokens, is_last or self.ends.stop is not None, dtype=torch.bool)
+        if self.ends.eos_id is not None:
+            may_end = may_end | (tokens == self.ends.eos_id)
+        where = (may_end & (scores > NEVER)).nonzero()
+        if not len(where):
+            return may_end & False
+        i, j = where.unbind(1)
+        past = self.history.ids[i * self.k + parents[i, j], self.history.n_prompt :]
+        texts = torch.cat([past, tokens[i, j, None]], 1).tolist()
+        ended = [[False] * tokens.shape[1] for _ in self.rows]
+        for (row, column), text, score in zip(where.tolist(), texts, scores[i, j].tolist(), strict=True):
+            reason = self.ends.reason(text)
+            ended[row][column] = reason is not None
+            if reason is not None and column < self.k:
+                self._keep(self.finished[self.rows[row]], self.hypothesis(text, score, reason))
+        return torch.tensor(ended, device=tokens.device)
+
+    def _keep(self, found: list[Hypothesis], new: Hypothesis) -> None:
+        found.append(new)
+        found.sort(key=lambda h: -h.score)
+        del found[self.k :]
+
+    def _goes_on(self, row: int, best_running: float) -> bool:
+        """Whether an input's running hypotheses may still beat its finished ones."""
+        found, config = self.finished[row], self.config
+        length = self.history.n_new + 1
+        if best_running == NEVER or length >= self.ends.limit:
+            return False
+        if len(found) < self.k:
+            return True
+        if config.early_stopping is True:
+            return False
+        if config.early_stopping == "never" and config.length_penalty > 0:
+            length = self.ends.limit
+        return best_running / length**config.length_penalty > found[-1].score

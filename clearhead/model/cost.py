@@ -1,0 +1,169 @@
+"""What each component costs on one sequence: FLOPs, numbers kept for the backward pass, numbers cached."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from clearhead import config as c
+from clearhead.model.attention import EXPLICIT_UP_TO
+from clearhead.model.heads import ClassificationHead, LanguageHead
+from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.transformer import Stack, Transformer
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one instance of a component, for one sequence."""
+
+    flops: int = 0
+    """2 for each multiply and add of a matrix product."""
+    kept: int = 0
+    """Numbers that the backward pass needs."""
+    cached: int = 0
+    """Keys and values that generating the next token needs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A component: `count` equal instances of one module or parameter."""
+
+    component: str
+    path: str
+    """Where the instances are, `*` for the number of the block."""
+    first: str
+    """Where the first one is."""
+    length: int
+    """Positions of its stack."""
+    cost: Cost = Cost()
+    count: int = 1
+
+
+def linear_cost(linear: nn.Linear, positions: int) -> Cost:
+    """2 d_in d_out a position; keeps its input."""
+    return Cost(flops=2 * linear.weight.numel() * positions, kept=linear.in_features * positions)
+
+
+def norm_kept(config: c.StackConfig, vectors: int, width: int) -> int:
+    """layer: its input, mean and rstd; rms: its input, rstd and input * rstd."""
+    # PyTorch has no kernel for RMSNorm on a CPU, and keeps what each step reads.
+    return vectors * (width + 2 if config.norm == "layer" else 2 * width + 1)
+
+
+def attention_cost(config: c.StackConfig, t: int, s: int, *, cross: bool, cached: bool) -> Cost:
+    """Q and O at t positions, K and V at s; Q K^T and weights V, each t s d_head products a head."""
+    h, h_kv, k, d = config.n_heads, config.kv_heads, config.head_width, config.d_model
+    flops = 2 * d * k * (2 * h * t + 2 * h_kv * s) + 2 * (2 * h * t * s * k)
+    kept = d * t + h * k * t  # what Q reads (K and V read it too, or the memory), and what O reads
+    if config.qk_norm:
+        kept += norm_kept(config, h * t + h_kv * s, k)
+    # PyTorch has no fused kernel for a bias that learns, and falls back to the same steps.
+    learned_bias = isinstance(config.positions, c.RelativeBias) and not cross
+    if s <= EXPLICIT_UP_TO or config.soft_cap is not None or learned_bias:
+        squares = 1 + (config.soft_cap is not None) + 2 * (config.attn_dropout > 0)
+        kept += h * k * (t + 2 * s) + squares * h * t * s
+    else:
+        kept += k * (h * t + 2 * h_kv * s) + h * t  # the fused kernel sums each row's exponentials
+    kept += d * t if config.dropout else 0
+    return Cost(flops, kept, cached=2 * h_kv * k * s if cached else 0)
+
+
+def feedforward_cost(config: c.StackConfig, t: int) -> Cost:
+    """2 d_model d_ff a position and matrix; keeps what each step reads, and the factors of dropout."""
+    is_relu = config.activation == "relu"  # which needs only its result, not what it read
+    kept = 2 if config.ffn_dropout else 1
+    kept += 0 if is_relu else 1
+    if config.gated:
+        kept += 2
+    elif is_relu and config.ffn_dropout:
+        kept += 1
+    branch = config.d_model * (2 if config.dropout else 1)
+    matrices = 3 if config.gated else 2
+    return Cost(2 * matrices * config.d_model * config.d_ff * t, t * (branch + kept * config.d_ff))
+
+
+def parts(network: Transformer, source: int, target: int) -> Iterator[Part]:
+    """Every component in order of computation, on a source and a target of these lengths."""
+    config = network.config
+    last = "decoder" if network.decoder else "encoder"
+    if network.encoder is not None:
+        yield from stack_parts("encoder", network.encoder, source, memory=0)
+    if network.decoder is not None:
+        yield from stack_parts("decoder", network.decoder, target, memory=source)
+    length = target if network.decoder else source
+    if isinstance(config.head, c.NoHead):
+        yield Part("last states", last, "head", length, Cost(kept=length * config.output.d_model))
+    else:
+        yield from head_parts(network.head, config, length)
+
+
+def stack_parts(name: str, stack: Stack, t: int, *, memory: int) -> Iterator[Part]:
+    """Embedding, positions, blocks and final norm; `memory` is what cross-attention reads, 0 for none."""
+    config = stack.config
+    yield from embedding_parts(name, stack, t)
+    path = f"{name}.positions"
+    yield Part(f"positions ({config.positions.kind})", path, path, t)
+    n, causal = config.n_layers, stack.causal
+    blocks, first = f"{name}.blocks.*", f"{name}.blocks.0"
+
+    def in_blocks(component: str, child: str, cost: Cost) -> Part:
+        return Part(component, f"{blocks}.{child}", f"{first}.{child}", t, cost, n)
+
+    norms = [child for child, module in stack.blocks[0].named_children() if _is_norm(module)]
+    norm = Cost(kept=norm_kept(config, t, config.d_model))
+    yield in_blocks("attention Q K V O", "attn", attention_cost(config, t, t, cross=False, cached=causal))
+    if memory:
+        cost = attention_cost(config, t, memory, cross=True, cached=True)
+        yield in_blocks("cross-attention Q K V O", "cross", cost)
+        yield Part("memory", "encoder", "memory", memory, Cost(kept=memory * config.d_model))
+    yield in_blocks("feed-forward", "ffn", feedforward_cost(config, t))
+    yield Part("norms", f"{blocks}.*_norm", f"{first}.{norms[0]}", t, norm, n * len(norms))
+    if stack.final_norm is not None:
+        yield Part("final norm", f"{name}.final_norm", f"{name}.final_norm", t, norm)
+
+
+def embedding_parts(name: str, stack: Stack, t: int) -> Iterator[Part]:
+    """Lookups cost nothing; patches are a matrix product."""
+    config, path = stack.config, f"{name}.embed"
+    dropout = t * config.d_model if config.dropout else 0
+
+    def part(component: str, child: str, cost: Cost) -> Part:
+        return Part(component, f"{path}.{child}", f"{path}.{child}", t, cost)
+
+    if isinstance(config.input, c.TokenInput):
+        yield part("token embedding", "tokens", Cost(kept=dropout))
+        if config.input.n_types:
+            yield part("type embedding", "types", Cost())
+        if config.input.norm:
+            yield part("embedding norm", "norm", Cost(kept=norm_kept(config, t, config.d_model)))
+        return
+    linear = stack.embed.get_submodule("patches")
+    assert isinstance(linear, nn.Linear)
+    cost = linear_cost(linear, config.input.n_patches)
+    yield part("patch embedding", "patches", Cost(cost.flops, cost.kept + dropout))
+    if config.input.class_token:
+        yield part("class token", "class_token", Cost())
+
+
+def head_parts(head: nn.Module, config: c.ModelConfig, length: int) -> Iterator[Part]:
+    """The head's layers, on all positions or, for a classifier, on one pooled vector; with its output."""
+    stack = config.output
+    rows = 1 if isinstance(head, ClassificationHead) else length
+    for child, module in head.named_children():
+        path, cost = f"head.{child}", Cost()
+        if isinstance(module, nn.Linear):
+            cost = linear_cost(module, rows)
+            extra = 0
+            if child == "output":
+                soft_cap = isinstance(head, LanguageHead) and head.soft_cap is not None
+                extra = module.out_features * (2 if soft_cap else 1)
+            elif child == "dense" and stack.activation != "relu":
+                extra = module.out_features
+            cost = Cost(cost.flops, cost.kept + rows * extra)
+        elif _is_norm(module):
+            cost = Cost(kept=norm_kept(stack, rows, stack.d_model))
+        yield Part(f"head {child}", path, path, length, cost)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return isinstance(module, LayerNorm | RMSNorm)

@@ -1,0 +1,22 @@
+"""Dropout that costs little on a CPU."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """x * keep / P(keep), keep drawn anew for each element   (Srivastava et al. 2014)
+
+    On a CPU eight elements share one 64-bit draw, a byte each, so p is rounded to a multiple of 1/256 (and the factor
+    is that of the rounded p: the mean is exact). PyTorch's own draws one random number an element: 17% of a small
+    model's step against 3% (docs/log.md).
+    """
+    if not training or p == 0.0:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    dropped = round(p * 256)
+    words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+    keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
+    return x * (keep.to(x.dtype) * (256 / (256 - dropped)))

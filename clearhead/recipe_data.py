@@ -1,0 +1,172 @@
+"""What a run reads and how it is cut into tokens, as data. Imports no torch."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from clearhead.config import Config
+
+N_SPECIAL = 4
+"""<pad>, <unk>, <bos>, <eos> hold the first ids of every tokenizer trained here."""
+
+Normalization = Literal["nfc", "nfkc"]
+
+
+# --- tokenizers ---------------------------------------------------------------------------------------------
+
+
+class ByteBPE(Config):
+    """Byte-pair encoding over bytes: nothing is unknown, decoding is exact (Radford et al. 2019, 2.2)."""
+
+    kind: Literal["byte_bpe"] = "byte_bpe"
+    vocab_size: Annotated[int, Field(ge=256 + N_SPECIAL)] = 8_000
+    min_frequency: PositiveInt = 2
+    """A pair seen less often is never merged."""
+    lowercase: bool = False
+    split_digits: bool = False
+    """Every digit is a token of its own."""
+    normalization: Normalization | None = None
+
+
+class BPE(Config):
+    """Byte-pair encoding over characters (Sennrich et al. 2016, 3.2); a character never seen is <unk>."""
+
+    kind: Literal["bpe"] = "bpe"
+    vocab_size: Annotated[int, Field(gt=N_SPECIAL)] = 8_000
+    min_frequency: PositiveInt = 2
+    lowercase: bool = False
+    split_digits: bool = False
+    normalization: Normalization | None = "nfc"
+
+
+class WordPiece(Config):
+    """Longest match first, ## before a word's later pieces (Devlin et al. 2018); spacing is lost."""
+
+    kind: Literal["wordpiece"] = "wordpiece"
+    vocab_size: Annotated[int, Field(gt=N_SPECIAL)] = 8_000
+    min_frequency: PositiveInt = 2
+    lowercase: bool = False
+    split_digits: bool = False
+    normalization: Normalization | None = "nfc"
+
+
+class Unigram(Config):
+    """The most probable segmentation under a unigram model of pieces (Kudo 2018, 3.2)."""
+
+    kind: Literal["unigram"] = "unigram"
+    vocab_size: Annotated[int, Field(gt=N_SPECIAL)] = 8_000
+    lowercase: bool = False
+    split_digits: bool = False
+    normalization: Normalization | None = "nfkc"
+
+
+class Words(Config):
+    """Whole words and single punctuation marks, each with the space before it; a word never seen is <unk>."""
+
+    kind: Literal["words"] = "words"
+    vocab_size: Annotated[int, Field(gt=N_SPECIAL)] = 10_000
+    min_frequency: PositiveInt = 1
+    """A word seen less often is <unk>."""
+    lowercase: bool = False
+    split_digits: bool = False
+    normalization: Normalization | None = "nfc"
+
+
+class Characters(Config):
+    """One token a character, line ends and spaces included: decoding is exact."""
+
+    kind: Literal["characters"] = "characters"
+    vocab_size: Annotated[int, Field(gt=N_SPECIAL)] = 10_000
+    min_frequency: PositiveInt = 1
+    lowercase: bool = False
+    normalization: Normalization | None = None
+
+
+TokenizerConfig = Annotated[ByteBPE | BPE | WordPiece | Unigram | Words | Characters, Field(discriminator="kind")]
+
+
+# --- sources ------------------------------------------------------------------------------------------------
+
+Column = str | NonNegativeInt
+"""A column by its name, or by its index from 0."""
+
+
+class ParallelFiles(Config):
+    """Two files of equally many lines: line n of one translates line n of the other. Gzip is fine."""
+
+    kind: Literal["parallel"] = "parallel"
+    source: Path
+    target: Path
+
+
+class Table(Config):
+    """TSV, CSV, JSON lines or parquet: two columns for pairs (source, target), one for text."""
+
+    kind: Literal["table"] = "table"
+    path: Path
+    source: Column | None = None
+    target: Column | None = None
+    text: Column | None = None
+    format: Literal["tsv", "csv", "jsonl", "parquet"] | None = None
+    """None: told by the file's name."""
+    header: bool = False
+    """The first line of a TSV or CSV names the columns."""
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    """None: a tab for TSV, a comma for CSV. Fields are quoted in CSV only."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        _check_columns(self.source, self.target, self.text)
+        return self
+
+
+class HubDataset(Config):
+    """A dataset by its hub name, or a local folder of one; a dot reaches into a column: `translation.en`."""
+
+    kind: Literal["dataset"] = "dataset"
+    name: str
+    config: str | None = None
+    split: str = "train"
+    source: str | None = None
+    target: str | None = None
+    text: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        _check_columns(self.source, self.target, self.text)
+        return self
+
+
+class TextFiles(Config):
+    """Plain text; `documents` says what one document is."""
+
+    kind: Literal["text"] = "text"
+    paths: Annotated[tuple[Path, ...], Field(min_length=1)]
+    documents: Literal["file", "line", "blank_line"] = "file"
+    """file: each file; line: each line; blank_line: what blank lines separate."""
+
+
+Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles, Field(discriminator="kind")]
+
+
+def _check_columns(source: Column | None, target: Column | None, text: Column | None) -> None:
+    pair = source is not None and target is not None
+    if pair == (text is not None) or (source is None) != (target is None):
+        raise ValueError(f"columns: expected source and target, or text alone, got {source=}, {target=}, {text=}")
+
+
+# --- preparation --------------------------------------------------------------------------------------------
+
+
+class Preparation(Config):
+    """What happens to examples before training. Empty ones are always dropped; every count is reported."""
+
+    max_length: PositiveInt | None = 256
+    """Most tokens a side, without <bos> and <eos>; None for no limit."""
+    too_long: Literal["drop", "cut"] = "drop"
+    """Training examples only: in the other splits the long ones are counted and kept whole up to the cut."""
+    remove_duplicates: bool = False
+    """Keep the first of equal training examples."""
+    remove_overlap: bool = False
+    """Leave out training examples whose source is also in validation or test."""

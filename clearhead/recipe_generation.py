@@ -1,0 +1,67 @@
+"""How text is written, as data: how many tokens, which search, how much chance. Imports no torch."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from clearhead.config import Config, Probability
+
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+class GenerationConfig(Config):
+    """Greedy by default; `beams` above 1 searches, a `temperature` above 0 samples."""
+
+    max_new_tokens: PositiveInt = 128
+    """Tokens written at most, the end token included; fewer where the model's positions end."""
+    min_new_tokens: NonNegativeInt = 0
+    """Tokens written before the end token is allowed."""
+    n_best: PositiveInt = 1
+    """Hypotheses returned for each input: the best of the beams, or as many samples."""
+
+    beams: PositiveInt = 1
+    """Running hypotheses of the beam search; 1 is greedy."""
+    length_penalty: float = 1.0
+    """score = log-probability / length^length_penalty: above 0 favours long, below 0 short hypotheses."""
+    early_stopping: bool | Literal["never"] = False
+    """True: stop when `beams` hypotheses are finished; False: when no running one beats them at its length;
+    never: when none can at any length."""
+
+    temperature: NonNegativeFloat = 0.0
+    """Divides the logits before sampling; 0 takes the most likely token."""
+    top_k: PositiveInt | None = None
+    """Sample from the k most likely tokens."""
+    top_p: Share | None = None
+    """Sample from the fewest tokens that hold this share of the probability (Holtzman et al. 2020, 3.1)."""
+    min_p: Probability | None = None
+    """Sample from tokens at least this fraction as likely as the likeliest (Nguyen et al. 2024)."""
+    seed: NonNegativeInt = 0
+    """Every sampled token is a function of the seed, its row and its position."""
+
+    repetition_penalty: PositiveFloat = 1.0
+    """Divides positive logits of tokens already there, multiplies negative ones (Keskar et al. 2019, 4.1)."""
+    no_repeat_ngram: PositiveInt | None = None
+    """No n-gram of this length occurs twice."""
+
+    @property
+    def width(self) -> int:
+        """Hypotheses that grow side by side for each input."""
+        return self.beams if self.temperature == 0 else self.n_best
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.min_new_tokens > self.max_new_tokens:
+            raise ValueError(
+                f"min_new_tokens={self.min_new_tokens} must be at most max_new_tokens={self.max_new_tokens}"
+            )
+        if self.temperature > 0 and self.beams > 1:
+            raise ValueError(f"beams={self.beams} and temperature={self.temperature}: set beams=1 or temperature=0")
+        if self.temperature == 0 and self.n_best > self.beams:
+            raise ValueError(
+                f"n_best={self.n_best} must be at most beams={self.beams}; or sample with temperature above 0"
+            )
+        if self.temperature == 0:
+            for name in ("top_k", "top_p", "min_p"):
+                if name in self.model_fields_set and dict(self)[name] is not None:
+                    raise ValueError(f"{name}={dict(self)[name]} narrows sampling: set temperature above 0, e.g. 1.0")
+        return self

@@ -1,0 +1,148 @@
+"""How a training run steps, as data: the optimizer and the curve of its learning rate. Imports no torch."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from clearhead.config import Config, Probability
+
+Ratio = Annotated[float, Field(ge=0.0, le=1.0)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+# --- optimizers ---------------------------------------------------------------------------------------------
+
+
+class AdamW(Config):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019); by default as in Vaswani et al. 2017."""
+
+    kind: Literal["adamw"] = "adamw"
+    lr: PositiveFloat = 1e-3
+    """Peak learning rate, which the schedule multiplies."""
+    betas: tuple[Probability, Probability] = (0.9, 0.98)
+    """Decay of the running mean of the gradient, and of its square."""
+    eps: PositiveFloat = 1e-9
+    weight_decay: NonNegativeFloat = 0.0
+    """Applied to matrices only: never to biases, norms or embeddings (a tied head is an embedding)."""
+
+
+class Muon(Config):
+    """Momentum whose update is made orthogonal, for hidden matrices (Jordan 2024); AdamW for everything else.
+
+    An update has the root mean square 0.2 of a typical AdamW update (Liu et al. 2025, "Muon is scalable",
+    2.2), so learning rates and weight decays found for AdamW are a fair first guess.
+    """
+
+    kind: Literal["muon"] = "muon"
+    lr: PositiveFloat = 2e-3
+    """Peak learning rate of the hidden matrices, which the schedule multiplies."""
+    momentum: Probability = 0.95
+    weight_decay: NonNegativeFloat = 0.0
+    """Applied to matrices only: never to biases, norms or embeddings (a tied head is an embedding)."""
+    precision: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Of the orthogonalisation; auto: bfloat16 where the hardware has instructions for it, else float32."""
+    adamw_lr: PositiveFloat = 1e-3
+    """Peak learning rate of embeddings, head, norms and biases."""
+    betas: tuple[Probability, Probability] = (0.9, 0.98)
+    """AdamW's, for the rest."""
+    eps: PositiveFloat = 1e-9
+    """AdamW's, for the rest."""
+
+
+Optimizer = Annotated[AdamW | Muon, Field(discriminator="kind")]
+
+
+# --- schedules ----------------------------------------------------------------------------------------------
+
+
+class InverseSqrt(Config):
+    """lr * min(step / warmup, sqrt(warmup / step)): Vaswani et al. 2017, equation 3, scaled to peak at lr."""
+
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
+    warmup: PositiveInt = 4000
+    """Steps until the peak."""
+
+
+class Cosine(Config):
+    """Linear warm-up times half a cosine over the run, down to lr * min_ratio (Loshchilov & Hutter 2017)."""
+
+    kind: Literal["cosine"] = "cosine"
+    warmup: NonNegativeInt = 100
+    """Steps of linear rise."""
+    min_ratio: Ratio = 0.1
+    """What is left of lr at the end."""
+
+
+class WarmupStableDecay(Config):
+    """Linear warm-up, then lr, then a straight line down to lr * min_ratio (Hu et al. 2024, MiniCPM, 4)."""
+
+    kind: Literal["wsd"] = "wsd"
+    warmup: NonNegativeInt = 100
+    """Steps of linear rise."""
+    decay_fraction: Share = 0.2
+    """Share of the run, at its end, that decays."""
+    min_ratio: Ratio = 0.0
+    """What is left of lr at the end."""
+
+
+class Constant(Config):
+    """Linear warm-up, then lr."""
+
+    kind: Literal["constant"] = "constant"
+    warmup: NonNegativeInt = 0
+    """Steps of linear rise."""
+
+
+Schedule = Annotated[InverseSqrt | Cosine | WarmupStableDecay | Constant, Field(discriminator="kind")]
+
+
+# --- the run ------------------------------------------------------------------------------------------------
+
+
+class Training(Config):
+    """How long a run is, how it steps, what it keeps."""
+
+    steps: PositiveInt | None = None
+    """Updates at most. A run ends at the first of its limits; give at least one."""
+    epochs: PositiveFloat | None = None
+    """Passes over the training examples at most."""
+    minutes: PositiveFloat | None = None
+    """Wall time at most, from the first step; the schedule then follows the clock."""
+
+    max_tokens: PositiveInt = 4096
+    """Tokens of one batch, source and target together, padding included."""
+    accumulate: PositiveInt = 1
+    """Batches of one update: their gradients add up to exactly those of one large batch."""
+    optimizer: Optimizer = AdamW()
+    schedule: Schedule = InverseSqrt()
+    label_smoothing: Probability = 0.0
+    """Share of the target spread over all tokens (Szegedy et al. 2016; Vaswani et al. 2017, 5.4)."""
+    clip: PositiveFloat | None = 1.0
+    """Largest norm of the gradient of an update; None for no limit."""
+    ema: Probability | None = None
+    """Decay of a running mean of the weights, which is then what is evaluated and kept as the model."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """bf16: matrix products in bfloat16, weights and sums in float32; auto: the faster one on this machine."""
+    compile: bool = False
+    """Compile the network with torch.compile: a slow first step, faster ones after it."""
+    packed: bool = True
+    """Keep padding out of linear layers."""
+    seed: NonNegativeInt = 0
+    threads: PositiveInt | None = None
+    """CPU threads; None for PyTorch's default."""
+
+    evaluate_every: PositiveInt | None = None
+    """Updates between evaluations; None: once an epoch. There is always one at the end."""
+    save_every: PositiveInt | None = None
+    """Updates between checkpoints; None: at each evaluation. There is always one at the end."""
+    keep_last: PositiveInt = 3
+    """Newest checkpoints kept, besides the best one."""
+    keep_spaced: NonNegativeInt = 8
+    """Checkpoints kept, evenly spaced over the run, for looking back."""
+    patience: PositiveInt | None = None
+    """Stop after this many evaluations in a row without a better main score."""
+    on_nan: Literal["stop", "skip"] = "stop"
+    """What an update with NaN or infinity does: end the run before it touches a weight, or be left out (10 in a
+    row end the run all the same)."""

@@ -1,0 +1,104 @@
+"""How good an output is: BLEU and chrF as sacreBLEU computes them, exact match, perplexity, bits per byte."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sacrebleu.metrics import BLEU, CHRF
+
+from clearhead.errors import UserError
+
+BleuTokenizer = Literal["13a", "none", "zh", "char", "intl", "ja-mecab", "ko-mecab", "flores101", "flores200"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One figure, and where it has one the signature that says how it was computed."""
+
+    name: str
+    value: float
+    signature: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value:.2f}" + (f" ({self.signature})" if self.signature else "")
+
+
+def bleu(
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    tokenize: BleuTokenizer = "13a",
+    lowercase: bool = False,
+) -> Score:
+    """Corpus BLEU, 0..100 (Papineni et al. 2002; Post 2018).
+
+    `references[i]` are those of `outputs[i]`, one or more. `tokenize="none"` is for texts already tokenised.
+    """
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+    value = metric.corpus_score(list(outputs), _streams(outputs, references)).score
+    return Score("bleu", value, str(metric.get_signature()))
+
+
+def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]], *, word_order: int = 0) -> Score:
+    """Corpus chrF2, 0..100: F-score of character n-grams up to 6; word_order=2 is chrF2++ (Popović 2015)."""
+    metric = CHRF(word_order=word_order)
+    value = metric.corpus_score(list(outputs), _streams(outputs, references)).score
+    return Score("chrf" + "+" * word_order, value, str(metric.get_signature()))
+
+
+def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    """Share of outputs, 0..1, that equal one of their references, but for white space at the ends."""
+    _check(outputs, references)
+    hits = (o.strip() in {r.strip() for r in rs} for o, rs in zip(outputs, references, strict=True))
+    return Score("exact_match", sum(hits) / len(outputs))
+
+
+def perplexity(nats: float, n_tokens: int) -> Score:
+    """exp(nats / n_tokens): the negative log-likelihood's mean, as a number of equally likely choices."""
+    if n_tokens <= 0:
+        raise UserError(f"perplexity: expected at least one token, got {n_tokens}")
+    mean = nats / n_tokens
+    return Score("perplexity", math.exp(mean) if mean < math.log(1e300) else math.inf)
+
+
+def bits_per_byte(nats: float, n_bytes: int) -> Score:
+    """nats / (ln 2 * n_bytes): comparable between tokenizers; the bytes are those of the text in UTF-8."""
+    if n_bytes <= 0:
+        raise UserError(f"bits per byte: expected at least one byte, got {n_bytes}")
+    return Score("bits_per_byte", nats / (math.log(2) * n_bytes))
+
+
+def _check(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if len(outputs) != len(references):
+        raise UserError(f"expected references for each output, got {len(references)} for {len(outputs)}")
+    if not outputs:
+        raise UserError("expected at least one output to score, got none")
+    for i, texts in enumerate(references):
+        if isinstance(texts, str) or not texts:
+            raise UserError(f"references of output {i + 1}: expected a list of texts, got {texts!r}")
+
+
+def _streams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str]]:
+    """References by number instead of by output; an output with fewer than the most repeats its last.
+
+    A repeated reference changes neither BLEU (clipped by the maximum) nor chrF (the best one counts).
+    """
+    _check(outputs, references)
+    most = max(map(len, references))
+    return [[texts[min(k, len(texts) - 1)] for texts in references] for k in range(most)]
+
+
+def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str) -> Score:
+    """BLEU of lowercased, Moses-normalised and -tokenised text, as papers on small corpora report it."""
+    try:
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer
+    except ImportError:
+        raise UserError("moses: expected the package sacremoses, got none; pip install 'clearhead[eval]'") from None
+    normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
+
+    def tokens(text: str) -> str:
+        return str(tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True, escape=False))
+
+    score = bleu([tokens(text) for text in outputs], [[tokens(text)] for text in references], tokenize="none")
+    return Score("bleu_moses_lower", score.value, f"{score.signature}|moses:{language}|lowercased")

@@ -1,0 +1,83 @@
+"""A task: how examples become batches, what the loss is, and how good the network is at it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.model import Tokens, Transformer
+from clearhead.tasks.metrics import Score
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one forward and backward pass works on."""
+
+    inputs: tuple[Tokens, ...]
+    """One a stack, the encoder's first."""
+    labels: Tensor
+    """n: the token to predict at each valid cell of the last input, row by row."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Real tokens the loss counts."""
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch on another device."""
+        return replace(self, inputs=tuple(x.to(device) for x in self.inputs), labels=self.labels.to(device))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One example and what the network made of it."""
+
+    source: str
+    output: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures on the validation split, and some outputs to read."""
+
+    scores: tuple[Score, ...]
+    samples: tuple[Sample, ...] = ()
+    outputs: tuple[str, ...] = ()
+    """Every output, in the order of the data, where the task writes text."""
+
+    def value(self, name: str) -> float:
+        """A figure by its name."""
+        return next(score.value for score in self.scores if score.name == name)
+
+
+class Task(ABC):
+    """Loss is a sum and a count, so that accumulation and data parallelism are exact."""
+
+    main_score: str
+    """The figure that chooses the best checkpoint."""
+    higher_is_better: bool
+
+    @abstractmethod
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        """The batches of one epoch as numbers of examples: a function of (seed, epoch) alone."""
+
+    @abstractmethod
+    def collate(self, examples: Sequence[int]) -> Batch:
+        """These training examples as one batch."""
+
+    @abstractmethod
+    def evaluate(self, network: Transformer) -> Evaluation:
+        """How good the network is on the validation split."""
+
+    def loss(self, network: torch.nn.Module, batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        """Summed cross-entropy in nats, and the number of tokens it is the sum of."""
+        logits = network(*batch.inputs)
+        if logits.ndim == 3:
+            logits = batch.inputs[-1].real(logits)
+        total = F.cross_entropy(logits.float(), batch.labels, label_smoothing=smoothing, reduction="sum")
+        return total, batch.n_tokens

@@ -1,0 +1,300 @@
+"""Checkpoints that survive a kill, a power cut, a full disk and a flipped bit: safetensors and JSON only.
+
+`RUN/step-00000100/` appears whole or not at all: it is written beside its place under a temporary name,
+synced, described by a MANIFEST.json of sizes and SHA-256 sums, and renamed. What does not match its manifest
+is never loaded.
+"""
+
+import errno
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import safetensors
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from clearhead.errors import UserError
+from clearhead.training.manifest import (
+    MANIFEST,
+    OBJECT,
+    OLDER,
+    PLAIN_NAME,
+    STEP,
+    CorruptCheckpoint,
+    Entry,
+    JsonObject,
+    errno_of,
+    reason,
+    render,
+    seal,
+    sync,
+    unreadable,
+    verify,
+    write,
+)
+from clearhead.training.tensors import check_tensors
+
+_log = logging.getLogger("clearhead")
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a checkpoint holds, by file name."""
+
+    tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Such as `model.safetensors` (see `model_tensors`) and `optimizer.safetensors`."""
+    json: Mapping[str, JsonObject] = field(default_factory=dict)
+    """Such as `config.json`; NaN and infinity are refused."""
+    raw: Mapping[str, bytes] = field(default_factory=dict)
+    """Files kept byte for byte, such as `tokenizer.json`."""
+
+
+# --- write --------------------------------------------------------------------------------------------------
+
+
+def save(run_folder: Path, step: int, files: Files) -> Path:
+    """Write `run_folder/step-%08d` and return it, as `write_folder` does."""
+    return write_folder(run_folder / f"step-{step:08d}", files, step=step)
+
+
+def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
+    """Write a new folder of these files and return it: after this returns it survives a power cut.
+
+    It appears whole or not at all, and nothing is overwritten. Tensors that share memory are each written
+    whole. Raises UserError, one line, when the folder exists, when less than 1.2 times the size is free, and
+    when the disk is full, read-only or failing or may not be written; older checkpoints are then as they
+    were.
+    """
+    names = [*files.tensors, *files.json, *files.raw]
+    if len(set(names)) < len(names) or MANIFEST in names or not all(PLAIN_NAME.fullmatch(n) for n in names):
+        raise ValueError(f"file names {names} must be plain and different")
+    texts = {name: json.dumps(value, allow_nan=False, indent=2).encode() for name, value in files.json.items()}
+    temporary = place.parent / f".tmp-{place.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        _make_run_folder(place.parent)
+        if place.exists():
+            raise UserError(
+                f"{place}: expected nothing there, got a file or folder; try another folder or resume from it"
+            )
+        _check_space(place.parent, files, texts)
+        temporary.mkdir()
+        _write_files(temporary, files, texts, step)
+        os.rename(temporary, place)  # noqa: PTH104 - one system call, one name to fail in tests
+        sync(place.parent)
+    except (OSError, safetensors.SafetensorError) as error:
+        _discard(temporary)
+        raise UserError(f"{place}: expected to write a checkpoint, got {reason(error)}; {_remedy(error)}") from error
+    except BaseException:
+        _discard(temporary)
+        raise
+    return place
+
+
+def _write_files(folder: Path, files: Files, texts: Mapping[str, bytes], step: int) -> None:
+    entries: dict[str, Entry] = {}
+    for name, tensors in files.tensors.items():
+        save_file(_apart(tensors), folder / name)
+        entries[name] = seal(folder / name, "tensors")
+    for kind, contents in (("json", texts), ("raw", files.raw)):
+        for name, content in contents.items():
+            write(folder / name, content)
+            entries[name] = seal(folder / name, kind)
+    write(folder / MANIFEST, render(step, entries))
+    sync(folder / MANIFEST)
+    sync(folder)
+
+
+def clean(run_folder: Path) -> None:
+    """Remove what killed writers left; only while no other process writes to `run_folder`."""
+    for path in run_folder.glob(".tmp-step-*"):
+        _discard(path)
+
+
+def prune(run_folder: Path, *, keep_last: int, keep_every: int | None = None, keep: Collection[int] = ()) -> list[Path]:
+    """Remove checkpoints but the last `keep_last`, each `keep_every` steps, and those in `keep`; return them.
+
+    At least one checkpoint that verifies is always left, even if these rules would not keep it.
+    """
+    if keep_last < 1 or (keep_every is not None and keep_every < 1):
+        raise ValueError(f"keep_last={keep_last} and keep_every={keep_every} must be at least 1")
+    found = _checkpoints(run_folder)
+    spared = set(found[:keep_last])
+    spared |= {p for p in found if step_of(p) in keep or (keep_every and step_of(p) % keep_every == 0)}
+    anchor = next((p for p in found if p in spared and _valid(p)), None)
+    anchor = anchor or next((p for p in found if p not in spared and _valid(p)), None)
+    if anchor is None:
+        return []
+    removed: list[Path] = []
+    for path in found:
+        if path in spared or path == anchor:
+            continue
+        doomed = run_folder / f".tmp-{path.name}-{secrets.token_hex(4)}"
+        try:
+            # First away from its name: a kill halfway leaves rubbish to clean, not a broken checkpoint.
+            os.rename(path, doomed)  # noqa: PTH104
+        except OSError as error:
+            _log.warning("%s: not pruned: %s", path, reason(error))
+            continue
+        _discard(doomed)
+        removed.append(path)
+    return removed
+
+
+# --- read ---------------------------------------------------------------------------------------------------
+
+
+def latest(run_folder: Path) -> Path | None:
+    """The newest checkpoint that verifies, or None; newer bad ones are renamed `.bad-…`, with a warning.
+
+    Raises UserError for one of a newer format, which is not bad.
+    """
+    for path in _checkpoints(run_folder):
+        try:
+            verify(path)
+        except CorruptCheckpoint as error:
+            _log.warning("set aside as .bad-%s: %s", path.name, error)
+            _quarantine(path)
+        else:
+            return path
+    return None
+
+
+def load(folder: Path) -> Files:
+    """What `save` wrote, verified first; tensors on the CPU."""
+    manifest = verify(folder)
+    tensors: dict[str, dict[str, Tensor]] = {}
+    documents: dict[str, JsonObject] = {}
+    raw: dict[str, bytes] = {}
+    for name, entry in manifest.files.items():
+        path = folder / name
+        try:
+            match entry.kind:
+                case "tensors":
+                    tensors[name] = load_file(path)
+                case "json":
+                    documents[name] = OBJECT.validate_python(json.loads(path.read_bytes()))
+                case "raw":
+                    raw[name] = path.read_bytes()
+        except (safetensors.SafetensorError, ValueError, RecursionError) as error:
+            raise CorruptCheckpoint(f"{path}: expected {entry.kind}, got {reason(error)}; {OLDER}") from error
+        except OSError as error:
+            raise unreadable(path, error) from error
+    return Files(tensors=tensors, json=documents, raw=raw)
+
+
+def average(folders: Sequence[Path], *, name: str = "model.safetensors") -> dict[str, Tensor]:
+    """The mean of the model's tensors over checkpoints, in float32; integers are the last one's.
+
+    Vaswani et al. 2017, 6.1, average the last 5 (base) or 20 (big). Raises UserError when they are not one
+    network.
+    """
+    if not folders:
+        raise UserError("average: expected at least one checkpoint, got none; try a folder that holds one")
+    total: dict[str, Tensor] = {}
+    shapes: dict[str, Tensor] = {}
+    for folder in folders:
+        tensors = load(folder).tensors.get(name)
+        if tensors is None:
+            raise UserError(f"{folder / name}: expected a model to average, got no such file; try another checkpoint")
+        shapes = shapes or {n: torch.empty_like(t, device="meta") for n, t in tensors.items()}
+        check_tensors(tensors, shapes, where=str(folder / name))
+        for n, t in tensors.items():
+            if not t.is_floating_point():
+                total[n] = t
+            else:
+                total[n] = total[n].add_(t) if n in total else t.to(torch.float32, copy=True)
+    return {n: t / len(folders) if t.is_floating_point() else t for n, t in total.items()}
+
+
+def step_of(folder: Path) -> int:
+    """The step in the name of a checkpoint's folder."""
+    match = STEP.fullmatch(folder.name)
+    if match is None:
+        raise UserError(
+            f"{folder}: expected a checkpoint named step-00000100, got {folder.name!r}; try a folder inside"
+        )
+    return int(match[1])
+
+
+# --- parts --------------------------------------------------------------------------------------------------
+
+_DIAGNOSES = {
+    errno.ENOSPC: "try freeing space there or another run folder",
+    errno.EDQUOT: "try freeing space there or another run folder",
+    errno.EFBIG: "try raising the file-size limit",
+    errno.EACCES: "try another run folder or its permissions",
+    errno.EPERM: "try another run folder or its permissions",
+    errno.EROFS: "try a run folder that is not read-only",
+    errno.EIO: "try another disk",
+}
+
+
+def _checkpoints(run_folder: Path) -> list[Path]:
+    """Folders named as checkpoints, newest first."""
+    try:
+        return sorted((p for p in run_folder.iterdir() if STEP.fullmatch(p.name)), key=step_of, reverse=True)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(
+            f"{run_folder}: expected a folder of checkpoints, got {reason(error)}; {_remedy(error)}"
+        ) from error
+
+
+def _valid(folder: Path) -> bool:
+    try:
+        verify(folder)
+    except UserError:
+        return False
+    return True
+
+
+def _make_run_folder(run_folder: Path) -> None:
+    if not run_folder.is_dir():
+        run_folder.mkdir(parents=True, exist_ok=True)
+        sync(run_folder.parent)
+
+
+def _check_space(run_folder: Path, files: Files, texts: Mapping[str, bytes]) -> None:
+    size = sum(t.numel() * t.element_size() for tensors in files.tensors.values() for t in tensors.values())
+    size += sum(map(len, texts.values())) + sum(map(len, files.raw.values()))
+    free = shutil.disk_usage(run_folder).free
+    if free < 1.2 * size:
+        need, left = f"{1.2 * size / 1e9:.3f} GB", f"{free / 1e9:.3f} GB"
+        raise UserError(f"{run_folder}: expected {need} free for a checkpoint, got {left}; {_DIAGNOSES[errno.ENOSPC]}")
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as safetensors takes them: on the CPU, contiguous, no memory in common."""
+    seen: set[int] = set()
+    apart: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != tensor.numel() * tensor.element_size():
+            tensor = tensor.clone()
+        seen.add(storage.data_ptr())
+        apart[name] = tensor
+    return apart
+
+
+def _quarantine(path: Path) -> None:
+    try:
+        os.rename(path, path.with_name(f".bad-{path.name}-{secrets.token_hex(4)}"))  # noqa: PTH104
+    except OSError as error:
+        _log.warning("%s: not set aside: %s", path, reason(error))
+
+
+def _discard(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remedy(error: Exception) -> str:
+    return _DIAGNOSES.get(errno_of(error) or 0, "try another run folder")

@@ -1,0 +1,345 @@
+"""What reads the events of a training run: a progress bar, a log of every event, TensorBoard.
+
+`with ProgressBar() as bar:` … `for event in train(run): bar(event); log(event)`
+"""
+
+import errno
+import json
+import math
+import os
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from pydantic import JsonValue
+from rich.cells import cell_len, set_cell_size
+from tqdm import tqdm
+
+from clearhead.errors import UserError
+from clearhead.tasks.metrics import Score
+from clearhead.tasks.task import Sample
+from clearhead.training.manifest import JsonObject, reason, sync
+from clearhead.training.train import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+METRICS = "metrics.jsonl"
+N_SAMPLES = 2
+"""Outputs shown at each evaluation: always the same, so that one sees them become better."""
+LINE_EVERY = 10.0
+"""Seconds of training between lines where there is no terminal."""
+_RAW = "_raw"
+
+
+# --- terminal -----------------------------------------------------------------------------------------------
+
+
+class ProgressBar(AbstractContextManager["ProgressBar"]):
+    """One bar for the whole run, with results and sample outputs above it.
+
+    Where `stream` (standard error by default) is not a terminal: one line about every 10 seconds and at each
+    evaluation. `quiet`: warnings only. A terminal that goes away ends the display, never the run.
+    """
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._live = self._stream.isatty()
+        self._bar: tqdm[Any] | None = None
+        self._pace = _Pace()
+        self._last_line = -math.inf
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        self._pace.note(event)
+        try:
+            self._show(event)
+        except OSError:
+            self._quiet = True
+            if self._bar is not None:
+                self._bar.disable = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _show(self, event: Event) -> None:
+        at = f"step {event.step:,}"
+        match event:
+            case Skipped():
+                self._write(f"warning: {at}: update left out, its gradient's norm is {event.grad_norm}")
+            case _ if self._quiet:
+                pass
+            case Started():
+                start = f"going on after {at}" if event.step else "training"
+                self._write(f"{start}: {event.n_parameters:,} parameters, {event.precision} on {event.device}")
+                if self._live:
+                    bar = {"desc": "first update", "bar_format": "{percentage:3.0f}% |{bar}| {desc}", "leave": False}
+                    self._bar = tqdm(total=1.0, file=self._stream, ncols=_width(self._stream), miniters=0, **bar)
+            case Stepped():
+                self._advance(event)
+            case Evaluated(evaluation=evaluation):
+                best = ["best"] if event.is_best else []
+                self._write("  ".join([at, *map(figure, evaluation.scores), *best]))
+                if self._live:
+                    self._write(*sample_lines(evaluation.samples[:N_SAMPLES], width=_width(self._stream)))
+            case Saved():
+                self._write(f"{at}  saved {event.folder}")
+            case Ended():
+                self.__exit__()
+                time = tqdm.format_interval(event.seconds)
+                self._write(f"{event.reason} after {at}, {time}  {self._pace.text}".rstrip())
+
+    def _advance(self, event: Stepped) -> None:
+        left, text = self._pace.left, self._pace.text
+        if self._bar is not None:
+            self._bar.ncols = _width(self._stream)
+            self._bar.n = min(1.0, event.progress)
+            self._bar.set_description_str(f"{left}  {text}", refresh=False)
+            if event.progress >= 1.0:
+                self._bar.refresh()  # The last evaluation may take long: say now what goes on.
+            else:
+                self._bar.update(0)  # Draws if the last drawing is 0.1 s old.
+        elif event.seconds >= self._last_line + LINE_EVERY or event.progress >= 1.0:
+            self._last_line = event.seconds
+            self._write(f"step {event.step:,}  {event.progress:.0%}  {left}  {text}")
+
+    def _write(self, *lines: str) -> None:
+        for line in lines:
+            tqdm.write(line, file=self._stream)
+        self._stream.flush()
+
+
+class _Pace:
+    """Loss, speed and time left of the last updates, in words."""
+
+    def __init__(self) -> None:
+        self.left = self.text = ""
+        self._loss = self._n_losses = self._tokens = self._seconds = 0.0
+        self._first: Stepped | None = None
+        self._before: float | None = None
+
+    def note(self, event: Event) -> None:
+        """Take in one event."""
+        if not isinstance(event, Stepped):
+            self._before = None  # The time until the next update is not all training.
+            return
+        self._first = self._first or event
+        if self._before is not None:
+            elapsed = max(0.0, event.seconds - self._before)
+            kept = math.exp(-elapsed / 10)  # A mean over about ten seconds,
+            self._tokens = kept * self._tokens + event.n_tokens
+            self._seconds = kept * self._seconds + elapsed
+        self._before = event.seconds
+        if not math.isfinite(self._loss):
+            self._loss = self._n_losses = 0.0
+        self._n_losses = 0.95 * self._n_losses + 1  # and over about twenty updates.
+        self._loss += (event.loss - self._loss) / self._n_losses
+        self.left = "last evaluation" if event.progress >= 1.0 else f"{_time_left(self._first, event)} left"
+        speed = f"  {tqdm.format_sizeof(self._tokens / self._seconds)} tokens/s" if self._seconds else ""
+        self.text = f"loss {self._loss:.3f}{speed}  epoch {event.epoch + 1}  lr x{event.lr:.2f}"
+
+
+def _time_left(first: Stepped, now: Stepped) -> str:
+    """At the mean pace since this process's first update: a resumed run may be on another machine."""
+    seconds, progress = now.seconds - first.seconds, now.progress - first.progress
+    if seconds <= 0 or progress <= 0:
+        seconds, progress = now.seconds, now.progress
+    return tqdm.format_interval(seconds / progress * (1 - now.progress)) if progress > 0 else "?"
+
+
+def figure(score: Score) -> str:
+    """The score in a few words; of BLEU's signature what tells one BLEU from another: case and tokenizer."""
+    name, value = score.name, score.value
+    if name.startswith("chrf"):
+        return f"{name.replace('chrf', 'chrF2')} {value:.1f}"
+    if not name.startswith("bleu"):
+        return f"{name.replace('_', ' ')} " + (f"{value:.2f}" if 0.1 <= value < 1e4 else f"{value:.3g}")
+    parts = {key: text for key, _, text in (part.partition(":") for part in score.signature.split("|"))}
+    cased = "cased" if parts.get("case") == "mixed" and "lowercased" not in parts else "lowercased"
+    tokenizer = "moses" if "moses" in parts else parts.get("tok", "13a")
+    return f"BLEU {value:.1f} ({cased if tokenizer == '13a' else f'{cased}, {tokenizer}'})"
+
+
+def sample_lines(samples: Sequence[Sample], *, width: int) -> list[str]:
+    """`source / output / reference` of each sample, a line each of at most `width` cells."""
+    lines: list[str] = []
+    for sample in samples:
+        for label, text in vars(sample).items():
+            if text or label == "output":
+                line = f"    {label:<9}  {_printable(text) or '(nothing)'}"
+                # In cells: a Chinese character takes two, an accent of its own none.
+                long = cell_len(line) > width
+                lines.append(set_cell_size(line, width - 1).rstrip() + "…" if long else line)
+    return lines
+
+
+def _printable(text: str) -> str:
+    """One line; characters that would move the cursor or change colours become U+FFFD."""
+    plain = (" " if c.isspace() else "\ufffd" if unicodedata.category(c) in {"Cc", "Cs"} else c for c in text)
+    return " ".join("".join(plain).split())
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    return max(20, (columns or 80) - 1)
+
+
+# --- log ----------------------------------------------------------------------------------------------------
+
+
+class MetricsLog:
+    """`folder/metrics.jsonl`: every event as one JSON object with its kind, its step and its fields.
+
+    NaN and infinity are null beside a `…_raw` that says which. Of an evaluation it keeps scores and samples,
+    not all outputs. Each line is the operating system's when the call returns, and on the disk once a
+    checkpoint is. A resumed run first drops what an interrupted attempt wrote after the checkpoint, so that
+    the file reads as one run. Raises UserError when the disk is full or the file is another run's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / METRICS
+
+    def __call__(self, event: Event) -> None:
+        """Append one event."""
+        line = json.dumps(_fields(event), ensure_ascii=False, allow_nan=False) + "\n"
+        try:
+            if isinstance(event, Started):
+                self._begin(event.step)
+            with self.path.open("ab") as file:
+                file.write(line.encode("utf-8", "backslashreplace"))  # A lone surrogate: JSON's own escape.
+                if isinstance(event, Saved):
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError as error:
+            full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+            remedy = "freeing space there or another folder" if full else "another folder or its permissions"
+            text = f"{self.path}: expected to write the log, got {reason(error)}; try {remedy}"
+            raise UserError(text) from error
+
+    def _begin(self, step: int) -> None:
+        """Keep the lines up to `step` as they are; at any moment the file is the old or the new one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = self.path.read_bytes() if self.path.exists() else b""
+        if step == 0 and content:
+            raise UserError(f"{self.path}: expected no log yet, got another run's; try a new folder or resume")
+        kept = b"".join(raw + b"\n" for raw, at, _ in _parse(self.path, content) if at <= step)
+        if kept == content:
+            return
+        temporary = self.path.with_name(f".{METRICS}.tmp")
+        try:
+            temporary.write_bytes(kept)
+            sync(temporary)
+            os.replace(temporary, self.path)  # noqa: PTH105 - one system call, one name to fail in tests
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync(self.path.parent)
+
+
+def read_metrics(folder: Path) -> list[JsonObject]:
+    """What MetricsLog wrote, in order, NaN and infinity as such; a last line cut off by a crash is left out.
+
+    Raises UserError, naming the line, for any other damage.
+    """
+    path = folder / METRICS
+    try:
+        return [fields for _, _, fields in _parse(path, path.read_bytes())]
+    except OSError as error:
+        raise UserError(f"{path}: expected a log, got {reason(error)}; try the folder of a run") from error
+
+
+def _fields(event: Event) -> JsonObject:
+    fields: JsonObject = {"kind": type(event).__name__.lower()} | vars(event)
+    if isinstance(event, Evaluated):
+        del fields["evaluation"]
+        scores = event.evaluation.scores
+        fields["scores"] = {s.name: _finite({"value": s.value, "signature": s.signature}) for s in scores}
+        fields["samples"] = [dict(vars(sample)) for sample in event.evaluation.samples]
+    if isinstance(event, Saved):
+        fields["folder"] = event.folder.name  # The run may move.
+    return _finite(fields)
+
+
+def _finite(fields: Mapping[str, JsonValue]) -> JsonObject:
+    odd = {name: v for name, v in fields.items() if isinstance(v, float) and not math.isfinite(v)}
+    return {**fields, **dict.fromkeys(odd), **{name + _RAW: str(v) for name, v in odd.items()}}
+
+
+def _restored(fields: JsonObject) -> JsonObject:
+    odd = {name.removesuffix(_RAW): float(str(v)) for name, v in fields.items() if name.endswith(_RAW)}
+    return {name: odd.get(name, v) for name, v in fields.items() if not name.endswith(_RAW)}
+
+
+def _parse(path: Path, content: bytes) -> list[tuple[bytes, int, JsonObject]]:
+    """Each line: as it is, its step, its fields."""
+    lines = content.split(b"\n")
+    parsed: list[tuple[bytes, int, JsonObject]] = []
+    for number, raw in enumerate(lines, start=1):
+        try:
+            fields: JsonValue = json.loads(raw, object_hook=_restored)
+        except (ValueError, RecursionError):
+            fields = None
+        if isinstance(fields, dict) and isinstance(step := fields.get("step"), int):
+            parsed.append((raw, step, fields))
+        elif number < len(lines):  # After the last line's end: nothing, or what a crash cut off.
+            found = repr(raw.decode(errors="replace")[:40])
+            raise UserError(f"{path}:{number}: expected an event as JSON, got {found}; try without this line")
+    return parsed
+
+
+# --- TensorBoard --------------------------------------------------------------------------------------------
+
+
+class TensorBoardLog(AbstractContextManager["TensorBoardLog"]):
+    """`folder/tensorboard`: losses and scores as curves, samples as text.
+
+    Raises UserError where the package tensorboard is missing, and when the disk is full.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UserError("TensorBoard is not installed; try pip install 'clearhead[log]'") from None
+        self.folder = folder / "tensorboard"
+        self._open = SummaryWriter
+        self._writer: SummaryWriter | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Write one event."""
+        try:
+            # Curves of an interrupted attempt end where this one goes on.
+            later = event.step + 1 if event.step else None
+            self._writer = self._writer or self._open(str(self.folder), purge_step=later)
+            self._write(self._writer, event)
+        except OSError as error:
+            text = f"{self.folder}: expected to write curves, got {reason(error)}; try without TensorBoard"
+            raise UserError(text) from error
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write(self, writer: "SummaryWriter", event: Event) -> None:
+        match event:
+            case Stepped() | Skipped():
+                for name in vars(event).keys() & {"loss", "lr", "grad_norm", "n_tokens", "epoch"}:
+                    writer.add_scalar(f"train/{name}", vars(event)[name], event.step)
+            case Evaluated(evaluation=evaluation):
+                for score in evaluation.scores:
+                    writer.add_scalar(f"valid/{score.name}", score.value, event.step)
+                writer.add_text("samples", "\n".join(sample_lines(evaluation.samples, width=1000)), event.step)
+                writer.flush()
+            case Ended():
+                self.__exit__()
+            case Started() | Saved():
+                pass

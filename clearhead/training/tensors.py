@@ -1,0 +1,47 @@
+"""The tensors of a network as a checkpoint holds them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import UserError
+
+
+def model_tensors(network: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by name; tied ones once, under their first name."""
+    seen: set[int] = set()
+    tensors: dict[str, Tensor] = {}
+    # keep_vars, because only the objects themselves tell which are tied.
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            tensors[name] = tensor.detach()
+    return tensors
+
+
+def restore(network: nn.Module, tensors: Mapping[str, Tensor], *, where: str = "model.safetensors") -> None:
+    """Copy `tensors` into `network`, exactly; `where` names their file in the errors.
+
+    Raises UserError for a missing, an unknown or a misshapen tensor, and then changes nothing.
+    """
+    targets = model_tensors(network)
+    check_tensors(tensors, targets, where=where)
+    with torch.no_grad():
+        for name, target in targets.items():
+            target.copy_(tensors[name])
+
+
+def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, where: str) -> None:
+    """Nothing, if names, shapes and dtypes are the same; else UserError names the first that differs."""
+    remedy = "try the configuration it was saved with"
+    for name, like in wanted.items():
+        found = f"{_kind(tensors[name])}" if name in tensors else "no such tensor"
+        if found != _kind(like):
+            raise UserError(f"{where}:{name}: expected {_kind(like)}, got {found}; {remedy}")
+    for name in sorted(tensors.keys() - wanted.keys()):
+        raise UserError(f"{where}:{name}: expected no such tensor, got {_kind(tensors[name])}; {remedy}")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tensor.dtype}".removeprefix("torch.") + f"{list(tensor.shape)}"

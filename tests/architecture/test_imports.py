@@ -1,0 +1,179 @@
+"""Who may import whom, what may not be imported at all, and which names stay inside families/."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
+
+# The import table of the architecture: a part, and all that it may import besides itself.
+BASE = {"errors", "config", "recipe", "recipe_data", "recipe_training", "recipe_generation", "randomness"}
+NETWORK = BASE | {"trace", "model"}
+TASKS = NETWORK | {"generation", "data", "tasks"}
+ENGINE = TASKS | {"training", "weights", "families", "analysis"}
+ALLOWED: dict[str, set[str]] = {
+    **dict.fromkeys(BASE, BASE),
+    "trace": BASE,
+    "model": BASE | {"trace"},
+    "generation": NETWORK,
+    "data": BASE,
+    "weights": BASE,
+    "families": BASE | {"weights"},
+    "tasks": NETWORK | {"generation", "data"},
+    "training": TASKS,
+    "analysis": NETWORK | {"generation"},
+    "api": ENGINE,
+    "runs": ENGINE | {"api"},
+    "explorer": ENGINE | {"api"},
+    "lab": ENGINE | {"api", "explorer"},
+    "demo": ENGINE | {"api", "explorer"},
+    "commands": ENGINE | {"api", "runs", "explorer"},
+    "cli": {"errors", "commands", "demo"},
+    "__main__": {"cli"},
+    "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
+}
+# The one upward import: Model.explore() opens the explorer.
+EXCEPTION = ("api", "explore", "explorer")
+
+WITHOUT_TORCH = (
+    *("config", "recipe", "recipe_training", "errors", "randomness", "cli"),
+    *("data.tokenizers", "data.sources", "data.batches", "data.phrases"),
+)
+
+FAMILIES = ("gpt", "llama", "bert", "t5", "marian", "bart", "roberta", "qwen", "mistral", "vit")
+CAPITALISED = ("LLaMA", "RoBERTa", "ViT", *(f(name) for name in FAMILIES for f in (str.upper, str.title)))
+# A name, not a part of a word: gpt2, bert-base, ViTConfig and is_llama, but neither vital nor INT5.
+FAMILY_NAME = re.compile(
+    rf"(?<![A-Za-z])(?:{'|'.join(FAMILIES)})(?![a-z])|(?<![A-Z])(?:{'|'.join(CAPITALISED)})(?![a-z])"
+)
+
+UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
+UNSAFE_CALLS = {"eval", "exec", "torch.save", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}
+
+
+def _targets(source: Source, item: Import) -> list[str]:
+    """The part of the package that an import names: `trace` for `from clearhead import trace`."""
+    if item.module == PACKAGE and item.name:
+        return [item.name] if (ROOT / PACKAGE / f"{item.name}.py").exists() or item.name in ALLOWED else [""]
+    return [part(item.module)] if item.module.split(".")[0] == PACKAGE else []
+
+
+def test_imports_follow_the_table() -> None:
+    wrong: list[str] = []
+    for source in sources():
+        assert source.part in ALLOWED, f"{source.path.name}: name its part in the import table of {__name__}"
+        for item in source.imports:
+            for target in _targets(source, item):
+                is_exception = (source.part, item.function, target) == EXCEPTION
+                if target != source.part and target not in ALLOWED[source.part] and not is_exception:
+                    wrong.append(f"{source.at(item.line)}: {source.part} may not import {target or PACKAGE}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_table_has_no_cycle() -> None:
+    reached = dict.fromkeys(BASE, 0)
+    waiting = {name: needs - BASE for name, needs in ALLOWED.items() if name not in BASE}
+    while waiting:
+        ready = {name for name, needs in waiting.items() if not needs & waiting.keys()}
+        assert ready, f"a cycle among {sorted(waiting)}"
+        waiting = {name: needs for name, needs in waiting.items() if name not in ready}
+        reached |= dict.fromkeys(ready, len(reached))
+
+
+def _loaded_with(modules: list[str], known: dict[str, Source]) -> Iterator[tuple[Source, Import]]:
+    """Every import that runs when `modules` are imported, packages on the way included."""
+    todo, done = modules, set[str]()
+    while todo:
+        name, *todo = todo
+        if name in done or name not in known:
+            continue
+        done.add(name)
+        todo.append(name.rpartition(".")[0])
+        for item in known[name].imports:
+            if item.function is None and not item.for_types_only:
+                yield known[name], item
+                todo += [item.module, f"{item.module}.{item.name}"]
+
+
+@pytest.mark.parametrize("name", WITHOUT_TORCH)
+def test_module_needs_no_torch(name: str) -> None:
+    known = {source.module: source for source in sources()}
+    modules = [module for module in known if f"{module}.".startswith(f"{PACKAGE}.{name}.")]
+    heavy = {"torch", "transformers", "datasets", "matplotlib"}
+    wrong = {
+        f"{source.at(item.line)}: imports {item.module}, so {name} does too"
+        for source, item in _loaded_with(modules, known)
+        if item.module.split(".")[0] in heavy
+    }
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_cli_starts_without_torch() -> None:
+    if not (ROOT / PACKAGE / "cli.py").exists():
+        pytest.skip("no command line yet")
+    code = "import sys, clearhead.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def _names(source: Source) -> Iterator[tuple[int, str]]:
+    """Identifiers and string literals with their lines; prose in docstrings is free to name its sources."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in source.docstrings:
+                yield node.lineno, text
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.keyword(arg=str(name)):
+                yield node.value.lineno, name
+            case _:
+                pass
+
+
+def test_family_names_stay_in_families() -> None:
+    wrong = [
+        f"{source.at(line)}: {text.strip()[:80]!r} names a family; name the mechanism"
+        for source in sources()
+        if source.part != "families"
+        for line, text in _names(source)
+        if FAMILY_NAME.search(text)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_family"),
+    [
+        *((name, True) for name in ("gpt2", "bert-base", "ViTConfig", "is_llama", "T5Bias", "BertLayer", "vit_tiny")),
+        *((name, False) for name in ("vital", "bartender", "Mariana", "INT5", "egpt", "invite", "libert\u00e9")),
+    ],
+)
+def test_family_pattern(text: str, is_family: bool) -> None:
+    assert bool(FAMILY_NAME.search(text)) == is_family
+
+
+def test_nothing_executes_data() -> None:
+    wrong: list[str] = []
+    for source in sources():
+        wrong += [
+            f"{source.at(item.line)}: {item.module} runs what it reads"
+            for item in source.imports
+            if {item.module.split(".")[0], f"{item.module}.{item.name}"} & (UNSAFE_MODULES | UNSAFE_CALLS)
+        ]
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            if called in UNSAFE_CALLS or (called == "torch.load" and keywords.get("weights_only") != "True"):
+                wrong.append(f"{source.at(node.lineno)}: {called} runs what it reads")
+            if called == "hasattr":
+                wrong.append(f"{source.at(node.lineno)}: hasattr asks what a type should say")
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,57 @@
+"""What every test shares: one thread, one seed, no network, and the real data beside the checkout."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+# Set before torch, tokenizers or the hub are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED_DATA = "CLEARHEAD_SHARED_DATA"
+LOOPBACK = ("127.", "::1", "localhost")
+
+# The same examples on every run, judged by what they compute and never by how long it took.
+settings.register_profile("clearhead", deadline=None, derandomize=True, database=None, max_examples=50)
+settings.load_profile("clearhead")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """The same random numbers and one thread for every test; torch is not imported for its sake."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.manual_seed(0)
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_network() -> None:
+    """A connection to anywhere but this machine fails at once."""
+    connect = socket.socket.connect
+
+    def connect_here(self: socket.socket, address: tuple[object, ...] | str | bytes, /) -> None:
+        is_remote = isinstance(address, tuple) and not str(address[0]).startswith(LOOPBACK)
+        if is_remote:
+            raise AssertionError(f"a test may not reach the network: {address}")
+        connect(self, address)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(socket.socket, "connect", connect_here)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data: $CLEARHEAD_SHARED_DATA, else ../shared/data; skips where there is none."""
+    folder = Path(os.environ.get(SHARED_DATA) or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real data: set {SHARED_DATA} to its folder")
+    return folder

@@ -1,0 +1,241 @@
+"""The embedded corpus: counts, splits, targets and alignment, and examples read by hand."""
+
+import datetime as dt
+import re
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, available_locales, compose
+from clearhead.errors import UserError
+
+LOCALES = ("fr", "de", "es", "ja")
+TOKEN = re.compile(r"\d|[^\W\d]+|[^\w\s]")
+
+
+@cache
+def corpus(locale: str) -> PhraseCorpus:
+    return compose(locale)
+
+
+@cache
+def small(locale: str) -> PhraseCorpus:
+    return compose(locale, n_train=4000, n_valid=8, n_test=8)
+
+
+def phrases(locale: str) -> tuple[Phrase, ...]:
+    found = corpus(locale)
+    return found.train + found.valid + found.test
+
+
+def aligned(phrase: Phrase) -> list[tuple[str, str, str]]:
+    return [(s.role, phrase.source[slice(*s.source)], phrase.target[slice(*s.target)]) for s in phrase.spans]
+
+
+def find(locale: str, source: str) -> Phrase:
+    """The first phrase of a small corpus whose source matches."""
+    return next(p for p in small(locale).train if re.fullmatch(source, p.source))
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_counts_splits_and_kinds(locale: str) -> None:
+    found = corpus(locale)
+    assert (len(found.train), len(found.valid), len(found.test)) == (20000, 500, 500)
+    assert len({p.source for p in phrases(locale)}) == 21000
+    for split in (found.train, found.valid, found.test):
+        shares = Counter(p.kind for p in split)
+        assert set(shares) == set(KINDS)
+        assert min(shares.values()) >= 0.12 * len(split)
+    lengths = [len(TOKEN.findall(p.target)) for p in found.train]
+    assert sum(lengths) / len(lengths) >= 9
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_spans_are_in_the_text_trimmed_and_disjoint(locale: str) -> None:
+    for phrase in phrases(locale):
+        assert phrase.spans
+        for text, spans in (
+            (phrase.source, [s.source for s in phrase.spans]),
+            (phrase.target, [s.target for s in phrase.spans]),
+        ):
+            at = 0
+            for start, end in sorted(spans):
+                assert at <= start < end <= len(text)
+                assert text[start:end] == text[start:end].strip()
+                at = end
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_spans_cover_every_digit_they_can_and_say_the_same(locale: str) -> None:
+    """What is aligned as a number, day, year or minute is the same digits on both sides."""
+    for phrase in phrases(locale):
+        for role, source, target in aligned(phrase):
+            if role in {"number", "year", "day", "minute"}:
+                assert re.sub(r"\D", "", source) == re.sub(r"\D", "", target), phrase
+            elif role != "month":
+                assert role == "quarter" or not source[0].isdigit(), phrase
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_targets_hold_no_ids_and_neither_side_typographic_spaces(locale: str) -> None:
+    for phrase in phrases(locale):
+        assert not re.search(r"\b[A-Z]{3}\b|\bM\d\d\b|GMT|[{}¤]", phrase.target)
+        for text in (phrase.source, phrase.target):
+            assert not re.search("  |[\u00a0\u2009\u202f\u200e\u200f]", text)
+            assert text == text.strip()
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+def test_one_name_has_one_translation_and_is_seen_often(locale: str) -> None:
+    seen = Counter(word for p in corpus(locale).train for word in TOKEN.findall(p.source))
+    assert [word for word, n in seen.items() if n < 12] == []
+    names: dict[tuple[str, str], set[str]] = {}
+    for phrase in phrases(locale):
+        for role, source, target in aligned(phrase):
+            if role in {"country", "language", "weekday"}:
+                names.setdefault((role, source), set()).add(target)
+    assert all(len(targets) == 1 for targets in names.values())
+    roles: dict[str, set[str]] = {}
+    for role, source in names:
+        roles.setdefault(source, set()).add(role)
+    assert all(len(found) == 1 for found in roles.values())
+
+
+def test_weekdays_belong_to_their_dates() -> None:
+    dates = [p for p in phrases("fr") if re.match(r"\w+day, \w+ \d+, \d{4}$", p.source)]
+    assert len(dates) > 500
+    for phrase in dates:
+        parts = {role: text for role, text, _ in aligned(phrase)}
+        day = dt.datetime.strptime(f"{parts['month']} {parts['day']} {parts['year']}", "%B %d %Y")
+        assert f"{day:%A}" == parts["weekday"]
+
+
+def test_a_date_is_aligned_field_by_field() -> None:
+    phrase = find("ja", r"\w+day, December \d+, \d+")
+    words = {role: (source, target) for role, source, target in aligned(phrase)}
+    year, day = words["year"][0], words["day"][0]
+    assert words["month"] == ("December", "12")
+    assert phrase.target == f"{year}年12月{day}日{words['weekday'][1]}"
+    assert words["weekday"][1].endswith("曜日")
+    german = find("de", r"Monday, May \d+, \d+")
+    day, year = re.findall(r"\d+", german.source)
+    assert german.target == f"Montag, {day}. Mai {year}"
+    assert aligned(german) == [
+        ("weekday", "Monday", "Montag"),
+        ("month", "May", "Mai"),
+        ("day", day, day),
+        ("year", year, year),
+    ]
+
+
+def test_directions_units_and_numbers_are_told_apart() -> None:
+    ago = find("de", r"\d{2} days ago or .*")
+    n = ago.source[:2]
+    assert ago.target.startswith(f"vor {n} Tagen oder ")
+    assert {("number", n, n), ("unit", "days", "Tagen"), ("relative", "ago", "vor")} <= set(aligned(ago))
+    later = find("ja", r"in \d{2} days – .*")
+    n = later.source[3:5]
+    assert later.target.startswith(f"{n} 日後 – ")
+    assert aligned(later)[:3] == [("relative", "in", "後"), ("number", n, n), ("unit", "days", "日")]
+
+
+def test_amounts_move_their_sign_and_their_separators() -> None:
+    phrase = find("fr", r"€[\d.]+ – €[\d.]+")
+    first, second = (value.replace(".", ",") for value in re.findall(r"[\d.]+", phrase.source))
+    assert phrase.target == f"{first} € – {second} €"
+    assert [role for role, _, _ in aligned(phrase)] == ["currency", "number"] * 2
+    grouped = find("de", r"\d\d,\d00 \w+ \w+ – .*")
+    assert grouped.target.startswith(grouped.source[:6].replace(",", "."))
+
+
+def test_a_time_on_another_clock_aligns_its_minutes_only() -> None:
+    phrase = find("fr", r"1:\d\d PM .*")
+    minute = phrase.source[2:4]
+    assert phrase.target.startswith(f"13:{minute} ")
+    assert aligned(phrase)[0] == ("minute", minute, minute)
+    korean = find("ko", r"1:\d\d PM .*")
+    minute = korean.source[2:4]
+    assert korean.target.startswith(f"오후 1:{minute} ")
+    assert aligned(korean)[:3] == [("hour", "1", "1"), ("minute", minute, minute), ("period", "PM", "오후")]
+
+
+def test_a_unit_around_its_number_aligns_the_number_only() -> None:
+    phrase = find("ja", r"\d{2} kilometers per hour.*")
+    n = phrase.source[:2]
+    assert phrase.target.startswith(f"時速 {n} キロメートル")
+    assert aligned(phrase)[0] == ("number", n, n)
+    assert "kilometers per hour" not in {source for _, source, _ in aligned(phrase)}
+
+
+def test_spanish_conjunctions_follow_the_sound_after_them() -> None:
+    targets = [p.target for p in phrases("es")]
+    assert any(" e India" in target for target in targets)
+    assert any(" u Omán" in target for target in targets)
+    assert not any(re.search(r" y (i|hi(?![ae]))| o h?o", target, re.IGNORECASE) for target in targets)
+
+
+def test_french_never_names_the_first_of_a_month_by_a_plain_number() -> None:
+    assert not any(re.search(r"\b1 (janvier|mai|août)", p.target) for p in phrases("fr"))
+
+
+def test_the_same_locale_and_seed_give_the_same_corpus() -> None:
+    code = (
+        "from clearhead.data.phrases import compose; import hashlib, sys; "
+        "c = compose('fr', n_train=800, n_valid=40, n_test=40, seed=3); assert 'torch' not in sys.modules; "
+        "print(hashlib.sha256(repr(c).encode()).hexdigest())"
+    )
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert len(runs) == 1
+    one, other = (compose("fr", n_train=80, n_valid=8, n_test=8, seed=seed) for seed in (0, 1))
+    assert one.train != other.train
+
+
+def test_other_scripts_and_digits() -> None:
+    assert any(re.search("[٠-٩]", p.target) for p in compose("ar_EG", n_train=80, n_valid=8, n_test=8).train)
+    for locale in ("ru", "ko", "zh_TW", "ar", "hi", "pt-BR", "sv", "pl", "tr", "nl"):
+        assert len(compose(locale, n_train=160, n_valid=8, n_test=8).train) == 160
+
+
+def test_what_it_knows() -> None:
+    names = corpus("fr").names
+    assert len(names["month"]) == 12
+    assert len(names["weekday"]) == 7
+    assert "Japan" in names["country"]
+    assert "Swedish" in names["language"]
+    assert "kilometers" in names["unit"]
+    assert "minutes" in names["duration"]
+
+
+@pytest.mark.parametrize(
+    ("locale", "says"),
+    [
+        ("xx", "expected one that CLDR knows, got 'xx'"),
+        ("swedish", "try sv"),
+        ("fr_QQ_zz", "try fr"),
+        ("", "got ''"),
+        ("en-GB", "other than English"),
+        ("nds", "in 'nds'; try fr, de, es, ja"),
+        ("frr", "'frr'"),
+        ("vai", "'vai'"),
+    ],
+)
+def test_an_unusable_locale_is_one_line(locale: str, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose(locale)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_every_available_locale_composes() -> None:
+    locales = available_locales()
+    assert set(LOCALES) <= set(locales)
+    assert not any(tag.startswith("en") for tag in locales)
+    for tag in locales:
+        assert len(compose(tag, n_train=80, n_valid=8, n_test=8).train) == 80

@@ -1,0 +1,199 @@
+"""Every reader on what it should read, and on what it should refuse in one line that names the place."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from clearhead.data.sources import Pairs, Texts, read, read_pairs, read_texts
+from clearhead.errors import UserError
+from clearhead.recipe_data import HubDataset, ParallelFiles, Source, Table, TextFiles
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def refusal(source: Source) -> str:
+    with pytest.raises(UserError) as error:
+        read(source)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# --- parallel files ---
+
+
+def test_parallel_files_in_every_dress(tmp_path: Path) -> None:
+    """A byte order mark, CRLF, no last line end, a separator inside a line, gzip: no difference."""
+    plain = ParallelFiles(
+        source=put(tmp_path / "a.en", "a man\n\nx\u2028y\n"),
+        target=put(tmp_path / "a.de", "\ufeffein Mann\r\n\r\nz"),
+    )
+    packed = ParallelFiles(
+        source=put(tmp_path / "b.en.gz", gzip.compress("a man\n\nx\u2028y".encode())),
+        target=put(tmp_path / "b.de", gzip.compress(b"ein Mann\n\nz\n")),
+    )
+    expected = Pairs(["a man", "", "x\u2028y"], ["ein Mann", "", "z"])
+    assert read(plain) == read_pairs(packed) == expected
+
+
+def test_misaligned_files(tmp_path: Path) -> None:
+    a, b = put(tmp_path / "a.en", "1\n2\n3\n"), put(tmp_path / "a.de", "1\n2\n")
+    message = refusal(ParallelFiles(source=a, target=b))
+    assert message.startswith(f"{a} and {b}: expected as many lines in both, got 3 and 2; try")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_an_empty_file(content: bytes, tmp_path: Path) -> None:
+    a, b = put(tmp_path / "a.en", content), put(tmp_path / "a.de", "1\n")
+    assert refusal(ParallelFiles(source=a, target=b)).startswith(f"{a}: expected text, got an empty file; try")
+
+
+def test_a_line_that_is_not_utf8(tmp_path: Path) -> None:
+    a, b = put(tmp_path / "a.en", "1\n2\n3\n"), put(tmp_path / "a.de", b"ja\nM\xe4nner\nnein\n")
+    assert refusal(ParallelFiles(source=a, target=b)).startswith(f"{b}:2: expected UTF-8, got the byte 0xE4; try")
+    put(b, "1\n2\n3\n".encode("utf-16"))
+    assert "expected UTF-8, got UTF-16" in refusal(ParallelFiles(source=a, target=b))
+
+
+def test_a_missing_file_and_the_nearest_name(tmp_path: Path) -> None:
+    a = put(tmp_path / "train.en", "1\n")
+    wrong = tmp_path / "trian.en"
+    assert refusal(ParallelFiles(source=wrong, target=a)) == f"{wrong}: expected a file, got none; try {a}"
+    assert "there is no folder" in refusal(ParallelFiles(source=tmp_path / "x" / "y", target=a))
+    assert "got a folder; try" in refusal(ParallelFiles(source=tmp_path, target=a))
+
+
+def test_a_broken_gzip_file(tmp_path: Path) -> None:
+    a = put(tmp_path / "a.gz", gzip.compress(b"one line\n" * 100)[:-20])
+    assert refusal(ParallelFiles(source=a, target=a)).startswith(f"{a}: expected a whole gzip file, got")
+
+
+# --- tables ---
+
+PAIRS = Pairs(['a "man"', "b"], ["ein Mann, ja", "c"])
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, Path]:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [{"id": i, "x": {"en": s, "de": t}} for i, (s, t) in enumerate(zip(PAIRS.source, PAIRS.target, strict=True))]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    return {
+        "tsv": put(tmp_path / "t.tsv", 'id\ten\tde\n\n0\ta "man"\tein Mann, ja\tmore\n1\tb\tc\r\n'),
+        "csv": put(tmp_path / "t.csv", 'id,en,de\r\n0,"a ""man""","ein Mann, ja"\r\n\r\n1,b,c\r\n'),
+        "jsonl": put(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"),
+        "parquet": tmp_path / "t.parquet",
+    }
+
+
+def test_pairs_from_every_table(tables: dict[str, Path]) -> None:
+    for kind in ("tsv", "csv"):
+        named = Table(path=tables[kind], source="en", target="de", header=True)
+        counted = Table(path=tables[kind], source=1, target=2, header=True)
+        assert read(named) == read(counted) == PAIRS
+        without = Table(path=tables[kind], source=1, target=2)
+        assert read_pairs(without).source == ["en", *PAIRS.source], "a header is one only when the config says so"
+    for kind in ("jsonl", "parquet"):
+        assert read(Table(path=tables[kind], source="x.en", target="x.de")) == PAIRS
+
+
+def test_one_column_is_text(tables: dict[str, Path]) -> None:
+    assert read_texts(Table(path=tables["csv"], text="de", header=True)) == Texts(PAIRS.target)
+
+
+def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]) -> None:
+    message = refusal(Table(path=tables["tsv"], source="en", target="dee", header=True))
+    assert message == f"{tables['tsv']}:1: expected a column 'dee', got none; try de"
+    assert "expected a field 'en_', got none; try en" in refusal(Table(path=tables["jsonl"], text="x.en_"))
+    assert "expected a column 'y', got none; there are id, x" in refusal(Table(path=tables["parquet"], text="y"))
+    assert "try header = true" in refusal(Table(path=tables["tsv"], source="en", target="de"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.tsv", "a\tb\n\nc\n", ":3: expected at least 2 columns, got 1; try another delimiter"),
+        ("t.csv", 'a,b\n"c\nd",e\n"f', ":4: expected CSV, got "),
+        ("t.jsonl", '{"0": "x", "1": "y"}\n{"0": ', ":2: expected one JSON object a line, got "),
+        ("t.jsonl", '{"0": "x", "1": 5}', ":1:1: expected text, got int"),
+        ("t.jsonl", "[1]", ":1:0: expected an object, got list"),
+        ("t.parquet", "PAR1 nonsense", ": expected parquet, got "),
+        ("t.xls", "a", ": expected a name in .tsv"),
+        ("t.tsv", b"a\tb\n\xff\tc\n", ":2: expected UTF-8, got the byte 0xFF"),
+    ],
+)
+def test_a_malformed_table(name: str, content: str | bytes, message: str, tmp_path: Path) -> None:
+    path = put(tmp_path / name, content)
+    assert refusal(Table(path=path, source=0, target=1)).startswith(f"{path}{message}")
+
+
+def test_a_table_that_is_a_header_alone(tmp_path: Path) -> None:
+    path = put(tmp_path / "t.tsv", "en\tde\n")
+    assert "got a header alone" in refusal(Table(path=path, source="en", target="de", header=True))
+
+
+# --- text ---
+
+
+def test_documents(tmp_path: Path) -> None:
+    one = put(tmp_path / "1.txt", "\n\na\nb\n\n \n  c\r\n")
+    two = put(tmp_path / "2.txt", "d\n")
+
+    def texts(documents: str) -> list[str]:
+        return read_texts(TextFiles.model_validate({"paths": [one, two], "documents": documents})).text
+
+    assert texts("file") == ["\n\na\nb\n\n \n  c\n", "d\n"]
+    assert texts("line") == ["", "", "a", "b", "", " ", "  c", "d"]
+    assert texts("blank_line") == ["a\nb", "  c", "d"]
+
+
+def test_the_wrong_kind(tmp_path: Path) -> None:
+    path = put(tmp_path / "a", "x\n")
+    with pytest.raises(UserError, match=r"text: expected pairs of source and target, got single texts; try"):
+        read_pairs(TextFiles(paths=(path,)))
+    with pytest.raises(UserError, match=r"parallel: expected single texts, got pairs .*; try"):
+        read_texts(ParallelFiles(source=path, target=path))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"kind": "table", "path": "x"}, {"kind": "table", "path": "x", "source": 0}, {"kind": "csv"}]
+)
+def test_a_source_is_checked_before_it_is_read(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=r"columns: expected source and target|kind"):
+        TypeAdapter(Source).validate_python(fields)
+
+
+# --- datasets ---
+
+
+def test_a_folder_of_a_dataset(tables: dict[str, Path], tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "saved"
+    rows = {"x": [{"en": s, "de": t} for s, t in zip(PAIRS.source, PAIRS.target, strict=True)]}
+    splits = datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows)})
+    splits.save_to_disk(str(folder))
+    assert read(HubDataset(name=str(folder), source="x.en", target="x.de")) == PAIRS
+    assert read(HubDataset(name=str(folder / "train"), source="x.en", target="x.de")) == PAIRS
+    lost = refusal(HubDataset(name=str(folder), split="tran", text="x.en"))
+    assert lost == f"{folder}: expected a split 'tran', got none; try train"
+    assert "expected a column 'text', got none; there are x" in refusal(HubDataset(name=str(folder), text="text"))
+
+
+def test_a_dataset_out_of_reach() -> None:
+    pytest.importorskip("datasets")
+    message = refusal(HubDataset(name="nobody/nothing", text="text"))
+    assert message.startswith("nobody/nothing: expected a dataset, got ")
+
+
+def test_real_files(shared_data: Path) -> None:
+    folder = shared_data / "tatoeba"
+    pairs = read_pairs(Table(path=folder / "en-de.train.tsv.gz", source=0, target=1))
+    assert len(pairs) == len(pairs.target) == 165_034
+    texts = read_texts(TextFiles(paths=tuple((shared_data / "tinyshakespeare").glob("*.txt"))))
+    assert len(texts.text[0].encode()) == 1_115_394

@@ -1,0 +1,262 @@
+"""Each kind of tokenizer: what it restores, what it calls unknown, and that its files say the same again."""
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.recipe_data import (
+    BPE,
+    ByteBPE,
+    Characters,
+    TokenizerConfig,
+    Unigram,
+    WordPiece,
+    Words,
+)
+
+TEXTS = [
+    "A man in an orange hat, starring at something (a dog?).",
+    "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
+    "Two young, White males are outside near many bushes in 2024.",
+    "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche: 1, 2, 30!",
+    "l'été, «où» — 日本語のテスト",
+] * 3
+
+KINDS: list[TokenizerConfig] = [
+    ByteBPE(vocab_size=320),
+    BPE(vocab_size=200),
+    WordPiece(vocab_size=220),
+    Unigram(vocab_size=120),
+    Words(),
+    Characters(),
+]
+MERGING = [kind for kind in KINDS if isinstance(kind, ByteBPE | BPE)]
+CONFIGS = [*KINDS, BPE(vocab_size=200, lowercase=True, split_digits=True, normalization="nfkc")]
+
+
+def name(config: TokenizerConfig) -> str:
+    return config.kind
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=name)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return Tokenizer.train(TEXTS, request.param)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=name)
+def test_training_is_deterministic_and_files_say_it_all(config: TokenizerConfig, tmp_path: Path) -> None:
+    trained = Tokenizer.train(TEXTS, config)
+    assert Tokenizer.train(iter(TEXTS), config).to_files() == trained.to_files()
+    trained.save(tmp_path / "new" / "folder")
+    loaded = Tokenizer.load(tmp_path / "new" / "folder")
+    assert loaded.to_files() == trained.to_files()
+    assert loaded.encode_batch(TEXTS) == trained.encode_batch(TEXTS)
+    assert (loaded.pad_id, loaded.unk_id, loaded.bos_id, loaded.eos_id) == (0, 1, 2, 3)
+    assert loaded.vocab_size == trained.vocab_size <= config.vocab_size
+
+
+def test_special_tokens_are_added_only_when_asked_and_never_read_from_text(tokenizer: Tokenizer) -> None:
+    text = TEXTS[0]
+    ids = tokenizer.encode(text)
+    assert tokenizer.encode(text, bos=True, eos=True) == [2, *ids, 3]
+    assert tokenizer.encode_batch([text, ""], eos=True) == [[*ids, 3], [3]]
+    assert tokenizer.decode([2, *ids, 3, 0, 0]) == tokenizer.decode(ids)
+    assert not {0, 2, 3} & set(tokenizer.encode("<eos> <pad><bos>"))
+
+
+@pytest.mark.parametrize("config", [c for c in KINDS if c.kind != "wordpiece"], ids=name)
+def test_decoding_restores_what_was_seen(config: TokenizerConfig) -> None:
+    tokenizer = Tokenizer.train(TEXTS, config)
+    assert tokenizer.decode_batch(tokenizer.encode_batch(TEXTS)) == TEXTS
+    assert not any(map(tokenizer.unknown, TEXTS))
+
+
+def test_word_pieces_restore_words() -> None:
+    tokenizer = Tokenizer.train(TEXTS, WordPiece(vocab_size=220))
+    assert tokenizer.decode(tokenizer.encode("A man near a hat.")) == "A man near a hat."
+    assert tokenizer.unknown("A man ☃ near ☃.") == ["☃"]
+
+
+@given(text=st.text(st.characters(codec="utf-8"), max_size=60))
+def test_bytes_restore_any_text(text: str) -> None:
+    assert BYTES.decode(BYTES.encode(text)) == text
+    assert BYTES.unknown(text) == []
+    assert len(BYTES.tokens(BYTES.encode(text))) == len(BYTES.offsets(text))
+
+
+BYTES = Tokenizer.train(TEXTS, ByteBPE(vocab_size=320))
+
+
+@given(text=st.text("aeinr H.,(2\n", max_size=40))
+def test_spaces_and_line_ends_are_restored(text: str) -> None:
+    for tokenizer in SPACED:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+ALPHABET = [*TEXTS, *("a e i n r H . , ( 2\n\n\n(a\n(e\n(i".split(" ")), "\n", "\n\n", " \n"]
+SPACED = [Tokenizer.train(ALPHABET, config) for config in (Characters(), BPE(vocab_size=150))]
+
+
+def test_offsets_are_places_in_the_text(tokenizer: Tokenizer) -> None:
+    text = TEXTS[1]
+    places = tokenizer.offsets(text)
+    assert len(places) == len(tokenizer.encode(text))
+    assert "".join(text[start:end] for start, end in places).replace(" ", "") == text.replace(" ", "")
+    assert all(a[1] <= b[0] for a, b in pairwise(places))
+
+
+def test_tokens_are_readable() -> None:
+    ids = BYTES.encode("a man\n☃")
+    assert "".join(BYTES.tokens(ids)) == "a▁man⏎<0xE2><0x98><0x83>"
+    words = Tokenizer.train(["the cat sat", "the dog\tran\n"], Words())
+    assert words.tokens(words.encode("the cat\tran\n", bos=True)) == [
+        "<bos>",
+        "▁the",
+        "▁cat",
+        "⇥",
+        "ran",
+        "⏎",
+    ]
+
+
+def test_unknown_words() -> None:
+    words = Tokenizer.train(["the cat sat.", "the (dog) ran"], Words())
+    assert words.unknown("the blorf sat; blorf ran  dog's!") == ["blorf", ";", "dog", "'", "s", "!"]
+    pieces = Tokenizer.train(TEXTS, BPE(vocab_size=200))
+    assert pieces.unknown("Man Ωman, xΩ!") == ["Ωman", "xΩ"]
+
+
+def test_digits_are_split_and_case_is_lowered() -> None:
+    tokenizer = Tokenizer.train(TEXTS, Words(split_digits=True, lowercase=True))
+    assert tokenizer.tokens(tokenizer.encode("In 2024 Hut")) == ["▁in", "▁2", "0", "2", "4", "▁hut"]
+    joined = Tokenizer.train(TEXTS, Words())
+    assert joined.tokens(joined.encode("in 2024")) == ["▁in", "▁2024"]
+
+
+def test_the_merges_of_the_textbook_corpus() -> None:
+    """Sennrich et al. 2016, figure 1: low x5, lower x2, newest x6, widest x3."""
+    corpus = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
+    tokenizer = Tokenizer.train(corpus, BPE(vocab_size=40, min_frequency=1))
+    merges = [(m.left, m.right, m.rank) for m in tokenizer.merges("lowest")]
+    assert merges == [("e", "s", 0), ("es", "t", 1), ("l", "o", 2), ("▁", "lo", 3), ("▁lo", "w", 4)]
+    assert tokenizer.tokens(tokenizer.encode("lowest")) == ["▁low", "est"]
+
+
+@pytest.mark.parametrize("config", MERGING, ids=name)
+def test_merge_history_ends_in_the_encoding(config: TokenizerConfig) -> None:
+    tokenizer = Tokenizer.train(TEXTS, config)
+    for text in (*TEXTS, "unseen wörds 99 ☃", ""):
+        shown = tokenizer.tokens(tokenizer.encode(text))
+        n_merges = len(tokenizer.merges(text))
+        # Each merge makes two pieces one, and a space stands before the text where the pieces are not bytes.
+        n_start = len(text.encode()) if isinstance(config, ByteBPE) else len(text) + bool(text)
+        assert n_start - n_merges == len(shown)
+
+
+def test_merges_of_a_tokenizer_without_any_is_one_line() -> None:
+    with pytest.raises(UserError, match="merges: expected a byte-pair tokenizer, got WordLevel; try"):
+        Tokenizer.train(TEXTS, Words()).merges("man")
+
+
+def test_a_small_vocabulary_is_kept_to() -> None:
+    for config in (BPE(vocab_size=12), Words(vocab_size=12), Characters(vocab_size=12)):
+        assert Tokenizer.train(TEXTS, config).vocab_size == 12
+    assert 8 <= Tokenizer.train(TEXTS, WordPiece(vocab_size=12)).vocab_size <= 12
+    with pytest.raises(UserError, match=r"tokenizer: expected unigram to train with vocab_size=12, got .*\S"):
+        Tokenizer.train(TEXTS, Unigram(vocab_size=12))
+
+
+@pytest.mark.parametrize("texts", [[], ["", ""]])
+@pytest.mark.parametrize("config", KINDS, ids=name)
+def test_nothing_to_train_on_is_one_line(config: TokenizerConfig, texts: list[str]) -> None:
+    with pytest.raises(UserError) as error:
+        Tokenizer.train(texts, config)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"\xff\xfe",
+        b'{"model": 1}',
+        b'{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": ["a b"]}}',
+        b'{"version": "1.0", "model": {"type": "Unigram", "vocab": [], "unk_id": 7}}',
+    ],
+)
+def test_a_malformed_file_is_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"tokenizer\.json: expected a tokenizer, got ") as error:
+        Tokenizer.load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_half_a_character_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"text: expected text that is valid Unicode, got "):
+        BYTES.encode("\ud800")
+
+
+def test_a_folder_without_a_tokenizer_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"expected tokenizer.json, got no such file; try"):
+        Tokenizer.load(tmp_path / "none")
+    Tokenizer.train(TEXTS, Words()).save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("[1]")
+    with pytest.raises(UserError, match=r"tokenizer_config.json: expected a JSON object, got list"):
+        Tokenizer.load(tmp_path)
+
+
+def test_special_tokens_of_a_file_from_elsewhere(tmp_path: Path) -> None:
+    Tokenizer.train(TEXTS, Words()).save(tmp_path)
+    settings = {
+        "pad_token": None,
+        "unk_token": {"content": "<unk>"},
+        "cls_token": "<bos>",
+        "sep_token": "?none?",
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    loaded = Tokenizer.load(tmp_path)
+    assert (loaded.pad_id, loaded.unk_id, loaded.bos_id, loaded.eos_id) == (None, 1, 2, None)
+    assert loaded.encode("<bos>") == [2]  # no split_special_tokens: read as the token, as its library does
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert Tokenizer.load(tmp_path).unk_id == 1, "the model itself names what is unknown"
+    with pytest.raises(UserError, match=r"expected eos_token in tokenizer_config.json, got none; try"):
+        loaded.encode("A man", eos=True)
+
+
+def test_ids_of_a_well_known_tokenizer(shared_data: Path) -> None:
+    loaded = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
+    assert loaded.vocab_size == 30522
+    ids = loaded.encode("Hello, world! Unbelievable.")
+    assert ids == [7592, 1010, 2088, 999, 23653, 1012]
+    assert len(loaded.encode("a " * 300)) == 300, "padding and truncation in the file are switched off"
+
+
+def test_real_text_is_restored(shared_data: Path) -> None:
+    text = next((shared_data / "tinyshakespeare").glob("*.txt")).read_text(encoding="utf-8")
+    characters = Tokenizer.train([text], Characters())
+    assert characters.vocab_size == 65 + 4
+    assert characters.decode(characters.encode(text)) == text
+
+
+def test_the_library_reads_what_is_saved(tmp_path: Path) -> None:
+    """Run apart: the other library is slow to import and warns."""
+    trained = Tokenizer.train(TEXTS, ByteBPE(vocab_size=320))
+    trained.save(tmp_path)
+    code = (
+        "import sys, json; from transformers import AutoTokenizer as A; t = A.from_pretrained(sys.argv[1]);"
+        "special = [t.pad_token_id, t.unk_token_id, t.bos_token_id, t.eos_token_id];"
+        "print(json.dumps([t(sys.argv[2])['input_ids'], *special]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), TEXTS[3]], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [trained.encode(TEXTS[3]), 0, 1, 2, 3]

@@ -1,0 +1,238 @@
+"""Generation end to end: caches, padding, batches, streaming, stopping, and what the user can get wrong."""
+
+from collections.abc import Sequence
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from clearhead import config as c
+from clearhead.errors import UserError
+from clearhead.generation import Finished, Hypothesis, Step, complete, generate, in_batches
+from clearhead.model import Tokens, Transformer
+from clearhead.recipe_generation import GenerationConfig
+from clearhead.trace import trace
+from tests.generation.networks import BOS, EOS, PAD, V, all_logits, network
+
+SOURCES = [[5, 9, 3, 4], [7, 7], [11, 3, 16, 8, 4, 15, 6], [10]]
+PROMPTS = [[BOS, 7], [BOS], [BOS, 12, 5, 5, 9], [BOS, 3, 4]]
+
+GREEDY = GenerationConfig(max_new_tokens=14)
+BEAMS = GenerationConfig(max_new_tokens=14, beams=4, n_best=3)
+SAMPLES = GenerationConfig(max_new_tokens=14, temperature=0.9, top_p=0.95, n_best=3, seed=11)
+CONTROLLED = GenerationConfig(max_new_tokens=14, beams=3, no_repeat_ngram=2, repetition_penalty=1.2, min_new_tokens=3)
+CONFIGS = {"greedy": GREEDY, "beams": BEAMS, "samples": SAMPLES, "controlled": CONTROLLED}
+
+
+def written(net: Transformer, config: GenerationConfig, *, budget: int = 4096) -> list[list[Hypothesis]]:
+    if net.encoder is not None:
+        return complete(net, source=SOURCES, config=config, bos_id=BOS, eos_id=EOS, pad_id=PAD, budget=budget)
+    return complete(net, PROMPTS, config=config, eos_id=EOS, pad_id=PAD, budget=budget)
+
+
+def tokens(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
+    return [[h.tokens for h in row] for row in found]
+
+
+@pytest.mark.parametrize("cross", [False, True])
+def test_cached_equals_uncached(cross: bool) -> None:
+    net = network(cross=cross)
+    for i, [hypothesis] in enumerate(written(net, GREEDY)):
+        text, source = ([BOS], SOURCES[i]) if cross else (list(PROMPTS[i]), None)
+        for _ in range(hypothesis.length):
+            text.append(int(all_logits(net, text, source)[-1].argmax()))
+        expected = text[1 if cross else len(PROMPTS[i]) :]
+        assert [*hypothesis.tokens, EOS][: hypothesis.length] == expected
+        assert hypothesis.reason == ("eos" if expected[-1] == EOS else "length")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    ("cross", "positions"),
+    [
+        (True, c.Sinusoidal()),
+        (False, c.Learned(max_length=64)),
+        (False, c.Rotary()),
+        (False, c.RelativeBias()),
+        (False, c.ALiBi()),
+    ],
+    ids=["sinusoidal", "learned", "rotary", "relative", "alibi"],
+)
+def test_batch_and_padding_change_nothing(cross: bool, positions: c.Positions, name: str) -> None:
+    net = network(cross=cross, positions=positions)
+    together, alone = written(net, CONFIGS[name]), written(net, CONFIGS[name], budget=1)
+    assert tokens(together) == tokens(alone)
+    for row, other in zip(together, alone, strict=True):
+        assert [h.score for h in row] == pytest.approx([h.score for h in other], rel=1e-5)
+    assert len({h.length for row in together for h in row}) > 1
+
+
+@pytest.mark.parametrize("name", ["greedy", "samples"])
+def test_stream_is_the_completion(name: str) -> None:
+    net, config = network(), CONFIGS[name]
+    texts: list[list[list[int]]] = [[[] for _ in range(config.width)] for _ in PROMPTS]
+    log_probs = torch.zeros(len(PROMPTS), config.width)
+    done = torch.zeros(len(PROMPTS), config.width, dtype=torch.bool)
+    *steps, last = generate(net, Tokens.pad(PROMPTS, fill=PAD, left=True), config=config, eos_id=EOS, pad_id=PAD)
+    for index, step in enumerate(steps):
+        assert isinstance(step, Step)
+        assert step.index == index
+        assert (step.tokens[done] == PAD).all()
+        assert (step.log_probs[done] == 0).all()
+        assert (step.parents == torch.arange(config.width)).all()
+        for i, k in (~done).nonzero().tolist():
+            texts[i][k].append(int(step.tokens[i, k]))
+        log_probs += step.log_probs
+        assert (step.finished | ~done).all()
+        done = step.finished
+    assert done.all()
+    assert isinstance(last, Finished)
+    streamed = [
+        {(tuple(text), round(float(p), 3)) for text, p in zip(*row, strict=True)}
+        for row in zip(texts, log_probs, strict=True)
+    ]
+    collected = [
+        {((*h.tokens, EOS) if h.reason == "eos" else h.tokens, round(h.log_prob, 3)) for h in row}
+        for row in last.hypotheses
+    ]
+    assert streamed == collected
+    assert last.hypotheses == complete(net, PROMPTS, config=config, eos_id=EOS, pad_id=PAD)
+
+
+def test_samples_depend_on_seed_and_number_only() -> None:
+    net, prompt = network(), Tokens.pad([[BOS, 3]])
+
+    def sample(seed: int, number: int) -> tuple[int, ...]:
+        config = GenerationConfig(max_new_tokens=10, temperature=1.5, seed=seed)
+        *_, last = generate(net, prompt, config=config, numbers=[number])
+        assert isinstance(last, Finished)
+        return last.hypotheses[0][0].tokens
+
+    assert sample(1, 0) == sample(1, 0)
+    assert len({sample(1, 0), sample(2, 0), sample(1, 1)}) == 3
+
+
+@pytest.mark.parametrize("config", [GREEDY, BEAMS])
+def test_stop_ends_a_text_with_the_tokens_that_stopped_it(config: GenerationConfig) -> None:
+    net = network()
+    free = complete(net, PROMPTS, config=GREEDY, eos_id=EOS)
+    pair = free[0][0].tokens[1:3]
+
+    def stop(text: list[int]) -> bool:
+        return tuple(text[-2:]) == pair
+
+    for row in complete(net, PROMPTS, config=config, eos_id=EOS, stop=stop):
+        for h in row:
+            stops = [i for i in range(2, len(h.tokens) + 1) if h.tokens[i - 2 : i] == pair]
+            assert stops == ([len(h.tokens)] if h.reason == "stop" else [])
+    [first] = complete(net, PROMPTS[:1], config=GREEDY, eos_id=EOS, stop=stop)
+    assert (first[0].tokens, first[0].reason) == (free[0][0].tokens[:3], "stop")
+
+
+def test_a_decoder_prompt_begins_a_translation() -> None:
+    net = network(cross=True)
+    config = GenerationConfig(max_new_tokens=6, beams=2)
+    whole = complete(net, source=SOURCES, config=config, bos_id=BOS)
+    forced = complete(net, [[BOS, *row[0].tokens[:1]] for row in whole], source=SOURCES, config=GREEDY)
+    for source, row, [h] in zip(SOURCES, whole, forced, strict=True):
+        begun = [BOS, *row[0].tokens[:1]]
+        assert int(all_logits(net, begun, source)[-1].argmax()) == h.tokens[0]
+
+
+def test_packed_sources_give_the_same_text() -> None:
+    net = network(cross=True)
+    packed, padded = (Tokens.pad(SOURCES, fill=PAD, packed=packed) for packed in (True, False))
+    assert packed.rows is not None
+    results = [list(generate(net, source=x, config=BEAMS, bos_id=BOS, eos_id=EOS))[-1] for x in (packed, padded)]
+    first, second = (x.hypotheses for x in results if isinstance(x, Finished))
+    assert tokens(first) == tokens(second)
+
+
+def test_each_step_is_one_visit_of_a_trace() -> None:
+    net = network(cross=True)
+    source = Tokens.pad(SOURCES[:1])
+    with trace(net) as seen:
+        *steps, last = generate(net, source=source, config=GREEDY, bos_id=BOS, eos_id=EOS)
+    assert isinstance(last, Finished)
+    assert tokens(last.hypotheses) == tokens(complete(net, source=SOURCES[:1], config=GREEDY, bos_id=BOS, eos_id=EOS))
+    weights = seen.visits("decoder.blocks.1.cross.weights")
+    assert len(weights) == len(steps) == last.hypotheses[0][0].length
+    assert [tuple(w.shape) for w in weights] == [(1, 2, 1, 4)] * len(steps)
+    assert [w.shape[-1] for w in seen.visits("decoder.blocks.0.attn.weights")] == list(range(1, len(steps) + 1))
+    assert not weights[0].is_inference()
+
+
+def test_an_edit_changes_what_is_written() -> None:
+    net = network()
+    with trace(net, {"head.logits[v=5]": 1e3}):
+        [[h]] = complete(net, PROMPTS[:1], config=GREEDY, eos_id=EOS)
+    assert h.tokens == (5,) * 14
+
+
+def test_the_network_is_left_as_it_was() -> None:
+    net = network().train()
+    assert net.decoder is not None
+    net.decoder.blocks[0].eval()
+    before = {name: module.training for name, module in net.named_modules()}
+    events = generate(net, Tokens.pad([[BOS]]), config=GREEDY)
+    next(events)
+    assert not any(module.training for module in net.modules())
+    assert torch.is_grad_enabled()
+    assert not torch.is_inference_mode_enabled()
+    events.close()  # pyrefly: ignore[missing-attribute]
+    assert {name: module.training for name, module in net.named_modules()} == before
+
+
+def test_generation_ends_where_the_positions_do() -> None:
+    net = network(positions=c.Learned(max_length=6))
+    [[h]] = complete(net, [[BOS, 3, 4]], config=GenerationConfig(max_new_tokens=50))
+    # Six positions are read: the prompt's three and three of the four that are written.
+    assert (len(h.tokens), h.reason) == (4, "length")
+
+
+def mistakes() -> Sequence[tuple[str, Transformer, dict[str, Tokens | int]]]:
+    short = network(positions=c.Learned(max_length=4))
+    stack = short.config.decoder
+    encoder = Transformer(c.ModelConfig(encoder=stack))
+    one, long = Tokens.pad([[BOS]]), Tokens.pad([[BOS, 3, 4, 5, 6]])
+    right = Tokens.pad([[BOS, 3], [BOS]])
+    return [
+        ("at most 4 tokens.*got 5", short, {"prompts": long}),
+        ("padded on the left", short, {"prompts": right}),
+        ("neither", short, {}),
+        ("no encoder, got a source", short, {"prompts": one, "source": one}),
+        ("an encoder, got no source", network(cross=True), {"bos_id": BOS}),
+        ("one prompt a source, got 2 and 1", network(cross=True), {"prompts": right, "source": one}),
+        ("writes nothing", encoder, {"prompts": one}),
+    ]
+
+
+@pytest.mark.parametrize("case", range(7))
+def test_mistakes_are_told_at_the_call(case: int) -> None:
+    message, net, given_ = mistakes()[case]
+    with pytest.raises(UserError, match=message):
+        generate(net, **given_)  # pyrefly: ignore[bad-argument-type]
+
+
+def test_an_empty_input_is_named() -> None:
+    with pytest.raises(UserError, match="input 2"):
+        complete(network(), [[BOS], []])
+
+
+@given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 100))
+def test_batches_hold_each_input_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    batches = in_batches(lengths, budget=budget)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= budget
+
+
+def test_no_inputs_no_outputs() -> None:
+    assert complete(network(), [], config=GREEDY) == []
+
+
+def test_vocabulary_is_what_is_written() -> None:
+    found = written(network(), SAMPLES)
+    assert all(0 <= token < V and token != EOS for row in found for h in row for token in h.tokens)
+    assert all(len(row) == 3 for row in found)

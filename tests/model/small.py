@@ -1,0 +1,121 @@
+"""Small random networks with every mechanism, and what close means; shared by the model's tests."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead import config as c
+from clearhead.model import Tokens, Transformer
+
+VOCAB = 13
+
+POSITIONS: dict[str, dict[str, Any]] = {
+    "sinusoidal": {"positions": c.Sinusoidal()},
+    "concatenated": {"positions": c.Sinusoidal(layout="concatenated", base=100.0)},
+    "learned": {"positions": c.Learned(max_length=24, offset=2)},
+    "rotary": {"positions": c.Rotary()},
+    "rotary_part": {"positions": c.Rotary(fraction=0.5, scaling=c.LinearScaling(factor=2.0))},
+    "rotary_yarn": {"positions": c.Rotary(scaling=c.YarnScaling(factor=4.0, original_length=8))},
+    "rotary_wavelength": {"positions": c.Rotary(scaling=c.WavelengthScaling(factor=4.0, original_length=16))},
+    "relative": {"positions": c.RelativeBias(n_buckets=8, max_distance=16)},
+    "alibi": {"positions": c.ALiBi()},
+    "none": {"positions": c.NoPositions()},
+}
+NORMS: dict[str, dict[str, Any]] = {
+    "pre": {},
+    "post": {"norm_place": "post"},
+    "post_final": {"norm_place": "post", "final_norm": True},
+    "sandwich_rms": {"norm_place": "sandwich", "norm": "rms"},
+    "rms_no_bias": {"norm": "rms", "bias": False},
+}
+ATTENTION: dict[str, dict[str, Any]] = {
+    "multi_head": {},
+    "multi_query": {"n_kv_heads": 1},
+    "grouped": {"n_kv_heads": 2},
+    "qk_norm": {"qk_norm": True},
+    "soft_cap": {"soft_cap": 1.5},
+    "window": {"window": 3},
+    "wide_heads": {"d_head": 8, "attn_scale": 0.3},
+    "gated": {"gated": True, "activation": "silu"},
+}
+
+
+def pairs() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every two mechanisms together at least once: each position with each attention, the norms in turn."""
+    for i, (p, positions) in enumerate(POSITIONS.items()):
+        for j, (a, attention) in enumerate(ATTENTION.items()):
+            n, norm = list(NORMS.items())[(i + j) % len(NORMS)]
+            yield f"{p}-{n}-{a}", positions | norm | attention
+
+
+PAIRS = dict(pairs())
+
+
+def stack(**changes: Any) -> c.StackConfig:
+    """Two blocks of four heads over 16 numbers."""
+    base: dict[str, Any] = {
+        "input": c.TokenInput(vocab_size=VOCAB), "d_model": 16, "n_layers": 2, "n_heads": 4, "d_ff": 24
+    }  # fmt: skip
+    return c.StackConfig(**(base | changes))
+
+
+def shaken(network: Transformer) -> Transformer:
+    """The network with weights that leave no bias at 0 and no norm at 1, and without dropout."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            is_scale = parameter.ndim == 1 and name.endswith("weight")
+            parameter.normal_(1.0 if is_scale else 0.0, 0.3, generator=generator)
+    return network.eval()
+
+
+def decoder(**changes: Any) -> Transformer:
+    return shaken(Transformer(c.ModelConfig(decoder=stack(**changes))))
+
+
+def encoder(**changes: Any) -> Transformer:
+    return shaken(Transformer(c.ModelConfig(encoder=stack(**changes))))
+
+
+def encoder_decoder(**changes: Any) -> Transformer:
+    both = stack(**changes)
+    return shaken(Transformer(c.ModelConfig(encoder=both, decoder=both, share_embeddings=True)))
+
+
+def ids(b: int, t: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, VOCAB, (b, t), generator=torch.Generator().manual_seed(seed))
+
+
+def sequences(*lengths: int) -> list[list[int]]:
+    return [ids(1, length, seed=i)[0].tolist() for i, length in enumerate(lengths)]
+
+
+def difference(actual: Tensor, reference: Tensor) -> float:
+    """The largest difference as a share of what `close` allows: at most 1."""
+    assert actual.shape == reference.shape, f"{tuple(actual.shape)} is not {tuple(reference.shape)}"
+    bound = 1e-5 * max(1.0, reference.abs().max().item())
+    return (actual - reference).abs().max().item() / bound
+
+
+def assert_close(actual: Tensor, reference: Tensor) -> None:
+    """|difference| <= 1e-5 max(1, max |reference|), the project's meaning of close."""
+    worst = difference(actual, reference)
+    assert worst <= 1, f"{worst:.2f} times the allowed difference"
+
+
+def rows(tokens: Tokens, logits: Tensor) -> list[Tensor]:
+    """Each sequence's own logits, from a padded or a packed batch."""
+    assert tokens.valid is not None
+    flat = logits if tokens.rows is not None else tokens.real(logits)
+    return list(flat.split(tokens.valid.sum(1).tolist()))
+
+
+def assign(module: nn.Module, **values: Tensor) -> None:
+    """Put these values in the module's parameters of those names (q_weight is q.weight)."""
+    with torch.no_grad():
+        for name, value in values.items():
+            parameter = module.get_parameter(name.replace("__", "."))
+            assert parameter.shape == value.shape, name
+            parameter.copy_(value)

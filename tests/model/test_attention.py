@@ -1,0 +1,237 @@
+"""Masks and groups of heads, and the same attention as in the well-known implementations."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead import config as c
+from clearhead.model import Layout, Tokens
+from clearhead.model import attention as attention_module
+from clearhead.model.attention import Attention, Reach
+from clearhead.model.positions import RotaryEncoding
+from clearhead.trace import trace
+from tests.model import small
+from tests.model.small import assert_close, ids, sequences
+
+
+@pytest.fixture(params=["explicit", "fused"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(attention_module, "EXPLICIT_UP_TO", 10**9 if request.param == "explicit" else 0)
+    return request.param
+
+
+def test_the_paper_s_equation() -> None:
+    network = small.encoder(n_layers=1)
+    with trace(network) as t:
+        network(ids(2, 5))
+    at = "encoder.blocks.0.attn."
+    q, k, v = (t[at + name] for name in "qkv")
+    scores = torch.einsum("bhtk,bhsk->bhts", q, k) / math.sqrt(4)
+    assert_close(t[at + "scores"], scores)
+    assert_close(t[at + "weights"], scores.exp() / scores.exp().sum(-1, keepdim=True))
+    assert_close(t[at + "z"], t[at + "weights"] @ v)
+    assert_close(t[at + "out"], t[at + "heads"].sum(1) + network.get_parameter(at + "out.bias"))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [1, 2, 4])
+def test_window_ends_exactly(window: int, causal: bool, kernel: str) -> None:
+    network = (small.decoder if causal else small.encoder)(n_layers=1, window=window)
+    first = ids(1, 9)
+    second = first.clone()
+    second[:, 4] = (second[:, 4] + 1) % small.VOCAB
+    with torch.no_grad():
+        seen = (network(first) - network(second)).abs().amax(-1)[0] > 0
+    reach = [4 <= t < 4 + window if causal else abs(t - 4) < window for t in range(9)]
+    assert seen.tolist() == reach
+
+
+def joined(parts: list[list[int]]) -> Tokens:
+    """All documents in one row, each with its own positions."""
+    return Tokens(
+        torch.tensor([[token for part in parts for token in part]]),
+        documents=torch.tensor([[i for i, part in enumerate(parts) for _ in part]]),
+        positions=torch.tensor([[p for part in parts for p in range(len(part))]]),
+    )
+
+
+@pytest.mark.parametrize("positions", small.POSITIONS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_documents_are_separate_sequences(positions: str, causal: bool, kernel: str) -> None:
+    network = (small.decoder if causal else small.encoder)(**small.POSITIONS[positions])
+    parts = sequences(4, 2, 3)
+    with torch.no_grad():
+        alone = torch.cat([network(torch.tensor([part]))[0] for part in parts])
+        assert_close(network(joined(parts))[0], alone)
+
+
+def test_documents_may_share_a_row_longer_than_the_positions() -> None:
+    network = small.decoder(positions=c.Learned(max_length=4))
+    parts = sequences(4, 2, 3)
+    with torch.no_grad():
+        alone = torch.cat([network(torch.tensor([part]))[0] for part in parts])
+        assert_close(network(joined(parts))[0], alone)
+
+
+def test_documents_pair_source_with_target(kernel: str) -> None:
+    network = small.encoder_decoder()
+    sources, targets = sequences(4, 2), sequences(3, 5)
+    with torch.no_grad():
+        alone = [network(torch.tensor([s]), torch.tensor([t]))[0] for s, t in zip(sources, targets, strict=True)]
+        assert_close(network(joined(sources), joined(targets))[0], torch.cat(alone))
+
+
+def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(kernel: str) -> None:
+    config = small.stack()
+    attention = Attention(config)
+    small.assign(attention, out__bias=torch.zeros(16))
+    x = torch.randn(2, 5, 16, requires_grad=True)
+    valid = torch.tensor([[True] * 5, [False] * 5])
+    layout = Layout.of(Tokens(ids(2, 5), valid))
+    out = attention(x, layout, Reach.between(layout, layout))
+    assert out[1].abs().max() == 0
+    assert out[0].abs().min() > 0
+    out.square().sum().backward()
+    gradients = [x.grad, *(p.grad for p in attention.parameters())]
+    assert all(g is not None and g.isfinite().all() for g in gradients)
+    assert x.grad is not None
+    assert x.grad[1].abs().max() == 0
+
+
+@pytest.mark.parametrize("changes", small.PAIRS.values(), ids=small.PAIRS.keys())
+def test_an_all_padding_sequence_disturbs_nothing(changes: dict[str, Any], kernel: str) -> None:
+    network = small.encoder_decoder(**changes).train()
+    valid = torch.tensor([[True] * 4, [False] * 4])
+    source = Tokens(ids(2, 4), valid)
+    logits = network(source, Tokens(ids(2, 4, seed=1), valid))
+    assert logits.isfinite().all()
+    assert_close(logits[:1], network(source.ids[:1], ids(2, 4, seed=1)[:1]))
+    logits.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+def test_dropout_is_off_in_evaluation_and_on_in_training(kernel: str) -> None:
+    network = small.decoder(attn_dropout=0.5)
+    tokens = ids(1, 8)
+    with torch.no_grad():
+        reference = small.decoder()(tokens)
+        assert_close(network(tokens), reference)
+        drawn = torch.stack([network.train()(tokens) for _ in range(2)])
+    assert not torch.allclose(drawn[0], drawn[1])
+
+
+def test_soft_cap_bounds_the_scores() -> None:
+    capped, free = small.encoder(soft_cap=0.25, n_layers=1), small.encoder(n_layers=1)
+    at = "encoder.blocks.0.attn.scores"
+    with trace(free) as reference:
+        free(ids(2, 6))
+    with trace(capped) as t:
+        capped(ids(2, 6))
+    assert reference[at].abs().max() > 0.5
+    assert t[at].abs().max() <= 0.25
+    assert_close(t[at], 0.25 * torch.tanh(reference[at] / 0.25))
+
+
+def test_grouped_queries_are_multi_head_with_repeated_keys_and_values(kernel: str) -> None:
+    grouped, full = Attention(small.stack(n_kv_heads=2)), Attention(small.stack())
+    full.load_state_dict(grouped.state_dict() | {
+        f"{name}.{kind}": parameter.unflatten(0, (2, 4)).repeat_interleave(2, 0).flatten(0, 1)
+        for name in "kv"
+        for kind, parameter in grouped.get_submodule(name).named_parameters()
+    })  # fmt: skip
+    x = torch.randn(2, 5, 16)
+    layout = Layout.of(Tokens(ids(2, 5)))
+    reach = Reach.between(layout, layout, causal=True)
+    assert_close(grouped(x, layout, reach), full(x, layout, reach))
+
+
+# --- the same numbers as the well-known implementations -----------------------------------------------------
+
+
+def reach_with(positions: c.Rotary, d_head: int, t: int, *, window: int | None = None) -> tuple[Layout, Reach]:
+    layout = Layout.of(Tokens(ids(2, t)))
+    encoding = RotaryEncoding(positions, d_head)
+    return layout, Reach.between(layout, layout, causal=True, window=window, positions=encoding)
+
+
+def causal_mask(t: int, window: int | None = None) -> Tensor:
+    distance = torch.arange(t)[:, None] - torch.arange(t)
+    allowed = (distance >= 0) & (distance < (window or t))
+    return torch.zeros(1, 1, t, t).masked_fill(~allowed, float("-inf"))
+
+
+def copy_projections(ours: Attention, theirs: torch.nn.Module) -> None:
+    pairs = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "o_proj"}
+    for mine, name in pairs.items():
+        ours.get_submodule(mine).load_state_dict(theirs.get_submodule(name).state_dict())
+
+
+def randomised(module: torch.nn.Module) -> torch.nn.Module:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(0.5, 0.5)
+    return module.eval()
+
+
+ROTARY: dict[str, tuple[c.Rotary, dict[str, Any]]] = {
+    "default": (c.Rotary(), {}),
+    "base": (c.Rotary(base=500_000.0), {"rope_theta": 500_000.0}),
+    "linear": (c.Rotary(scaling=c.LinearScaling(factor=4.0)), {"rope_type": "linear", "factor": 4.0}),
+    "wavelength": (
+        c.Rotary(scaling=c.WavelengthScaling(factor=8.0, low_factor=1.0, high_factor=4.0, original_length=64)),
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    ),
+    "yarn": (
+        c.Rotary(scaling=c.YarnScaling(factor=4.0, original_length=64, beta_fast=16.0)),
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_rotary_grouped_attention_is_llama_s(name: str, kernel: str) -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    positions, scaling = ROTARY[name]
+    config = llama.LlamaConfig(
+        hidden_size=64,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64 * int(scaling.get("factor", 1)),
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0} | scaling,
+        attn_implementation="eager",
+    )
+    theirs = llama.LlamaAttention(config, 0).eval()
+    ours = Attention(small.stack(d_model=64, n_kv_heads=2, bias=False, positions=positions))
+    copy_projections(ours, theirs)
+    x, where = torch.randn(2, 40, 64), torch.arange(40)[None]
+    rotary = llama.LlamaRotaryEmbedding(config)(x, where)
+    layout, reach = reach_with(positions, 16, 40)
+    assert_close(ours(x, layout, reach), theirs(x, rotary, causal_mask(40))[0])
+
+
+def test_qk_norm_is_qwen3_s(kernel: str) -> None:
+    qwen = pytest.importorskip("transformers.models.qwen3.modeling_qwen3")
+    config = qwen.Qwen3Config(
+        hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, attn_implementation="eager"
+    )
+    theirs = randomised(qwen.Qwen3Attention(config, 0))
+    changes = dict(d_model=32, n_kv_heads=2, d_head=12, bias=False, qk_norm=True, norm="rms", norm_eps=1e-6)
+    ours = Attention(small.stack(**changes, positions=c.Rotary()))
+    copy_projections(ours, theirs)
+    assert ours.q_norm is not None
+    assert ours.k_norm is not None
+    ours.q_norm.load_state_dict(theirs.get_submodule("q_norm").state_dict())
+    ours.k_norm.load_state_dict(theirs.get_submodule("k_norm").state_dict())
+    x = torch.randn(2, 9, 32)
+    rotary = qwen.Qwen3RotaryEmbedding(config)(x, torch.arange(9)[None])
+    layout, reach = reach_with(c.Rotary(), 12, 9)
+    assert_close(ours(x, layout, reach), theirs(x, rotary, causal_mask(9))[0])

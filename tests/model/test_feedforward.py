@@ -1,0 +1,59 @@
+"""FFN(x) = act(x W_1 + b_1) W_2 + b_2, its activations and its gated form."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.model.feedforward import ACTIVATIONS, FeedForward
+from tests.model import small
+from tests.model.small import assert_close
+
+EQUATIONS = {
+    "relu": lambda x: max(0.0, x),
+    "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + math.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_activation_is_its_equation(name: str) -> None:
+    x = torch.linspace(-6, 6, 101)
+    expected = torch.tensor([EQUATIONS[name](v) for v in x.double().tolist()])
+    assert_close(ACTIVATIONS[name](x), expected)
+
+
+def test_every_activation_of_the_config_exists() -> None:
+    for name in EQUATIONS:
+        assert FeedForward(small.stack(activation=name)).act is ACTIVATIONS[name]
+
+
+def test_gelu_and_its_tanh_form_differ_as_published() -> None:
+    activations = pytest.importorskip("transformers.activations").ACT2FN
+    x = torch.linspace(-6, 6, 101)
+    assert_close(ACTIVATIONS["gelu"](x), activations["gelu"](x))
+    assert_close(ACTIVATIONS["gelu_tanh"](x), activations["gelu_new"](x))
+    assert (ACTIVATIONS["gelu"](x) - ACTIVATIONS["gelu_tanh"](x)).abs().max() > 1e-4
+
+
+def test_gated_is_llama_s() -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    theirs = llama.LlamaMLP(llama.LlamaConfig(hidden_size=16, intermediate_size=24, num_attention_heads=4))
+    ours = FeedForward(small.stack(gated=True, activation="silu", bias=False))
+    ours.load_state_dict({name.replace("_proj", ""): value for name, value in theirs.state_dict().items()})
+    x = torch.randn(2, 3, 16)
+    assert_close(ours(x), theirs(x))
+
+
+@pytest.mark.parametrize("changes", [{"ffn_bias": False}, {"bias": False}, {"bias": False, "ffn_bias": True}])
+def test_bias_where_the_config_says(changes: dict[str, Any]) -> None:
+    names = {name for name, _ in FeedForward(small.stack(gated=True, **changes)).named_parameters()}
+    assert ("up.bias" in names) == ("down.bias" in names) == ("gate.bias" in names) == changes.get("ffn_bias", False)
+
+
+def test_each_position_on_its_own() -> None:
+    ffn = FeedForward(small.stack())
+    x = torch.randn(2, 5, 16)
+    assert_close(ffn(x)[:, 3:4], ffn(x[:, 3:4]))

@@ -1,0 +1,59 @@
+"""LayerNorm and RMSNorm: the equations, PyTorch's kernels, and the same numbers when seen."""
+
+import pytest
+import torch
+
+from clearhead.model.norm import LayerNorm, RMSNorm, build_norm
+from clearhead.trace import trace
+from tests.model import small
+from tests.model.small import assert_close, assign
+
+X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0)) * 3 + 1
+
+
+def test_layer_norm_is_torch_s() -> None:
+    ours, theirs = LayerNorm(8, eps=1e-3, bias=True), torch.nn.LayerNorm(8, eps=1e-3)
+    assign(ours, weight=torch.randn(8), bias=torch.randn(8))
+    theirs.load_state_dict(ours.state_dict())
+    assert_close(ours(X), theirs(X))
+    mean, variance = X.mean(-1, keepdim=True), X.var(-1, keepdim=True, correction=0)
+    assert_close(ours(X), (X - mean) / (variance + 1e-3).sqrt() * ours.weight + ours.get_parameter("bias"))
+
+
+def test_rms_norm_is_llama_s() -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    ours, theirs = RMSNorm(8, eps=1e-3), llama.LlamaRMSNorm(8, eps=1e-3)
+    assign(ours, weight=torch.randn(8))
+    theirs.load_state_dict(ours.state_dict())
+    assert_close(ours(X), theirs(X))
+
+
+@pytest.mark.parametrize(
+    "norm", [LayerNorm(8, eps=1e-3, bias=True), LayerNorm(8, eps=1e-3, bias=False), RMSNorm(8, eps=1e-3)]
+)
+def test_seen_is_unseen(norm: LayerNorm | RMSNorm) -> None:
+    with trace(norm) as t:
+        seen = norm(X)
+    assert_close(seen, norm(X))
+    assert torch.equal(t["out"], seen)
+    assert t["rstd"].shape == (2, 3, 1)
+    assert ("mean" in t) == isinstance(norm, LayerNorm)
+
+
+def test_layer_norm_ignores_an_added_number_and_both_ignore_scale() -> None:
+    layer, rms = LayerNorm(8, eps=1e-12, bias=True), RMSNorm(8, eps=1e-12)
+    assert_close(layer(X + 5), layer(X))
+    assert_close(layer(7 * X), layer(X))
+    assert_close(rms(7 * X), rms(X))
+    assert not torch.allclose(rms(X + 5), rms(X))
+
+
+def test_config_decides() -> None:
+    layer = build_norm(small.stack(norm_eps=1e-3))
+    assert isinstance(layer, LayerNorm)
+    assert (layer.eps, layer.bias is None) == (1e-3, False)
+    without = build_norm(small.stack(norm_bias=False))
+    assert isinstance(without, LayerNorm)
+    assert without.bias is None
+    assert isinstance(build_norm(small.stack(norm="rms")), RMSNorm)
+    assert build_norm(small.stack(), 5).weight.shape == (5,)

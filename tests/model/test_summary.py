@@ -1,0 +1,319 @@
+"""The summary against what the network has and does: parameters, products counted, tensors saved, caches."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from clearhead import config as c
+from clearhead.errors import UserError
+from clearhead.families import preset, presets
+from clearhead.model import Tokens, Transformer, attention, cost
+from clearhead.model.summary import Summary, summarize
+from tests.architecture.source import ROOT
+from tests.model.small import PAIRS, ids, stack
+
+BATCH, SOURCE, TARGET = 2, 7, 5
+DROPOUTS = {"dropout": 0.5, "attn_dropout": 0.5, "ffn_dropout": 0.5}
+IMAGE = c.PatchInput(image_size=12, patch_size=4)
+
+
+def image(head: c.Head, **changes: Any) -> c.ModelConfig:
+    return c.ModelConfig(encoder=stack(input=IMAGE, **changes), head=head)
+
+
+def both(head: c.Head | None = None, **changes: Any) -> c.ModelConfig:
+    one = stack(**changes)
+    return c.ModelConfig(encoder=one, decoder=one, head=head or c.LanguageHead(), share_embeddings=True)
+
+
+FUSED = ("rotary-pre-grouped", "none-rms_no_bias-window", "relative-pre-qk_norm")
+# Every third pair still has each position, each norm and each attention.
+DECODERS = {*list(PAIRS)[::3], *FUSED, "learned-post-soft_cap"}
+CONFIGS = {
+    **{name: c.ModelConfig(decoder=stack(**PAIRS[name])) for name in sorted(DECODERS)},
+    "encoder-decoder": both(),
+    "encoder-decoder, post, dropout": both(norm_place="post", **DROPOUTS),
+    "encoder-decoder, grouped, capped": both(n_kv_heads=2, soft_cap=2.0, qk_norm=True, norm="rms"),
+    "encoder-decoder, states": both(c.NoHead()),
+    "two sizes": c.ModelConfig(encoder=stack(n_layers=3, n_heads=2), decoder=stack(d_ff=20)),
+    "captions": c.ModelConfig(encoder=stack(input=IMAGE), decoder=stack()),
+    "masked words": c.ModelConfig(
+        encoder=stack(input=c.TokenInput(vocab_size=13, n_types=2, norm=True), activation="gelu", **DROPOUTS),
+        head=c.LanguageHead(bias=True, transform=True, soft_cap=3.0, scale=0.5),
+    ),
+    "relu head": c.ModelConfig(encoder=stack(), head=c.LanguageHead(tied=False, transform=True)),
+    "gated, dropout": c.ModelConfig(decoder=stack(gated=True, **DROPOUTS)),
+    "gated gelu, dropout": c.ModelConfig(decoder=stack(gated=True, activation="gelu_tanh", **DROPOUTS)),
+    "tags": c.ModelConfig(encoder=stack(), head=c.TaggingHead(n_labels=3)),
+    "spans": c.ModelConfig(encoder=stack(), head=c.SpanHead()),
+    "class of a text": c.ModelConfig(encoder=stack(), head=c.ClassificationHead(n_labels=3, pooler=True)),
+    "class of an image": image(c.ClassificationHead(n_labels=3), **DROPOUTS),
+    "image, mean": image(c.ClassificationHead(n_labels=3, pool="mean"), positions=c.Learned(max_length=10)),
+}
+
+
+def lengths(config: c.ModelConfig) -> dict[str, int]:
+    """Tiny lengths for the stacks that a config has; an image brings its own."""
+    found = {}
+    if config.encoder and isinstance(config.encoder.input, c.TokenInput):
+        found["source_length"] = SOURCE
+    if config.decoder:
+        found["target_length"] = TARGET
+    return found
+
+
+def inputs(config: c.ModelConfig) -> list[Tensor]:
+    found: list[Tensor] = []
+    if config.encoder:
+        is_image = isinstance(config.encoder.input, c.PatchInput)
+        found.append(torch.randn(BATCH, 3, 12, 12) if is_image else ids(BATCH, SOURCE))
+    return found + ([ids(BATCH, TARGET)] if config.decoder else [])
+
+
+def small_summary(config: c.ModelConfig) -> Summary:
+    return summarize(config, batch=BATCH, **lengths(config))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_and_shapes_are_the_networks(name: str) -> None:
+    summary, network = small_summary(CONFIGS[name]), Transformer(CONFIGS[name])
+    assert summary.parameters == sum(parameter.numel() for parameter in network.parameters())
+    named = dict(network.named_parameters(remove_duplicate=False))
+    counted = 0
+    for row in summary.rows:
+        for weight in row.weights:
+            if "*_norm" in row.path:
+                continue
+            for layer in range(row.count):
+                path = row.path.replace("*", str(layer))
+                parameter = named.pop(f"{path}.{weight.name}".rstrip("."))
+                assert tuple(parameter.shape) == weight.shape
+                counted += 0 if weight.tied_to else parameter.numel()
+    norms = [row for row in summary.rows if "*_norm" in row.path]
+    assert all("_norm." in name for name in named), f"in no row: {list(named)}"
+    assert sum(row.count * len(row.weights) for row in norms) == len(named)
+    assert counted + sum(row.parameters for row in norms) == summary.parameters
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_flops_are_those_of_the_operators(name: str) -> None:
+    config = CONFIGS[name]
+    network = Transformer(config).eval()
+    with FlopCounterMode(display=False) as counter:
+        network(*inputs(config))
+    summary = small_summary(config)
+    assert summary.flops == counter.get_total_flops() > 0
+    assert all(row.flops_per_token * row.tokens == pytest.approx(row.flops) for row in summary.rows)
+
+
+def kept_bytes(network: Transformer, given: list[Tensor]) -> int:
+    """Storage that autograd saves in a forward pass beside the weights, and that of the output.
+
+    Left out: indices and masks (not float), and what all sequences share (rotations, masks), of batch size 1.
+    """
+    weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def pack(x: Tensor) -> Tensor:
+        if x.is_floating_point() and x.ndim and x.shape[0] > 1:
+            kept[x.untyped_storage().data_ptr()] = x
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        pack(network(*given))
+    return sum(x.untyped_storage().nbytes() for address, x in kept.items() if address not in weights)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_activation_bytes_are_what_autograd_keeps(name: str) -> None:
+    config = CONFIGS[name]
+    assert small_summary(config).activation_bytes == kept_bytes(Transformer(config).train(), inputs(config))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["encoder-decoder", "tags", *FUSED],
+)
+def test_activation_bytes_of_the_fused_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    explicit = small_summary(CONFIGS[name])
+    for module in (attention, cost):
+        monkeypatch.setattr(module, "EXPLICIT_UP_TO", 0)
+    fused = small_summary(CONFIGS[name])
+    kept = kept_bytes(Transformer(CONFIGS[name]).train(), inputs(CONFIGS[name]))
+    assert fused.activation_bytes == kept
+    assert (kept == explicit.activation_bytes) == name.startswith("relative")
+    assert fused.flops == explicit.flops
+
+
+@pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config.is_causal])
+def test_cache_bytes_are_the_caches(name: str) -> None:
+    config = CONFIGS[name]
+    network = Transformer(config).eval()
+    given = [Tokens(x) for x in inputs(config)]
+    memory = network.encode(given[0]) if config.encoder else None
+    cache = network.new_cache()
+    network.decode(given[-1], memory, cache)
+    pairs = [pair for block in cache.blocks for pair in (block.attn, block.cross)]
+    held = sum(x.nelement() * x.element_size() for pair in pairs for x in (pair.k, pair.v) if x is not None)
+    assert small_summary(config).cache_bytes == held > 0
+
+
+def test_bytes_grow_with_batch_and_number_and_flops_a_token_do_not() -> None:
+    one = summarize(CONFIGS["encoder-decoder"], source_length=SOURCE, target_length=TARGET)
+    more = summarize(
+        CONFIGS["encoder-decoder"], batch=6, source_length=SOURCE, target_length=TARGET, bytes_per_number=2
+    )
+    assert more.activation_bytes == 3 * one.activation_bytes
+    assert more.cache_bytes == 3 * one.cache_bytes
+    assert more.weight_bytes * 2 == one.weight_bytes
+    assert more.flops == 6 * one.flops
+    assert more.flops_per_token == one.flops_per_token
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("gpt2", 124_439_808),
+        ("bert-base", 109_514_298),
+        ("vit-tiny", 5_717_416),
+        ("transformer-base", 63_082_496),
+    ],
+)
+def test_published_sizes(name: str, parameters: int) -> None:
+    assert summarize(preset(name)).parameters == parameters
+
+
+def document(*, tied: bool) -> Summary:
+    """The model that the first document counts: V=30000, T=512, d=512, 8 heads, d_ff=2048, 6 layers."""
+    decoder = c.StackConfig(
+        input=c.TokenInput(vocab_size=30_000),
+        d_model=512,
+        n_layers=6,
+        n_heads=8,
+        d_ff=2048,
+        positions=c.Learned(max_length=512),
+    )
+    return summarize(c.ModelConfig(decoder=decoder, head=c.LanguageHead(tied=tied)))
+
+
+def test_the_documents_table() -> None:
+    rows = {row.component: row for row in document(tied=False).rows}
+    assert [(row.count, row.parameters_each, row.parameters) for row in rows.values()] == [
+        (1, 15_360_000, 15_360_000),
+        (1, 262_144, 262_144),
+        (6, 1_050_624, 6_303_744),
+        (6, 2_099_712, 12_598_272),
+        (12, 1_024, 12_288),
+        (1, 1_024, 1_024),  # the table leaves out the last norm, which its listing has
+        (1, 15_360_000, 15_360_000),
+    ]
+    block = sum(rows[name].parameters_each for name in ("attention Q K V O", "feed-forward"))
+    assert block + 2 * rows["norms"].parameters_each == 3_152_384
+    assert document(tied=False).parameters == 49_897_472
+    assert document(tied=True).parameters == 34_537_472
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 16])
+def test_heads_change_neither_parameters_nor_flops(n_heads: int) -> None:
+    decoder = stack(d_model=512, n_heads=n_heads, n_layers=1, bias=False)
+    (attn,) = (
+        row for row in summarize(c.ModelConfig(decoder=decoder), target_length=100).rows if row.path.endswith("attn")
+    )
+    assert attn.parameters == 1_048_576
+    assert attn.flops == 2 * 115_097_600  # 4 n d^2 + 2 n^2 d multiply-adds
+
+
+def test_size_costs_no_memory_and_draws_no_numbers() -> None:
+    config = c.ModelConfig(
+        decoder=stack(
+            input=c.TokenInput(vocab_size=10**9),
+            d_model=16_384,
+            n_heads=128,
+            d_ff=65_536,
+            positions=c.Rotary(),
+        )
+    )
+    state = torch.get_rng_state()
+    assert summarize(config).weight_bytes > 60e12
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_summary_loads_no_compiler() -> None:
+    code = """
+import sys, torch
+from clearhead.families import preset
+from clearhead.model.summary import summarize
+before = "torch._dynamo" in sys.modules
+for name in ("transformer-base", "llama-tiny"):
+    summarize(preset(name))
+sys.exit("torch._dynamo" in sys.modules and not before)
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", presets())
+def test_lines_align_and_say_the_totals(name: str) -> None:
+    summary = summarize(presets()[name])
+    lines = summary.lines()
+    first, second = lines[: lines.index("")], lines[len(lines) - lines[::-1].index("") :]
+    for table in (first, second):
+        width = len(table[1])
+        assert set(table[1]) == set(table[-2]) == {"-"}
+        assert all(len(line) == width for line in table), "\n".join(table)
+    assert first[-1].split() == ["total", f"{summary.parameters:,}"]
+    assert second[-1].split()[1:] == [
+        f"{round(summary.flops_per_token):,}",
+        f"{summary.flops:,}",
+        f"{summary.activation_bytes:,}",
+        f"{summary.cache_bytes:,}",
+    ]
+
+
+def test_tied_weights_say_to_what() -> None:
+    text = "\n".join(small_summary(CONFIGS["masked words"]).lines())
+    assert "(13), (13, 16) tied to encoder.embed.tokens.weight" in text
+
+
+def test_json_holds_totals_and_components() -> None:
+    summary = small_summary(CONFIGS["encoder-decoder"])
+    plain = json.loads(json.dumps(summary.to_json()))
+    assert plain["parameters"] == summary.parameters == sum(row["parameters"] for row in plain["components"])
+    by_path = {row["path"]: row for row in plain["components"]}
+    assert by_path["decoder.blocks.*.cross"]["shapes"]["k.weight"] == [16, 16]
+    assert by_path["decoder.embed.tokens"]["tied"] == {"weight": "encoder.embed.tokens.weight"}
+    assert (plain["source_length"], plain["target_length"], plain["batch"]) == (SOURCE, TARGET, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("tags", {"batch": 0}, "batch: expected 1 or more, got 0; try 1"),
+        ("tags", {"bytes_per_number": -1}, "bytes_per_number: expected 1 or more, got -1; try 1"),
+        ("tags", {"source_length": 0}, "source_length: expected 1 or more, got 0; try 512"),
+        (
+            "tags",
+            {"target_length": 3},
+            "target_length: expected none, as there is no such stack, got 3; try source_length",
+        ),
+        (
+            "learned-post-soft_cap",
+            {"target_length": 25},
+            "target_length: expected 1 to 24, got 25; try 24",
+        ),
+        (
+            "class of an image",
+            {"source_length": 9},
+            "source_length: expected the image's 10 positions, got 9; try leaving it out",
+        ),
+    ],
+)
+def test_impossible_sizes_are_refused(name: str, arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        summarize(CONFIGS[name], **arguments)
+    assert str(error.value) == message

@@ -1,0 +1,158 @@
+"""The product's own parts, set up with an example's numbers and read at their addresses. All in float64."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead import config as c
+from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention import Attention, Reach
+from clearhead.model.feedforward import FeedForward
+from clearhead.model.norm import LayerNorm
+from clearhead.model.positions import SinusoidalEncoding
+from clearhead.trace import Edit, Trace, trace
+
+Rows = Sequence[Sequence[float]]
+
+
+def f64(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def stack(d_model: int, **changes: Any) -> c.StackConfig:
+    """One block with one head, no biases and no positions, unless the example says otherwise."""
+    base: dict[str, Any] = dict(d_model=d_model, n_layers=1, n_heads=1, d_ff=4 * d_model, bias=False)
+    return c.StackConfig(**(base | {"input": c.TokenInput(vocab_size=8), "positions": c.NoPositions()} | changes))
+
+
+def set_weight(linear: nn.Module, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Give a linear layer the matrix of the documents, which multiply x W where nn.Linear stores W^T."""
+    linear.get_parameter("weight").data = weight.mT.contiguous()
+    if bias is not None:
+        linear.get_parameter("bias").data = bias
+
+
+def attend(
+    x: Tensor | None = None,
+    *,
+    d_k: int | None = None,
+    weights: dict[str, Tensor] | None = None,
+    edit: dict[str, Edit] | None = None,
+    n: int = 1,
+    causal: bool = False,
+    **changes: Any,
+) -> Trace:
+    """One head's attention over the rows of x, with matrices q, k, v as given: every step of it, by name."""
+    x = torch.zeros(n, 4, dtype=torch.float64) if x is None else x
+    d_k = d_k or x.shape[-1]
+    attention = Attention(stack(x.shape[-1], **{"d_head": d_k, **changes})).double()
+    for name, matrix in (weights or {}).items():
+        set_weight(attention.get_submodule(name), matrix)
+    layout = Layout.of(Tokens(torch.zeros(1, len(x), dtype=torch.long)))
+    with trace(attention, edit) as t:
+        attention(x[None], layout, Reach.between(layout, layout, causal=causal, dtype=torch.float64))
+    return t
+
+
+def scores_of(q: Rows | Tensor, k: Rows | Tensor, **changes: Any) -> Tensor:
+    """q k^T scale, as the attention computes it for these queries and keys."""
+    q, k = torch.as_tensor(q, dtype=torch.float64), torch.as_tensor(k, dtype=torch.float64)
+    t = attend(n=len(q), d_k=q.shape[-1], edit={"q": q, "k": k}, **changes)
+    return t["scores"][0, 0]
+
+
+def scaled(raw: Rows, d_k: int, **changes: Any) -> Tensor:
+    """What the attention makes of a square of raw products q.k in heads of width d_k."""
+    products = f64(raw)
+    n = len(products)
+    q, k = torch.zeros(2, n, d_k, dtype=torch.float64)
+    q[:, :n], k[:, :n] = products, torch.eye(n)
+    return scores_of(q, k, **changes)
+
+
+def weights_of(scores: Rows | Tensor, *, causal: bool = False) -> Tensor:
+    """softmax over the keys, as the attention takes it of these scores (square, or one row)."""
+    given = torch.as_tensor(scores, dtype=torch.float64)
+    square = given.expand(given.shape[-1], -1) if len(given) == 1 else given
+    return attend(n=len(square), edit={"scores": square}, causal=causal)["weights"][0, 0, : len(given)]
+
+
+def mixed(weights: Rows | Tensor, v: Rows | Tensor) -> Tensor:
+    """weights V, as the attention mixes these values."""
+    given, values = torch.as_tensor(weights, dtype=torch.float64), torch.as_tensor(v, dtype=torch.float64)
+    square = given.expand(len(values), -1) if len(given) == 1 else given
+    t = attend(n=len(values), d_k=values.shape[-1], edit={"weights": square, "v": values})
+    return t["z"][0, 0, : len(given)]
+
+
+def encoding(positions: Sequence[int], d: int) -> Tensor:
+    """The rows PE(p) of the sinusoidal encoding."""
+    table = SinusoidalEncoding(c.Sinusoidal(), d).embedding(torch.tensor([positions]))
+    return table[0].double()
+
+
+def frequency(dim: int, d: int) -> float:
+    """The angle that dimension `dim` turns by from one position to the next, read off PE(1)."""
+    sine, cosine = encoding([1], d)[0, dim - dim % 2 :][:2].tolist()
+    return torch.atan2(f64(sine), f64(cosine)).item()
+
+
+def normed(rows: Rows, *, eps: float = 1e-12, weight: Any = None, bias: Any = None) -> Trace:
+    """LayerNorm of each row: mean, rstd and out."""
+    x = f64(rows)
+    norm = LayerNorm(x.shape[-1], eps=eps, bias=True).double()
+    if weight is not None and bias is not None:
+        norm.weight.data, norm.get_parameter("bias").data = f64(weight), f64(bias)
+    with trace(norm) as t:
+        norm(x[None])
+    return t
+
+
+def fed(rows: Any, up: Tensor, down: Tensor | None = None, bias: Tensor | None = None) -> Trace:
+    """The feed-forward of these matrices (an identity for `down` where there is none): pre, post and out."""
+    x = torch.as_tensor(rows, dtype=torch.float64)
+    ffn = feed_forward(up, down, bias)
+    with trace(ffn) as t:
+        ffn(x[None])
+    return t
+
+
+def feed_forward(up: Tensor, down: Tensor | None = None, bias: Tensor | None = None) -> FeedForward:
+    down = torch.eye(up.shape[1], dtype=torch.float64) if down is None else down
+    ffn = FeedForward(stack(up.shape[0], d_ff=up.shape[1], ffn_bias=bias is not None)).double()
+    set_weight(ffn.up, up.double(), bias)
+    set_weight(ffn.down, down.double(), None if bias is None else torch.zeros_like(down[0]))
+    return ffn
+
+
+def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+    """A part in the documents' sizes, without its memory."""
+    with torch.device("meta"):
+        return build()
+
+
+def count(module: nn.Module | None, *endings: str) -> int:
+    """Parameters, each tied one once; only those whose names end so, where given."""
+    assert module is not None
+    return sum(p.numel() for name, p in module.named_parameters() if not endings or name.endswith(endings))
+
+
+def small_gpt(*, tied: bool = True, final_norm: bool = True, **changes: Any) -> Transformer:
+    """The second document's decoder: 512 wide, 6 blocks, 30,000 words, 512 learned positions."""
+    config = stack(
+        512,
+        **dict(
+            input=c.TokenInput(vocab_size=30_000),
+            positions=c.Learned(max_length=512),
+            n_layers=6,
+            n_heads=8,
+            bias=True,
+            final_norm=final_norm,
+        )
+        | changes,
+    )
+    network = on_meta(lambda: Transformer(c.ModelConfig(decoder=config, head=c.LanguageHead(tied=tied))))
+    assert isinstance(network, Transformer)
+    return network

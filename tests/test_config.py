@@ -1,0 +1,138 @@
+"""Configurations: what is wrong is named with its value and remedy, and text brings the same one back."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from clearhead import config as c
+from tests.architecture.source import ROOT
+from tests.model import small
+
+IMAGE = {"kind": "patches", "image_size": 32, "patch_size": 8}
+SQUARE = {"kind": "wavelength", "factor": 2.0, "low_factor": 4.0, "high_factor": 4.0, "original_length": 8}
+TOKENS = {"kind": "tokens", "vocab_size": 5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_heads": 7, "d_model": 512}, "n_heads=7 must divide d_model=512; or give d_head"),
+        ({"n_heads": 6, "n_kv_heads": 4, "d_head": 4}, "n_kv_heads=4 must divide n_heads=6"),
+        ({"n_kv_heads": 8}, "n_kv_heads=8 must divide n_heads=4"),
+        ({"d_model": 15, "n_heads": 3}, "d_model=15 must be even for sinusoidal"),
+        ({"d_head": 5, "positions": {"kind": "rotary"}}, "d_head=5 .*must be even"),
+        ({"positions": {"kind": "rotary", "fraction": 0.75}}, "d_head=4 .*fraction=0.75 must be even"),
+        ({"positions": {"kind": "rotary", "fraction": 0.1}}, "fraction=0.1.*must be"),
+        (
+            {"input": IMAGE, "positions": {"kind": "learned", "max_length": 16}},
+            "max_length=16 .*at least the 17",
+        ),
+        ({"input": IMAGE | {"patch_size": 7}}, "patch_size=7 must divide image_size=32"),
+        ({"norm": "rms", "norm_bias": True}, "norm_bias"),
+        ({"positions": {"kind": "relative", "n_buckets": 2}}, "n_buckets.*(=2|greater than)"),
+        ({"positions": {"kind": "relative", "n_buckets": 32, "max_distance": 8}}, "max_distance=8"),
+        ({"positions": {"kind": "rotary", "scaling": SQUARE}}, "low_factor=4.0.*high_factor=4.0"),
+        ({"d_model": 0}, "d_model.*greater than 0"),
+        ({"n_layers": 0}, "n_layers.*greater than or equal to 1"),
+        ({"dropout": 1.0}, "dropout.*less than 1"),
+        ({"norm": "batch"}, "norm.*'layer' or 'rms'"),
+        ({"activation": "tanh"}, "activation.*'relu', 'gelu', 'gelu_tanh' or 'silu'"),
+        ({"positions": {"kind": "roatry"}}, "positions.*'roatry'.*'rotary'"),
+        (
+            {"positions": {"kind": "rotary", "bsae": 1e4}},
+            "positions.rotary.bsae.*Extra inputs are not permitted",
+        ),
+        ({"n_head": 4}, "n_head.*Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_stack_names_field_value_and_remedy(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=f"(?s){message}"):
+        small.stack(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "encoder and decoder are both missing: give at least one"),
+        (
+            {"encoder": small.stack(), "decoder": small.stack(d_model=8)},
+            "encoder.d_model=16 must equal decoder.d_model=8",
+        ),
+        ({"decoder": small.stack(input=IMAGE)}, "decoder.input must be tokens"),
+        ({"encoder": small.stack(input=IMAGE)}, "language head needs a stack that reads tokens"),
+        (
+            {"decoder": small.stack(), "share_embeddings": True},
+            r"share_embeddings needs two token stacks.*\[13\]",
+        ),
+        (
+            {"encoder": small.stack(input=TOKENS), "decoder": small.stack(), "share_embeddings": True},
+            r"one vocab_size, got \[5, 13\]",
+        ),
+        ({"encoder": small.stack(), "head": {"kind": "classification"}}, "n_labels.*required"),
+        ({"encoder": small.stack(), "init": {"std": -1.0}}, "init.std.*greater than 0"),
+    ],
+)
+def test_a_wrong_model_names_field_value_and_remedy(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=f"(?s){message}"):
+        c.ModelConfig(**changes)
+
+
+HEADS = [
+    c.LanguageHead(tied=False, bias=True, transform=True, scale=2.0, soft_cap=3.0),
+    c.ClassificationHead(n_labels=3, pool="mean", pooler=True),
+    c.TaggingHead(n_labels=3),
+    c.SpanHead(),
+    c.NoHead(),
+]
+
+
+@pytest.mark.parametrize("changes", small.PAIRS.values(), ids=small.PAIRS.keys())
+def test_json_round_trip(changes: dict[str, Any]) -> None:
+    for head in HEADS:
+        model = c.ModelConfig(encoder=small.stack(**changes), head=head, init=c.Init(matrices="xavier"))
+        text = model.model_dump_json()
+        assert c.ModelConfig.model_validate_json(text) == model
+        assert c.ModelConfig.model_validate_json(text).model_dump_json() == text
+
+
+def test_configs_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        small.stack().d_model = 3  # pyrefly: ignore
+
+
+def test_derived_values_follow_a_copy() -> None:
+    stack = small.stack(positions=c.Rotary())
+    assert stack.head_width == 4
+    assert stack.model_copy(update={"d_model": 32}).head_width == 8
+    assert stack.model_copy(update={"d_model": 32}) == small.stack(positions=c.Rotary(), d_model=32)
+
+
+def test_derived_values() -> None:
+    assert small.stack().score_scale == pytest.approx(0.5)
+    assert small.stack(attn_scale=0.3).score_scale == 0.3
+    assert (small.stack().kv_heads, small.stack(n_kv_heads=1).kv_heads) == (4, 1)
+    assert [small.stack(norm_place=p).has_final_norm for p in ("pre", "post", "sandwich")] == [
+        True,
+        False,
+        True,
+    ]
+    assert small.stack(norm_place="post", final_norm=True).has_final_norm
+    assert small.stack().max_length is None
+    assert small.stack(positions=c.Learned(max_length=7, offset=2)).max_length == 7
+    image = c.PatchInput.model_validate(IMAGE)
+    assert (image.n_patches, image.length) == (16, 17)
+    assert c.ModelConfig(decoder=small.stack()).is_causal
+    assert not c.ModelConfig(encoder=small.stack()).is_causal
+
+
+def test_every_field_has_its_docstring_as_help() -> None:
+    schema = c.ModelConfig.model_json_schema()["$defs"]["StackConfig"]["properties"]
+    assert schema["window"]["description"].startswith("Attend only to keys less than this many positions away")
+
+
+def test_config_needs_no_torch() -> None:
+    code = "import sys, clearhead.config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

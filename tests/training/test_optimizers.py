@@ -1,0 +1,237 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.errors import UserError
+from clearhead.recipe_training import AdamW, Muon
+from clearhead.training import optimizers
+from clearhead.training.optimizers import Optimizers, build, orthogonalize, roles
+
+
+class Embed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(11, 8)
+        self.class_token = nn.Parameter(torch.zeros(1, 8))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.q = nn.Linear(8, 8)
+        self.up = nn.Linear(8, 32)
+        self.down = nn.Linear(32, 8)
+        self.bias = nn.Embedding(4, 2)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.q(self.norm(x))).relu()) + self.bias.weight.sum()
+
+
+class Network(nn.Module):
+    """The module names of the real network, and of every role at least one parameter."""
+
+    def __init__(self, *, tied: bool):
+        super().__init__()
+        self.embed = Embed()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.ModuleDict({"output": nn.Linear(8, 11)})
+        if tied:
+            self.head["output"].weight = self.embed.tokens.weight
+
+    def forward(self, tokens):
+        x = self.embed.tokens(tokens) + self.embed.class_token
+        for block in self.blocks:
+            x = block(x)
+        return self.head["output"](x)
+
+
+CONFIGS = [
+    AdamW(lr=3e-3, weight_decay=0.1),
+    Muon(lr=2e-3, weight_decay=0.1, precision="float32"),
+    Muon(lr=2e-3, precision="bfloat16"),
+]
+
+
+def make(config, *, tied=True) -> tuple[Network, Optimizers]:
+    torch.manual_seed(1)
+    network = Network(tied=tied)
+    return network, build(network, config)
+
+
+def advance(network, optimizers, steps):
+    for step in steps:
+        tokens = torch.randint(11, (4, 6), generator=torch.Generator().manual_seed(step))
+        optimizers.set_lr(1 / step)
+        optimizers.zero_grad()
+        nn.functional.cross_entropy(network(tokens).flatten(0, 1), tokens.flatten()).backward()
+        optimizers.step()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_roles(tied):
+    hidden = {f"blocks.{i}.{m}.weight" for i in range(2) for m in ("q", "up", "down")}
+    found = roles(Network(tied=tied))
+    assert {n for n, role in found.items() if role == "hidden"} == hidden
+    assert {n for n, role in found.items() if role == "matrix"} == (set() if tied else {"head.output.weight"})
+    assert len(found) == len(list(Network(tied=tied).parameters()))
+
+
+@pytest.mark.parametrize("config", [AdamW(lr=1e-2, weight_decay=0.5), Muon(lr=1e-2, weight_decay=0.5)])
+def test_only_matrices_decay(config):
+    network, both = make(config, tied=False)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    for p in network.parameters():
+        p.grad = torch.zeros_like(p)
+    both.step()
+    shrunk = {name for name, p in network.named_parameters() if not torch.equal(p, before[name])}
+    assert shrunk == {name for name, role in roles(network).items() if role != "plain"}
+    weight = network.get_parameter("blocks.0.q.weight")
+    assert torch.allclose(weight, before["blocks.0.q.weight"] * (1 - 1e-2 * 0.5))
+
+
+def test_adamw_is_the_equation_of_the_paper():
+    config = AdamW(lr=1e-2, betas=(0.8, 0.9), eps=1e-8, weight_decay=0.1)
+    network, both = make(config)
+    w = network.get_parameter("blocks.1.up.weight")
+    ours = w.detach().double().clone()
+    m = v = torch.zeros_like(ours)
+    for step in range(1, 6):
+        advance(network, both, [step])
+        assert w.grad is not None
+        g, lr = w.grad.double(), 1e-2 / step
+        m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g * g
+        ours = (1 - lr * 0.1) * ours - lr * (m / (1 - 0.8**step)) / ((v / (1 - 0.9**step)).sqrt() + 1e-8)
+    torch.testing.assert_close(w.double(), ours, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 2e-2), ("bfloat16", 2e-2)])
+def test_muon_is_torchs_but_for_its_bfloat16(precision, tolerance):
+    shapes = [(8, 8), (32, 8), (8, 32), (8, 8), (5, 3)]
+    ours = [nn.Parameter(torch.randn(s)) for s in shapes]
+    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
+    start = [p.detach().clone() for p in ours]
+    mine = optimizers.Muon([{"params": ours}], lr=0.02, momentum=0.9, weight_decay=0.1, dtype=getattr(torch, precision))
+    reference = torch.optim.Muon(theirs, lr=0.02, momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    for _ in range(4):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn_like(a)
+            b.grad = a.grad.clone()
+        mine.step()
+        reference.step()
+    for a, b, s in zip(ours, theirs, start, strict=True):
+        assert (a - b).norm() < tolerance * (b - s).norm()
+        torch.testing.assert_close(
+            mine.state[a]["momentum_buffer"], reference.state[b]["momentum_buffer"], rtol=1e-6, atol=1e-7
+        )
+
+
+def test_muon_in_float32_is_the_equation_matrix_by_matrix(monkeypatch):
+    monkeypatch.setattr(optimizers, "_MAX_BATCH", 200)  # some shapes need two batches
+    weights = [nn.Parameter(torch.randn(s)) for s in [(8, 8), (8, 16), (16, 8), (8, 8), (8, 8), (8, 8)]]
+    expected = [w.detach().double() for w in weights]
+    momenta = [torch.zeros_like(w) for w in expected]
+    muon = optimizers.Muon([{"params": weights}], lr=0.05, momentum=0.9, weight_decay=0.2, dtype=torch.float32)
+    for _ in range(3):
+        for i, w in enumerate(weights):
+            w.grad = torch.randn_like(w)
+            g = w.grad.double()
+            momenta[i] = 0.9 * momenta[i] + 0.1 * g
+            x = 0.9 * momenta[i] + 0.1 * g
+            x = x / x.norm()
+            for _ in range(5):
+                gram = x @ x.T
+                x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+            expected[i] = (1 - 0.05 * 0.2) * expected[i] - 0.05 * 0.2 * math.sqrt(max(x.shape)) * x
+        muon.step()
+    for w, reference in zip(weights, expected, strict=True):
+        torch.testing.assert_close(w.double(), reference, rtol=1e-5, atol=1e-5)
+
+
+def test_orthogonalize_brings_singular_values_near_one_and_keeps_directions():
+    matrices = torch.randn(3, 16, 48)
+    found = orthogonalize(matrices)
+    values = torch.linalg.svdvals(found)
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
+    inside = u.mT @ found @ v.mT
+    off = inside - torch.diag_embed(inside.diagonal(dim1=1, dim2=2))
+    assert off.abs().max() < 1e-4
+    assert torch.equal(orthogonalize(torch.zeros(1, 4, 4)), torch.zeros(1, 4, 4))
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.kind}-{getattr(c, 'precision', '')}")
+@pytest.mark.parametrize("cut", [0, 3])
+def test_resume_is_equal_to_the_bit(config, cut):
+    whole, whole_both = make(config)
+    advance(whole, whole_both, range(1, 8))
+    first, first_both = make(config)
+    advance(first, first_both, range(1, cut + 1))
+    state = {name: t.clone() for name, t in first_both.state_tensors().items()}
+    kept = {name: t.clone() for name, t in state.items()}
+    second, second_both = make(config)
+    second.load_state_dict(first.state_dict())
+    second_both.load_state_tensors(state)
+    advance(second, second_both, range(cut + 1, 8))
+    for (name, a), b in zip(whole.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b), name
+    assert all(torch.equal(t, kept[name]) for name, t in state.items())
+    assert whole_both.state_tensors().keys() == state.keys()
+
+
+def test_state_is_named_by_parameter():
+    _, both = make(CONFIGS[1])
+    names = both.state_tensors().keys()
+    assert {"muon.blocks.0.q.weight.momentum_buffer", "adamw.blocks.0.q.bias.exp_avg"} <= names
+    assert "adamw.embed.tokens.weight.step" in names
+    assert not any("head.output.weight" in name for name in names)  # tied: it is embed.tokens.weight
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("adamw.blocks.0.up.bias.exp_avg"), "expected float32\\[32\\], got no such tensor"),
+        (lambda s: s.update({"adamw.new": torch.zeros(2)}), "adamw.new: expected no such tensor"),
+        (
+            lambda s: s.update({"adamw.blocks.0.up.bias.exp_avg": torch.zeros(3)}),
+            "expected float32\\[32\\], got float32\\[3\\]",
+        ),
+    ],
+)
+def test_state_of_another_network_is_refused_in_one_line_and_changes_nothing(change, message):
+    network, both = make(CONFIGS[0])
+    advance(network, both, [1])
+    before = {name: t.clone() for name, t in both.state_tensors().items()}
+    state = {name: torch.ones_like(t) for name, t in before.items()}
+    change(state)
+    with pytest.raises(UserError, match=message) as caught:
+        both.load_state_tensors(state, where="optimizer.safetensors")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("optimizer.safetensors:adamw.")
+    assert all(torch.equal(t, before[name]) for name, t in both.state_tensors().items())
+
+
+def test_frozen_parameters_are_left_alone_and_all_frozen_is_refused():
+    network = Network(tied=True)
+    network.embed.requires_grad_(requires_grad=False)
+    both = build(network, AdamW())
+    assert not any("embed" in name for name in both.state_tensors())
+    with pytest.raises(UserError, match="frozen"):
+        build(network.requires_grad_(requires_grad=False), AdamW())
+
+
+def test_learning_rates_are_peaks_times_the_factor():
+    network, both = make(Muon(lr=2e-3, adamw_lr=1e-3, precision="float32"))
+    both.set_lr(0.5)
+    both.set_lr(0.0)
+    before = [p.detach().clone() for p in network.parameters()]
+    for p in network.parameters():
+        p.grad = torch.ones_like(p)
+    both.step()
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+    assert both.parameters == list(network.parameters())
+    both.zero_grad()
+    assert all(p.grad is None for p in network.parameters())
