@@ -191,8 +191,8 @@ def model_json(config: ModelConfig, generation: GenerationConfig) -> dict[str, J
     """What config.json holds."""
     return {
         "clearhead": 1,
-        "model": config.model_dump(mode="json", exclude_defaults=True),
-        "generation": generation.model_dump(mode="json", exclude_defaults=True),
+        "model": config.model_dump(mode="json"),
+        "generation": generation.model_dump(mode="json"),
     }
 
 

@@ -1,10 +1,9 @@
 """From a recipe to a run and back: data, tokenizer, network and folder put together."""
 
 import hashlib
-import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,8 @@ from clearhead.tasks.metrics import Score, moses_bleu
 from clearhead.tasks.task import Task
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training import checkpoints
-from clearhead.training.train import Event, Run, Saved
+from clearhead.training.manifest import STEP, reason, sync
+from clearhead.training.train import Ended, Event, Run, Saved, require_limit
 
 RECIPE, DATA = "recipe.json", "data.json"
 
@@ -42,10 +42,10 @@ class Prepared:
 
 def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path) -> tuple[Run, Prepared]:
     """A new run of this recipe, whose checkpoints go to `folder`, which must be new or empty."""
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(
-            f"{folder}: expected a new folder for the run, got one with files; try another --out, or resume it"
-        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        got = "one with files" if folder.is_dir() else "a file"
+        raise UserError(f"{folder}: expected a new folder for the run, got {got}; try another --out, or resume it")
+    require_limit(recipe.training)
     recipe = with_absolute_paths(recipe)
     prepared = prepare_task(recipe, None)
     torch.manual_seed(key(recipe.training.seed, "init"))
@@ -66,7 +66,7 @@ def resume(folder: Path) -> tuple[Run, Prepared]:
     checkpoints.clean(folder)
     newest = checkpoints.latest(folder) if folder.is_dir() else None
     if newest is None:
-        raise UserError(f"{folder}: expected a run with a checkpoint, found none; start it with clearhead train")
+        raise UserError(f"{folder}: expected a run with a checkpoint, found none; start anew with clearhead train")
     saved = checkpoints.load(newest)
     if RECIPE not in saved.json:
         raise UserError(
@@ -92,35 +92,48 @@ class Keeper:
 
     def __call__(self, event: Event) -> None:
         """Consume one event of the training loop."""
-        if not isinstance(event, Saved):
+        folder, at, config = self.run.folder, self.run.progress, self.run.config
+        # At the end too: a kill may have come between a checkpoint and this.
+        if folder is None or not isinstance(event, Saved | Ended):
             return
-        folder, at, config = event.folder.parent, self.run.progress, self.run.config
-        steps = sorted(checkpoints.step_of(path) for path in folder.glob("step-*"))
+        steps = sorted(checkpoints.step_of(path) for path in folder.glob("step-*") if STEP.fullmatch(path.name))
         if at.best_step in steps:
-            temporary = folder / f".{BEST}.tmp"
             score = {"checkpoint": f"step-{at.best_step:08d}", "step": at.best_step, "score": at.best_score}
-            temporary.write_text(json.dumps(score), encoding="utf-8")
-            os.replace(temporary, folder / BEST)  # noqa: PTH105 - atomic
+            replace_text(folder / BEST, json.dumps(score))
         keep = {*spaced(steps, config.keep_spaced), *([at.best_step] if at.best_step is not None else [])}
         checkpoints.prune(folder, keep_last=config.keep_last, keep=sorted(keep))
 
 
-def spaced(steps: list[int], n: int) -> list[int]:
-    """At most n of these steps, evenly spaced; each choice contains the next one as steps are added."""
+def spaced(steps: Sequence[int], n: int) -> list[int]:
+    """At most n of these steps, about evenly spaced; each choice contains the next one as steps are added.
+
+    The first step of every stretch of 2^k, for the least k that fits: a stretch of 2^(k+1) is two of 2^k, and saves
+    at odd steps, such as at a signal or at the end, change nothing.
+    """
     if n == 0:
         return []
-    smallest = min((b - a for a, b in itertools.pairwise(steps)), default=1)
-    stride = max(1, smallest)
-    while len(chosen := [step for step in steps if step % stride == 0]) > n:
+    stride = 1
+    while len(firsts := {step // stride: step for step in sorted(steps, reverse=True)}) > n:
         stride *= 2
-    return chosen
+    return sorted(firsts.values())
 
 
 def note_data_report(folder: Path, prepared: Prepared) -> None:
     """Write the data report beside the run's checkpoints."""
     if prepared.report is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "data_report.json").write_text(prepared.report.model_dump_json(indent=2), encoding="utf-8")
+        replace_text(folder / "data_report.json", prepared.report.model_dump_json(indent=2))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a small file that is, at any moment, the old or the new one; its folder is made where there is none."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        sync(temporary)
+        os.replace(temporary, path)  # noqa: PTH105 - one system call, one name to fail in tests
+    except OSError as error:
+        raise UserError(f"{path}: expected to write it, got {reason(error)}; try another folder") from None
 
 
 # --- data --------------------------------------------------------------------------------------------------------
@@ -178,7 +191,7 @@ def translation_splits(data: TranslationData) -> dict[str, Pairs]:
     if data.valid is not None:
         splits = {"train": train, "valid": read_pairs(located(data.valid, data.folder))}
     else:
-        if len(train) <= 2 * data.held_out and len(train) < 10:
+        if len(train) < 10:
             raise UserError(
                 f"data.train: expected at least 10 pairs to hold some out, got {len(train)}; give data.valid"
             )

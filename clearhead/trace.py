@@ -4,8 +4,9 @@
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -71,6 +72,10 @@ class Address:
             result[dimension] = i
         return tuple(result)
 
+    def of(self, value: Tensor, axes: str) -> Tensor:
+        """The value itself, so that its gradient can be kept; a part of it where there are indices."""
+        return value[self.slices(axes, value.shape)] if self.index else value
+
 
 def zero(value: Tensor) -> Tensor:
     """Edit: all zeros."""
@@ -120,15 +125,19 @@ class Trace:
 
     def __getitem__(self, address: str) -> Tensor:
         """The value last seen at an address, indexed as the address says."""
-        return self.visits(address)[-1]
+        where, values = self._find(address)
+        return where.of(values[-1], self.axes[where.path])
 
     def visits(self, address: str) -> list[Tensor]:
         """Every value seen at an address, in order: one for each forward pass (generation makes one a step)."""
+        where, values = self._find(address)
+        return [where.of(value, self.axes[where.path]) for value in values]
+
+    def _find(self, address: str) -> tuple[Address, list[Tensor]]:
         where = Address.parse(address)
         if where.path not in self._values:
             raise UserError(f"{where.path}: no such address in this trace{_nearest(where.path, self._values)}")
-        axes = self.axes[where.path]
-        return [value[where.slices(axes, value.shape)] for value in self._values[where.path]]
+        return where, self._values[where.path]
 
     def __contains__(self, address: str) -> bool:
         return Address.parse(address).path in self._values
@@ -150,10 +159,14 @@ def trace(network: nn.Module, edit: Mapping[str, Edit] | None = None) -> Iterato
     if _tracer is not None:
         raise RuntimeError("a trace is already running; traces do not nest")
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
-    current = Trace({module: path for path, module in network.named_modules()}, edits)
+    # torch.compile wraps a module in another, which has no part in an address.
+    paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
+    current = Trace(paths, edits)
     _tracer = current
     try:
-        with torch.compiler.set_stance("force_eager"):
+        # Importing the compiler takes seconds; where nobody did, nothing is compiled.
+        compiled = "torch._dynamo" in sys.modules
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
             yield current
     finally:
         _tracer = None
@@ -164,15 +177,19 @@ def trace(network: nn.Module, edit: Mapping[str, Edit] | None = None) -> Iterato
 
 def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
     where = address.slices(axes, value.shape)
-    part = value[where]
+    part = address.of(value, axes)
     if callable(edit):
         new = edit(part)
     elif isinstance(edit, Tensor):
         new = edit.to(part)
     else:
         new = torch.full_like(part, edit)
+    try:
+        new = new.expand_as(part)
+    except RuntimeError as error:
+        raise UserError(f"{address}: expected an edit of shape {tuple(part.shape)}, got {tuple(new.shape)}") from error
     if not address.index:
-        return new.expand_as(value)
+        return new
     result = value.clone()
     result[where] = new
     return result

@@ -1,8 +1,8 @@
 """The ways in which order enters, as data."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearhead.config.base import Config
 
@@ -41,6 +41,12 @@ class WavelengthScaling(Config):
     high_factor: PositiveFloat = 4.0
     original_length: PositiveInt
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low_factor >= self.high_factor:
+            raise ValueError(f"low_factor={self.low_factor} must be less than high_factor={self.high_factor}")
+        return self
+
 
 class YarnScaling(Config):
     """Interpolation by frequency with a ramp, and a temperature on the scores (Peng et al. 2023, YaRN)."""
@@ -64,13 +70,23 @@ class Rotary(Config):
     """Share of each head's width that is rotated."""
     scaling: RotaryScaling | None = None
 
+    def rotated(self, d_head: int) -> int:
+        """How many of a head's components are rotated."""
+        return round(d_head * self.fraction)
+
 
 class RelativeBias(Config):
     """A learned bias for each head and bucket of distance, added to the scores (Raffel et al. 2019, 2.1)."""
 
     kind: Literal["relative"] = "relative"
-    n_buckets: PositiveInt = 32
+    n_buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
     max_distance: PositiveInt = 128
+
+    @model_validator(mode="after")
+    def _beyond_the_exact_buckets(self) -> Self:
+        if self.max_distance <= self.n_buckets // 2:
+            raise ValueError(f"max_distance={self.max_distance} must exceed half of n_buckets={self.n_buckets}")
+        return self
 
 
 class ALiBi(Config):

@@ -1,6 +1,5 @@
 """A stack of blocks, and what it reads, as data."""
 
-from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -103,7 +102,7 @@ class StackConfig(Config):
     ffn_dropout: Probability = 0.0
     """On the activations between the two feed-forward layers."""
 
-    @cached_property
+    @property
     def head_width(self) -> int:
         """d_head where given, else d_model / n_heads."""
         return self.d_head or self.d_model // self.n_heads
@@ -133,8 +132,12 @@ class StackConfig(Config):
             raise ValueError(f"n_kv_heads={self.n_kv_heads} must divide n_heads={self.n_heads}")
         if isinstance(self.positions, Sinusoidal) and self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} must be even for sinusoidal positions")
-        if isinstance(self.positions, Rotary) and round(self.head_width * self.positions.fraction) % 2:
-            raise ValueError(f"d_head={self.head_width} * fraction={self.positions.fraction} must be even for rotary")
+        if isinstance(self.positions, Rotary):
+            rotated, fraction = self.positions.rotated(self.head_width), self.positions.fraction
+            if rotated == 0 or rotated % 2:
+                raise ValueError(f"d_head={self.head_width} * fraction={fraction} must be even and not 0 for rotary")
+        if self.norm == "rms" and self.norm_bias:
+            raise ValueError("norm_bias=True has no meaning for norm='rms', which has no bias; leave it out")
         if isinstance(self.input, PatchInput) and self.max_length is not None and self.max_length < self.input.length:
             raise ValueError(
                 f"positions.max_length={self.max_length} must be at least the {self.input.length} patches"

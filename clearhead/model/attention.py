@@ -48,11 +48,12 @@ class Reach:
         allowed, may_be_empty = None, False
         device = queries.positions.device
         (_, t), (_, s) = queries.grid, keys.grid
+        # A packed batch pads on the right, which is in nobody's past: causality needs no further mask.
+        padding_is_future = causal and keys.rows is not None
         if causal and (t > 1 or window is not None):
             q, k = queries.start + torch.arange(t, device=device)[:, None], torch.arange(s, device=device)
             allowed = (k <= q)[None]
-        # Padding on the right is in nobody's past: a causal packed batch needs no further mask.
-        if keys.valid is not None and not (causal and keys.rows is not None):
+        if keys.valid is not None and not padding_is_future:
             allowed = _both(allowed, keys.valid[:, None, :])
             may_be_empty = keys.rows is None
         if window is not None:
@@ -62,7 +63,8 @@ class Reach:
         if queries.documents is not None and keys.documents is not None:
             allowed = _both(allowed, queries.documents[:, :, None] == keys.documents[:, None, :])
             may_be_empty = True
-        plain_causal = causal and t == s and window is None and keys.valid is None and queries.documents is None
+        masked = (keys.valid is not None and not padding_is_future) or queries.documents is not None
+        plain_causal = causal and t == s and window is None and not masked
         rotation = positions.rotation(queries.positions) if positions else None
         bias = positions.score_bias(queries.positions, keys.positions) if positions else None
         if allowed is None:
@@ -97,7 +99,7 @@ class Attention(nn.Module):
         self.v = nn.Linear(config.d_model, kv_inner, bias=qkv_bias)
         self.out = nn.Linear(inner, config.d_model, bias=out_bias)
         self.q_norm = build_norm(config, self.d_head, axes="b h t k") if config.qk_norm else None
-        self.k_norm = build_norm(config, self.d_head, axes="b h t k") if config.qk_norm else None
+        self.k_norm = build_norm(config, self.d_head, axes="b h s k") if config.qk_norm else None
 
     def forward(
         self,
@@ -121,7 +123,7 @@ class Attention(nn.Module):
                 k, v = cache.append(k, v)
         q = q if self.q_norm is None else self.q_norm(q)
         q = q if reach.rotation is None else reach.rotation(q)
-        q, k, v = (tap(self, name, x, "b h t k") for name, x in (("q", q), ("k", k), ("v", v)))
+        q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
         z = self.explicit(q, k, v, reach, group) if self.prefers_explicit(q, k) else self.fused(q, k, v, reach, group)
         return self.combine(z, layout)

@@ -51,6 +51,8 @@ class Cache:
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
         """Make room for these new tokens; returns the layout of the queries, and of all keys."""
+        assert tokens.positions is None, "a cache counts the positions itself"
+        assert tokens.documents is None, "a cache holds one document a row"
         b, t = tokens.grid
         device = tokens.ids.device
         if tokens.valid is not None or self.valid is not None:

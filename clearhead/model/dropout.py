@@ -14,9 +14,9 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """
     if not training or p == 0.0:
         return x
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    dropped = round(p * 256)
+    dropped = min(max(round(p * 256), 1), 255)
     words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
     keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
     return x * (keep.to(x.dtype) * (256 / (256 - dropped)))

@@ -34,7 +34,8 @@ class SinusoidalEncoding(PositionEncoding):
         self.config, self.d_model = config, d_model
 
     def embedding(self, positions: Tensor) -> Tensor:
-        i = torch.arange(0, self.d_model, 2, device=positions.device, dtype=torch.float64)
+        exact = torch.float32 if positions.device.type == "mps" else torch.float64  # MPS has no float64
+        i = torch.arange(0, self.d_model, 2, device=positions.device, dtype=exact)
         angle = positions[..., None] * self.config.base ** (-i / self.d_model)
         waves = torch.stack([angle.sin(), angle.cos()], -1)
         if self.config.layout == "concatenated":
@@ -74,14 +75,15 @@ class RotaryEncoding(PositionEncoding):
 
     def __init__(self, config: c.Rotary, d_head: int) -> None:
         super().__init__()
-        width = round(d_head * config.fraction)
-        frequencies = config.base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-        frequencies, self.magnitude = scaled_frequencies(frequencies, config)
-        self.register_buffer("frequencies", frequencies.float(), persistent=False)
+        width = config.rotated(d_head)
+        w = config.base ** (-torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width)
+        w, self.magnitude = scaled_frequencies(w, config)
+        # Plain numbers, for a buffer would be rounded by network.bfloat16() and lost on the meta device.
+        self.frequencies: list[float] = w.tolist()
 
     def rotation(self, positions: Tensor) -> Rotation:
-        frequencies = self.get_buffer("frequencies")
-        return Rotation(positions[..., None].to(frequencies.dtype) * frequencies, self.magnitude)
+        frequencies = torch.tensor(self.frequencies, device=positions.device)
+        return Rotation(positions[..., None] * frequencies, self.magnitude)
 
 
 def scaled_frequencies(w: Tensor, config: c.Rotary) -> tuple[Tensor, float]:
@@ -103,7 +105,7 @@ def scaled_frequencies(w: Tensor, config: c.Rotary) -> tuple[Tensor, float]:
 
             low = max(math.floor(pair_with(s.beta_fast)), 0)
             high = min(math.ceil(pair_with(s.beta_slow)), width - 1)
-            ramp = ((torch.arange(len(w), dtype=w.dtype) - low) / max(high - low, 1e-3)).clamp(0, 1)
+            ramp = ((torch.arange(len(w), dtype=w.dtype, device=w.device) - low) / max(high - low, 1e-3)).clamp(0, 1)
             magnitude = 0.1 * math.log(s.factor) + 1.0 if s.factor > 1 else 1.0
             return w * (1 - ramp) + w / s.factor * ramp, magnitude
 
@@ -143,11 +145,11 @@ class ALiBiEncoding(PositionEncoding):
         n = 2 ** math.floor(math.log2(n_heads))
         slopes = [2 ** (-8 * h / n) for h in range(1, n + 1)]
         slopes += [2 ** (-4 * h / n) for h in range(1, 2 * (n_heads - n), 2)]
-        self.register_buffer("slopes", torch.tensor(slopes), persistent=False)
+        self.slopes: list[float] = slopes
 
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
         distance = (query[:, None, :, None] - key[:, None, None, :]).abs()
-        return -self.get_buffer("slopes")[:, None, None] * distance
+        return -torch.tensor(self.slopes, device=query.device)[:, None, None] * distance
 
 
 def position_encoding(stack: c.StackConfig, *, causal: bool) -> PositionEncoding:

@@ -15,6 +15,7 @@ from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embe
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import position_encoding
+from clearhead.trace import tracing
 
 
 class Stack(nn.Module):
@@ -35,17 +36,14 @@ class Stack(nn.Module):
         return self.embed.tokens
 
     def forward(self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None) -> Memory:
-        """Last states, b t d (or packed n d), and their layout."""
+        """Last states, b t d (or packed n d), and their layout. Padded while traced: taps name the padded axes."""
+        tokens = tokens.padded() if tracing() else tokens
         if cache is None:
             length = self.config.input.length if isinstance(self.config.input, PatchInput) else None
             queries = keys = Layout.of(tokens, length=length)
         else:
             queries, keys = cache.extend(tokens)
-        limit = self.config.max_length
-        if limit is not None and keys.grid[1] > limit:
-            raise UserError(
-                f"length {keys.grid[1]}: this model's positions end at {limit}; cut the text or use a longer model"
-            )
+        self.check_length(keys, counted=tokens.positions is None and keys.valid is None)
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
         reach = Reach.between(
             queries,
@@ -66,6 +64,18 @@ class Stack(nn.Module):
                 cache=cache.blocks[i] if cache else None,
             )
         return (x if self.final_norm is None else self.final_norm(x)), queries
+
+    def check_length(self, keys: Layout, *, counted: bool) -> None:
+        """Raise UserError for a position without a vector; `counted`: each cell of the grid is one position."""
+        limit = self.config.max_length
+        if limit is None or keys.grid[1] <= limit:
+            return
+        # Padding on the left and several documents in a row make the grid longer than any position is.
+        length = keys.grid[1] if counted else int(keys.positions.max()) + 1
+        if length > limit:
+            raise UserError(
+                f"length {length}: this model's positions end at {limit}; cut the text or use a longer model"
+            )
 
 
 class Transformer(nn.Module):

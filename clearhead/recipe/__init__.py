@@ -2,14 +2,15 @@
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError
 
-from clearhead.config import Config
+from clearhead.config import Config, ModelConfig
 from clearhead.errors import UserError
 from clearhead.recipe_data import BPE, Characters, Preparation, Source, TokenizerConfig
 from clearhead.recipe_generation import GenerationConfig
@@ -100,7 +101,7 @@ def read(name: str) -> dict[str, Any]:
         raise UserError(f"{name}: expected a recipe file or name, found none; {hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: expected a recipe file, got {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"{path}: expected TOML, got {error}") from None
 
 
@@ -125,6 +126,8 @@ def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
         table = result
         for name in tables:
             table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise UserError(f"--{dotted}: expected {name} to be a table, got a value for it too; give one of them")
         try:
             table[last] = json.loads(text)
         except json.JSONDecodeError:
@@ -143,37 +146,73 @@ def validate(tables: Mapping[str, Any], *, where: str) -> TranslationRecipe | La
 def explain(error: ValidationError, where: str) -> str:
     """The first thing wrong, in one line: file:field: what was expected, what was given."""
     first = error.errors()[0]
-    tags = {"translation", "lm"}
-    path = [str(part) for part in first["loc"] if part not in tags]
-    if first["type"] == "extra_forbidden":
-        siblings = _fields_beside(first["loc"])
-        close = get_close_matches(path[-1], siblings, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"try one of {', '.join(siblings)}"
-        return f"{where}:{'.'.join(path)}: no such field; {hint}"
-    message = first["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(first["input"], Mapping) else f", got {first['input']!r}"
-    return f"{where}:{'.'.join(path)}: {message}{given}"
+    place = _place(first["loc"], _schema(error.title))
+    field = ".".join(place.path)
+    context = first.get("ctx", {})
+    match first["type"]:
+        case "extra_forbidden":
+            siblings = sorted({name for node in place.table for name in node.get("properties", {})})
+            return f"{where}:{field}: no such field; {_nearest(place.path[-1], siblings)}"
+        case "missing":
+            return f"{where}:{field}: expected a value, got none; set it"
+        case "union_tag_invalid" | "union_tag_not_found":
+            name = str(context["discriminator"]).strip("'")
+            tags = sorted({tag for node in place.value if (tag := _tag(node, name)) is not None})
+            given = str(context.get("tag", "none"))
+            remedy = _nearest(given, tags) if "tag" in context else f"set it to one of {', '.join(tags)}"
+            return f"{where}:{'.'.join([*place.path, name])}: expected one of {', '.join(tags)}, got {given}; {remedy}"
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+    given = "" if isinstance(first["input"], Mapping) else f", got {repr(first['input'])[:100]}"
+    return f"{where}:{field}: {message}{given}" if field else f"{where}: {message}{given}"
 
 
-def _fields_beside(location: tuple[int | str, ...]) -> list[str]:
-    """Names of the fields where an unknown one was given, from the recipe's JSON schema."""
-    schema = _adapter.json_schema()
-    definitions = schema["$defs"]
+def _nearest(word: str, known: Sequence[str]) -> str:
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"try one of {', '.join(known)}"
 
-    def options(node: dict[str, Any]) -> list[dict[str, Any]]:
-        if "$ref" in node:
-            return options(definitions[node["$ref"].rsplit("/", 1)[1]])
-        below = [o for key in ("anyOf", "oneOf", "allOf") for part in node.get(key, ()) for o in options(part)]
-        return below or [node]
 
-    nodes = options(schema)
-    for part in location[:-1]:
-        tagged = [
-            n for n in nodes for name in ("task", "kind") if n.get("properties", {}).get(name, {}).get("const") == part
-        ]
-        inner = [o for n in nodes if (p := n.get("properties", {}).get(str(part))) for o in options(p)]
-        nodes = tagged or inner or nodes
-    return sorted({name for node in nodes for name in node.get("properties", {})})
+def _schema(title: str) -> dict[str, Any]:
+    """JSON schema of what was validated, by the title of its error."""
+    for config in (ModelConfig, GenerationConfig):
+        if title == config.__name__:
+            return config.model_json_schema()
+    return _adapter.json_schema()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an error is: the names that lead there as one would set them, and the schemas around and at it."""
+
+    path: list[str]
+    table: list[dict[str, Any]]
+    value: list[dict[str, Any]]
+
+
+def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> _Place:
+    """pydantic's location also names the alternative taken at each union, which nobody writes."""
+    path: list[str] = []
+    table = nodes = _options(schema, schema)
+    for part in location:
+        if chosen := [n for n in nodes if len(nodes) > 1 and part in (_tag(n, "task"), _tag(n, "kind"))]:
+            nodes = chosen
+        elif isinstance(part, int) or any({"properties", "additionalProperties"} & n.keys() for n in nodes):
+            path.append(str(part))
+            table = nodes
+            inner = [n.get("properties", {}).get(part) or n.get("items") for n in nodes]
+            nodes = [o for node in inner if node for o in _options(node, schema)]
+    return _Place(path, table, nodes)
+
+
+def _tag(node: dict[str, Any], name: str) -> str | None:
+    return node.get("properties", {}).get(name, {}).get("const")
+
+
+def _options(node: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The alternatives that a schema stands for."""
+    if "$ref" in node:
+        return _options(schema["$defs"][node["$ref"].rsplit("/", 1)[1]], schema)
+    below = [o for key in ("anyOf", "oneOf", "allOf") for part in node.get(key, ()) for o in _options(part, schema)]
+    return below or [node]
 
 
 __all__ = [

@@ -54,7 +54,7 @@ class LanguageModel(Task):
 
     def evaluate(self, network: Transformer) -> Evaluation:
         scores = self.measure(network)
-        prompt = self.valid[: min(16, self.length // 2)].tolist()
+        prompt = self.valid[: max(1, min(16, self.length // 2))].tolist()
         out = complete(
             network,
             [prompt],

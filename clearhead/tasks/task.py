@@ -1,7 +1,7 @@
 """A task: how examples become batches, what the loss is, and how good the network is at it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -74,7 +74,7 @@ class Task(ABC):
     def evaluate(self, network: Transformer) -> Evaluation:
         """How good the network is on the validation split."""
 
-    def loss(self, network: torch.nn.Module, batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """Summed cross-entropy in nats, and the number of tokens it is the sum of."""
         logits = network(*batch.inputs)
         if logits.ndim == 3:

@@ -98,12 +98,11 @@ class Translation(Task):
     def perplexity(self, network: Transformer, pairs: EncodedPairs) -> Score:
         """Of the targets given the sources, without label smoothing."""
         nats, n_tokens = 0.0, 0
+        budget = max(self.max_tokens, 4096, *map(sum, pairs.lengths()))
         training = network.training
         network.eval()
         with torch.inference_mode():
-            for examples in token_budget_batches(
-                pairs.lengths(), max_tokens=max(self.max_tokens, 4096), seed=0, epoch=0
-            ):
+            for examples in token_budget_batches(pairs.lengths(), max_tokens=budget, seed=0, epoch=0):
                 batch = self.batch(pairs, examples).to(next(network.parameters()).device)
                 total, count = self.loss(network, batch)
                 nats, n_tokens = nats + total.item(), n_tokens + count

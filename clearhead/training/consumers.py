@@ -9,10 +9,10 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from pydantic import JsonValue
 from rich.cells import cell_len, set_cell_size
@@ -24,18 +24,12 @@ from clearhead.tasks.task import Sample
 from clearhead.training.manifest import JsonObject, reason, sync
 from clearhead.training.train import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
 METRICS = "metrics.jsonl"
 N_SAMPLES = 2
 """Outputs shown at each evaluation: always the same, so that one sees them become better."""
 LINE_EVERY = 10.0
 """Seconds of training between lines where there is no terminal."""
 _RAW = "_raw"
-
-
-# --- terminal -----------------------------------------------------------------------------------------------
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
@@ -79,8 +73,8 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
                 start = f"going on after {at}" if event.step else "training"
                 self._write(f"{start}: {event.n_parameters:,} parameters, {event.precision} on {event.device}")
                 if self._live:
-                    bar = {"desc": "first update", "bar_format": "{percentage:3.0f}% |{bar}| {desc}", "leave": False}
-                    self._bar = tqdm(total=1.0, file=self._stream, ncols=_width(self._stream), miniters=0, **bar)
+                    layout = "{percentage:3.0f}% |{bar}| {desc}"
+                    self._bar = tqdm(total=1, file=self._stream, bar_format=layout, leave=False, miniters=0)
             case Stepped():
                 self._advance(event)
             case Evaluated(evaluation=evaluation):
@@ -140,17 +134,14 @@ class _Pace:
             self._loss = self._n_losses = 0.0
         self._n_losses = 0.95 * self._n_losses + 1  # and over about twenty updates.
         self._loss += (event.loss - self._loss) / self._n_losses
-        self.left = "last evaluation" if event.progress >= 1.0 else f"{_time_left(self._first, event)} left"
+        # Time left at the pace since this process's first update: a resumed run may be on another machine.
+        seconds, progress = event.seconds - self._first.seconds, event.progress - self._first.progress
+        if seconds <= 0 or progress <= 0:
+            seconds, progress = event.seconds, max(event.progress, 1e-9)
+        left = tqdm.format_interval(seconds / progress * (1 - event.progress))
+        self.left = f"{left} left" if event.progress < 1.0 else "last evaluation"
         speed = f"  {tqdm.format_sizeof(self._tokens / self._seconds)} tokens/s" if self._seconds else ""
         self.text = f"loss {self._loss:.3f}{speed}  epoch {event.epoch + 1}  lr x{event.lr:.2f}"
-
-
-def _time_left(first: Stepped, now: Stepped) -> str:
-    """At the mean pace since this process's first update: a resumed run may be on another machine."""
-    seconds, progress = now.seconds - first.seconds, now.progress - first.progress
-    if seconds <= 0 or progress <= 0:
-        seconds, progress = now.seconds, now.progress
-    return tqdm.format_interval(seconds / progress * (1 - now.progress)) if progress > 0 else "?"
 
 
 def figure(score: Score) -> str:
@@ -163,26 +154,20 @@ def figure(score: Score) -> str:
     parts = {key: text for key, _, text in (part.partition(":") for part in score.signature.split("|"))}
     cased = "cased" if parts.get("case") == "mixed" and "lowercased" not in parts else "lowercased"
     tokenizer = "moses" if "moses" in parts else parts.get("tok", "13a")
-    return f"BLEU {value:.1f} ({cased if tokenizer == '13a' else f'{cased}, {tokenizer}'})"
+    note = cased if tokenizer == "13a" else f"{cased}, {tokenizer}"
+    return f"BLEU {value:.1f}" + (f" ({note})" if score.signature else "")
 
 
 def sample_lines(samples: Sequence[Sample], *, width: int) -> list[str]:
-    """`source / output / reference` of each sample, a line each of at most `width` cells."""
+    """`source / output / reference`, a line each of at most `width` cells; control characters become U+FFFD."""
     lines: list[str] = []
-    for sample in samples:
-        for label, text in vars(sample).items():
-            if text or label == "output":
-                line = f"    {label:<9}  {_printable(text) or '(nothing)'}"
-                # In cells: a Chinese character takes two, an accent of its own none.
-                long = cell_len(line) > width
-                lines.append(set_cell_size(line, width - 1).rstrip() + "…" if long else line)
+    for label, text in (item for sample in samples for item in vars(sample).items()):
+        words = " ".join(text.split())
+        plain = "".join("\ufffd" if unicodedata.category(c) in {"Cc", "Cs"} else c for c in words)
+        line = f"    {label:<9}  {plain or '(nothing)'}"
+        if text or label == "output":
+            lines.append(line if cell_len(line) <= width else set_cell_size(line, width - 1).rstrip() + "…")
     return lines
-
-
-def _printable(text: str) -> str:
-    """One line; characters that would move the cursor or change colours become U+FFFD."""
-    plain = (" " if c.isspace() else "\ufffd" if unicodedata.category(c) in {"Cc", "Cs"} else c for c in text)
-    return " ".join("".join(plain).split())
 
 
 def _width(stream: TextIO) -> int:
@@ -191,9 +176,6 @@ def _width(stream: TextIO) -> int:
     except (OSError, ValueError):
         columns = 0
     return max(20, (columns or 80) - 1)
-
-
-# --- log ----------------------------------------------------------------------------------------------------
 
 
 class MetricsLog:
@@ -211,7 +193,7 @@ class MetricsLog:
     def __call__(self, event: Event) -> None:
         """Append one event."""
         line = json.dumps(_fields(event), ensure_ascii=False, allow_nan=False) + "\n"
-        try:
+        with _writing(self.path):
             if isinstance(event, Started):
                 self._begin(event.step)
             with self.path.open("ab") as file:
@@ -219,11 +201,6 @@ class MetricsLog:
                 if isinstance(event, Saved):
                     file.flush()
                     os.fsync(file.fileno())
-        except OSError as error:
-            full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-            remedy = "freeing space there or another folder" if full else "another folder or its permissions"
-            text = f"{self.path}: expected to write the log, got {reason(error)}; try {remedy}"
-            raise UserError(text) from error
 
     def _begin(self, step: int) -> None:
         """Keep the lines up to `step` as they are; at any moment the file is the old or the new one."""
@@ -244,11 +221,18 @@ class MetricsLog:
         sync(self.path.parent)
 
 
-def read_metrics(folder: Path) -> list[JsonObject]:
-    """What MetricsLog wrote, in order, NaN and infinity as such; a last line cut off by a crash is left out.
+@contextmanager
+def _writing(path: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        remedy = "freeing space there or another folder" if full else "another folder or its permissions"
+        raise UserError(f"{path}: expected to write there, got {reason(error)}; try {remedy}") from error
 
-    Raises UserError, naming the line, for any other damage.
-    """
+
+def read_metrics(folder: Path) -> list[JsonObject]:
+    """What MetricsLog wrote, NaN and infinity as such; less a last line cut off by a crash. Other damage is told."""
     path = folder / METRICS
     try:
         return [fields for _, _, fields in _parse(path, path.read_bytes())]
@@ -295,51 +279,40 @@ def _parse(path: Path, content: bytes) -> list[tuple[bytes, int, JsonObject]]:
     return parsed
 
 
-# --- TensorBoard --------------------------------------------------------------------------------------------
-
-
 class TensorBoardLog(AbstractContextManager["TensorBoardLog"]):
-    """`folder/tensorboard`: losses and scores as curves, samples as text.
-
-    Raises UserError where the package tensorboard is missing, and when the disk is full.
-    """
+    """`folder/tensorboard`: losses and scores as curves, samples as text. Needs the extra `clearhead[log]`."""
 
     def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise UserError("TensorBoard is not installed; try pip install 'clearhead[log]'") from None
+            raise UserError("tensorboard: expected the package, got none; try pip install 'clearhead[log]'") from None
         self.folder = folder / "tensorboard"
         self._open = SummaryWriter
         self._writer: SummaryWriter | None = None
 
     def __call__(self, event: Event) -> None:
         """Write one event."""
-        try:
-            # Curves of an interrupted attempt end where this one goes on.
-            later = event.step + 1 if event.step else None
-            self._writer = self._writer or self._open(str(self.folder), purge_step=later)
-            self._write(self._writer, event)
-        except OSError as error:
-            text = f"{self.folder}: expected to write curves, got {reason(error)}; try without TensorBoard"
-            raise UserError(text) from error
+        with _writing(self.folder):
+            if self._writer is None:
+                # Curves of an interrupted attempt end where this one goes on.
+                self._writer = self._open(str(self.folder), purge_step=event.step + 1 if event.step else None)
+            match event:
+                case Stepped() | Skipped():
+                    for name in vars(event).keys() & {"loss", "lr", "grad_norm", "n_tokens", "epoch"}:
+                        self._writer.add_scalar(f"train/{name}", vars(event)[name], event.step)
+                case Evaluated(evaluation=evaluation):
+                    for score in evaluation.scores:
+                        self._writer.add_scalar(f"valid/{score.name}", score.value, event.step)
+                    text = "\n".join(sample_lines(evaluation.samples, width=1000))
+                    self._writer.add_text("samples", text, event.step)
+                    self._writer.flush()
+                case Ended():
+                    self.__exit__()
+                case Started() | Saved():
+                    pass
 
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-    def _write(self, writer: "SummaryWriter", event: Event) -> None:
-        match event:
-            case Stepped() | Skipped():
-                for name in vars(event).keys() & {"loss", "lr", "grad_norm", "n_tokens", "epoch"}:
-                    writer.add_scalar(f"train/{name}", vars(event)[name], event.step)
-            case Evaluated(evaluation=evaluation):
-                for score in evaluation.scores:
-                    writer.add_scalar(f"valid/{score.name}", score.value, event.step)
-                writer.add_text("samples", "\n".join(sample_lines(evaluation.samples, width=1000)), event.step)
-                writer.flush()
-            case Ended():
-                self.__exit__()
-            case Started() | Saved():
-                pass

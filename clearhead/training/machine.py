@@ -53,12 +53,20 @@ def precision_for(network: Transformer, batch: Batch, config: Training, task: Ta
     losses: dict[str, float] = {}
     network.eval()
     for precision in ("fp32", "bf16", "fp32", "bf16"):
+        _wait(device)
         start = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             total, count = task.loss(network, batch)
         (total / count).backward()
         losses[precision] = total.item() / count
+        _wait(device)
         seconds[precision] = min(seconds.get(precision, float("inf")), time.perf_counter() - start)
         network.zero_grad(set_to_none=True)
     agree = abs(losses["bf16"] - losses["fp32"]) <= TOLERANCE * abs(losses["fp32"])
     return "bf16" if agree and seconds["bf16"] < seconds["fp32"] else "fp32"
+
+
+def _wait(device: torch.device) -> None:
+    """Until the device has done what it was given: a clock must not measure what came before."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

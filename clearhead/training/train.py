@@ -3,7 +3,7 @@
 import copy
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,9 @@ from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
 from clearhead.randomness import key
 from clearhead.recipe_training import Training
-from clearhead.tasks.task import Batch, Evaluation, Task
+from clearhead.tasks.task import Batch, Task
 from clearhead.training import checkpoints
+from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from clearhead.training.machine import precision_for, prepare_machine
 from clearhead.training.optimizers import build
 from clearhead.training.schedules import factor
@@ -24,73 +25,6 @@ from clearhead.training.signals import Stop
 from clearhead.training.tensors import model_tensors, restore
 
 MAX_SKIPPED = 10
-
-
-@dataclass(frozen=True)
-class Started:
-    """The run begins, or goes on after `step` updates."""
-
-    step: int
-    n_parameters: int
-    precision: str
-    device: str
-
-
-@dataclass(frozen=True)
-class Stepped:
-    """One update."""
-
-    step: int
-    epoch: int
-    loss: float
-    """Mean over the update's tokens, in nats, label smoothing included."""
-    lr: float
-    """Factor on the optimizer's peak learning rates."""
-    grad_norm: float
-    n_tokens: int
-    seconds: float
-    """Time of training so far."""
-    progress: float
-    """Share of the run done, 0..1."""
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """An update left out because its gradient was not finite."""
-
-    step: int
-    grad_norm: float
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """Figures and samples after `step` updates."""
-
-    step: int
-    evaluation: Evaluation
-    is_best: bool
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint is on disk."""
-
-    step: int
-    folder: Path
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The run is over, and why."""
-
-    step: int
-    seconds: float
-    reason: str
-    signal: int | None = None
-    """The signal that asked for it, if one did."""
-
-
-Event = Started | Stepped | Skipped | Evaluated | Saved | Ended
 
 
 @dataclass
@@ -107,6 +41,8 @@ class Progress:
     best_score: float | None = None
     best_step: int | None = None
     evaluations_since_best: int = 0
+    evaluated: int = 0
+    """Step of the last evaluation."""
     skipped: int = 0
     """Updates left out in a row."""
 
@@ -129,9 +65,7 @@ class Run:
         self.network.to(self.device)
         self.optimizer = build(self.network, self.config.optimizer)
         self.mean = copy.deepcopy(self.network).eval() if self.config.ema is not None else None
-        self.forward = self.network
-        if self.config.compile:
-            self.forward = torch.compile(self.network)
+        self.forward: Callable[..., Tensor] = torch.compile(self.network) if self.config.compile else self.network
 
     @property
     def model(self) -> Transformer:
@@ -166,7 +100,8 @@ class Run:
         weights = "model.safetensors" if self.mean is None else "training.safetensors"
         restore(self.network, tensors[weights], where=f"{folder}/{weights}")
         self.optimizer.load_state_tensors(tensors["optimizer.safetensors"], where=f"{folder}/optimizer.safetensors")
-        self.progress = Progress(**{name: state[name] for name in vars(Progress())})  # pyrefly: ignore[bad-argument-type]
+        known = {name: state[name] for name in vars(Progress()) if name in state}
+        self.progress = Progress(**known)  # pyrefly: ignore[bad-argument-type]
 
 
 def train(run: Run) -> Iterator[Event]:
@@ -178,15 +113,29 @@ def train(run: Run) -> Iterator[Event]:
     Raises NumericError before an update with a gradient that is not finite.
     """
     config, at = run.config, run.progress
+    require_limit(config)
     length = Length.of(config, len(run.task.plan(seed=config.seed, epoch=0)))
     feed = Feed(run)
     if not at.precision:
         at.precision = precision_for(run.network, feed.first(), config, run.task)
     yield Started(at.step, sum(p.numel() for p in run.network.parameters()), at.precision, str(run.device))
-    reason = "finished" if length.done(at) >= 1.0 else ""
-    clock = time.perf_counter() - at.seconds
+    saved, clock = at.step, time.perf_counter() - at.seconds
     with Stop() as stop:
-        while not reason:
+        while True:
+            over, is_best = _over(config, length, at), False
+            # What a signal left no time for is made up for when the run goes on: the best is the best all the same.
+            due = at.evaluated < at.step and (over or at.step % length.evaluate_every == 0)
+            if due and stop.signal is None:
+                yield (evaluated := _evaluate(run))
+                at.seconds = time.perf_counter() - clock
+                is_best, over = evaluated.is_best, _over(config, length, at)
+            reason = "stopped" if stop.signal is not None else over
+            keep = reason or is_best or at.step == 1 or at.step % length.save_every == 0
+            if run.folder is not None and at.step > saved and keep:
+                saved = at.step
+                yield Saved(at.step, checkpoints.save(run.folder, at.step, run.checkpoint()))
+            if reason:
+                break
             batches = feed.next()
             lr = factor(config.schedule, at.step + 1, length.done(at))
             loss, norm = _update(run, batches, lr)
@@ -198,16 +147,22 @@ def train(run: Run) -> Iterator[Event]:
                 yield Stepped(at.step, at.epoch, loss, lr, norm, n_tokens, at.seconds, length.done(at))
             else:
                 yield Skipped(at.step, norm)
-            reason = "finished" if length.done(at) >= 1.0 else ""
-            if stop.signal is None and (reason or at.step % length.evaluate_every == 0):
-                yield _evaluate(run)
-                if config.patience is not None and at.evaluations_since_best >= config.patience:
-                    reason = reason or f"no better in {config.patience} evaluations"
-            reason = "stopped" if stop.signal is not None else reason
-            at.seconds = time.perf_counter() - clock
-            if run.folder is not None and (reason or at.step % length.save_every == 0 or at.step == 1):
-                yield Saved(at.step, checkpoints.save(run.folder, at.step, run.checkpoint()))
-    yield Ended(at.step, at.seconds, reason, stop.signal)
+    yield Ended(at.step, at.seconds, reason, stop.signal if reason == "stopped" else None)
+
+
+def _over(config: Training, length: "Length", at: Progress) -> str:
+    """Why the run is over, or nothing."""
+    if length.done(at) >= 1.0:
+        return "finished"
+    if config.patience is not None and at.evaluations_since_best >= config.patience:
+        return f"no better in {config.patience} evaluations"
+    return ""
+
+
+def require_limit(config: Training) -> None:
+    """Nothing, if a run of this configuration ends."""
+    if config.steps is None and config.epochs is None and config.minutes is None:
+        raise UserError("training: expected a limit, got none; set training.steps, training.epochs or training.minutes")
 
 
 class Feed:
@@ -249,10 +204,6 @@ class Length:
         limits = [config.steps] if config.steps is not None else []
         if config.epochs is not None:
             limits.append(max(1, round(config.epochs * batches_an_epoch / config.accumulate)))
-        if not limits and config.minutes is None:
-            raise UserError(
-                "training: expected a limit, got none; set training.steps, training.epochs or training.minutes"
-            )
         evaluate_every = config.evaluate_every or max(1, batches_an_epoch // config.accumulate)
         return cls(
             steps=min(limits, default=None),
@@ -294,13 +245,13 @@ def _update(run: Run, batches: Sequence[Batch], lr: float) -> tuple[float, float
         total += loss.item()
     parameters = run.optimizer.parameters
     norm = nn.utils.clip_grad_norm_(parameters, config.clip if config.clip is not None else math.inf).item()
-    if math.isfinite(norm):
+    if math.isfinite(total) and math.isfinite(norm):
         run.optimizer.set_lr(lr)
         run.optimizer.step()
         if run.mean is not None and config.ema is not None:
             average_into(run.mean, run.network, min(config.ema, (1 + at.step) / (10 + at.step)))
     run.optimizer.zero_grad()
-    return total / count, norm
+    return total / count, norm if math.isfinite(total) else math.nan
 
 
 @torch.no_grad()
@@ -322,8 +273,9 @@ def _evaluate(run: Run) -> Evaluated:
     with autocast(run.device, at.precision):
         evaluation = task.evaluate(run.model)
     score = evaluation.value(task.main_score)
+    at.evaluated = at.step
     better = at.best_score is None or (score > at.best_score if task.higher_is_better else score < at.best_score)
-    if better:
+    if better := better and math.isfinite(score):
         at.best_score, at.best_step, at.evaluations_since_best = score, at.step, 0
     else:
         at.evaluations_since_best += 1
