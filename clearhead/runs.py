@@ -173,7 +173,7 @@ def encode(examples: Mapping[str, object], ids: Mapping[str, tuple[list[list[int
 
 def _language_model(recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
     train, valid = language_splits(recipe.data)
-    tokenizer = tokenizer or Tokenizer.train([train], recipe.tokenizer)
+    tokenizer = tokenizer or Tokenizer.train(train, recipe.tokenizer)
     task = LanguageModel(
         tokenizer,
         train,
@@ -182,7 +182,7 @@ def _language_model(recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prep
         max_tokens=recipe.training.max_tokens,
         generation=recipe.generation,
     )
-    return Prepared(task, tokenizer, None, fingerprint([train]))
+    return Prepared(task, tokenizer, None, fingerprint(train))
 
 
 def translation_splits(data: TranslationData) -> dict[str, Pairs]:
@@ -207,13 +207,24 @@ def translation_splits(data: TranslationData) -> dict[str, Pairs]:
     return splits
 
 
-def language_splits(data: LanguageData) -> tuple[str, str]:
-    """Training and validation text; without a source of its own validation is the end of the training text."""
-    text = "\n".join(read_texts(located(data.train, data.folder)).text)
+def language_splits(data: LanguageData) -> tuple[list[str], list[str]]:
+    """Training and validation documents (one is running text); without its own source, validation is the end."""
+    train = _documents(data.train, data.folder)
     if data.valid is not None:
-        return text, "\n".join(read_texts(located(data.valid, data.folder)).text)
-    cut = int(len(text) * (1 - data.held_out))
-    return text[:cut], text[cut:]
+        return train, _documents(data.valid, data.folder)
+    if len(train) == 1:
+        cut = int(len(train[0]) * (1 - data.held_out))
+        return [train[0][:cut]], [train[0][cut:]]
+    cut = min(int(len(train) * (1 - data.held_out)), len(train) - 1)
+    return train[:cut], train[cut:]
+
+
+def _documents(source: Source, folder: Path) -> list[str]:
+    texts = [text for text in read_texts(located(source, folder)).text if text.strip()]
+    whole_files = isinstance(source, TextFiles) and source.documents == "file"
+    if not texts:
+        raise UserError(f"data: expected text in {source.kind} source, got none; give another file")
+    return ["\n".join(texts)] if whole_files else texts
 
 
 def _take(pairs: Pairs, which: list[int]) -> Pairs:
@@ -269,7 +280,7 @@ def score(
             where = "test" if "test" in splits else "valid"
             data = splits[where]
         else:
-            valid = Texts([language_splits(recipe.data)[1]])
+            valid = Texts(language_splits(recipe.data)[1])
             return list(_language_task(model, valid, recipe.data.length).measure(model.network)), "valid"
     if isinstance(data, Texts):
         length = model.config.output.max_length or 256
@@ -284,5 +295,6 @@ def score(
 
 
 def _language_task(model: Model, texts: Texts, length: int) -> LanguageModel:
-    text = "\n".join(texts.text)
-    return LanguageModel(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
+    return LanguageModel(
+        model.tokenizer, texts.text, texts.text, length=length, max_tokens=8192, generation=model.generation
+    )
