@@ -1,5 +1,6 @@
 """What a user holds: `Model`, a network with its tokenizer; and `load`, which makes one from a folder."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,12 +17,14 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.generation import Hypothesis, Step, complete, generate
+from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe_generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace
 from clearhead.training import checkpoints
+from clearhead.training.manifest import MANIFEST, PLAIN_NAME
 from clearhead.training.tensors import model_tensors, restore
 
 BEST = "best.json"
@@ -59,12 +62,11 @@ class Model:
 
     def hypotheses(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[list[Hypothesis]]:
         """For each source text its n_best translations with their scores, best first."""
-        if self.network.encoder is None or self.network.decoder is None:
-            raise UserError("translate: expected an encoder-decoder, got a single stack; try generate")
-        encoded = self.tokenizer.encode_batch(texts, eos=True)
+        if not self.is_encoder_decoder:
+            raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
         return complete(
             self.network,
-            source=encoded,
+            source=self.tokenizer.encode_batch(_several(texts, "translate"), eos=True),
             config=config or self.generation,
             bos_id=self.tokenizer.bos_id,
             eos_id=self.tokenizer.eos_id,
@@ -73,45 +75,52 @@ class Model:
 
     def generate(self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()) -> str:
         """The prompt's continuation, up to the first of the stop strings."""
-        text = "".join(self.stream(prompt, config, stop=stop))
-        ends = [at for word in stop if (at := text.find(word)) >= 0]
-        return text[: min(ends)] if ends else text
+        return "".join(self.stream(prompt, config, stop=stop))
 
     def stream(
         self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()
     ) -> Iterator[str]:
-        """The continuation piece by piece, as it is written; beams are followed greedily only, one hypothesis."""
-        if self.network.encoder is not None:
-            raise UserError("generate: expected a decoder-only model, got one with an encoder; try translate")
-        config = (config or self.generation).model_copy(update={"beams": 1, "n_best": 1})
+        """The continuation piece by piece, as it is written, up to the first of the stop strings.
+
+        One hypothesis, greedy or sampled, whatever `config` says of beams. Raises UserError at the call, before
+        anything is written, for a model that does not continue texts and for a prompt that is too long.
+        """
+        if self.network.decoder is None or self.network.encoder is not None:
+            raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {self._use()}")
+        if "" in stop:
+            raise UserError("stop: expected strings that are not empty, got an empty one; leave it out")
         ids = self.tokenizer.encode(prompt) or [self.tokenizer.need("bos")]
-        limit = self.config.output.max_length
-        if limit is not None and len(ids) >= limit:
-            raise UserError(f"prompt: expected fewer than {limit} tokens, got {len(ids)}; cut the prompt")
-        written: list[int] = []
-        shown = ""
+        eos = self.tokenizer.eos_id
+
+        def text(tokens: list[int]) -> str:
+            # After the prompt: some tokenizers drop the space before the first word of a text.
+            return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
 
         def ends(tokens: list[int]) -> bool:
-            return bool(stop) and any(word in self.tokenizer.decode(tokens) for word in stop)
+            return bool(stop) and first(text(tokens), stop) is not None
 
-        tokens = Tokens(torch.tensor([ids], device=self.device))
-        eos, pad = self.tokenizer.eos_id, self.tokenizer.pad_id or 0
-        for event in generate(self.network, tokens, config=config, stop=ends, eos_id=eos, pad_id=pad):
-            if isinstance(event, Step):
-                token = int(event.tokens[0, 0])
-                if token == eos:
-                    break
-                written.append(token)
-                text = self.tokenizer.decode(written)
-                if not text.endswith("\N{REPLACEMENT CHARACTER}"):
-                    yield text[len(shown) :]
-                    shown = text
+        events = generate(
+            self.network,
+            Tokens(torch.tensor([ids], device=self.device)),
+            config=(config or self.generation).model_copy(update={"beams": 1, "n_best": 1}),
+            stop=ends,
+            eos_id=eos,
+            pad_id=self.tokenizer.pad_id or 0,
+        )
+        steps = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
+        tokens = itertools.takewhile(lambda token: token != eos, steps)
+        written = itertools.accumulate(tokens, lambda before, token: [*before, token], initial=list[int]())
+        return pieces(map(text, written), stop)
 
     def embed(self, texts: Sequence[str], *, unit: bool = True) -> Tensor:
         """One vector a text, b d: the mean of the first stack's last states over the real positions."""
         stack = self.network.encoder or self.network.decoder
         assert stack is not None
-        tokens = Tokens.pad(self.tokenizer.encode_batch(texts), fill=self.tokenizer.pad_id or 0).to(self.device)
+        # With the end token where an encoder was trained to read it.
+        encoded = self.tokenizer.encode_batch(_several(texts, "embed"), eos=self.is_encoder_decoder)
+        if not encoded or not all(encoded):
+            raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
+        tokens = Tokens.pad(encoded, fill=self.tokenizer.pad_id or 0).to(self.device)
         self.network.eval()
         with torch.inference_mode():
             states, layout = stack(tokens)
@@ -146,45 +155,97 @@ class Model:
         )
         return checkpoints.write_folder(folder, files)
 
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether it reads one text and writes another."""
+        return self.network.encoder is not None and self.network.decoder is not None
+
+    def _use(self) -> str:
+        if self.network.decoder is None:
+            return "try embed or logits"
+        return "try translate" if self.is_encoder_decoder else "try generate"
+
     def _inputs(self, text: str, target: str | None) -> list[Tokens]:
-        encoder_decoder = self.network.encoder is not None and self.network.decoder is not None
-        if encoder_decoder == (target is None):
-            needs = "a source and a target text" if encoder_decoder else "one text"
+        if self.is_encoder_decoder == (target is None):
+            needs = "a source and a target text" if self.is_encoder_decoder else "one text"
             raise UserError(f"this model reads {needs}; got {'one text' if target is None else 'two'}")
-        source = self.tokenizer.encode(text, eos=encoder_decoder)
+        source = self.tokenizer.encode(text, eos=self.is_encoder_decoder)
+        if not source:
+            raise UserError("text: expected at least one token, got an empty text")
         sequences = [source] if target is None else [source, self.tokenizer.encode(target, bos=True)]
         return [Tokens(torch.tensor([ids], device=self.device)) for ids in sequences]
 
 
+def _several(texts: Sequence[str], what: str) -> Sequence[str]:
+    """The texts; a lone string, which is a sequence of its characters, is surely a mistake."""
+    if isinstance(texts, str):
+        raise UserError(f"{what}: expected a list of texts, got one text; try {what}([text])")
+    return texts
+
+
+# --- folders -----------------------------------------------------------------------------------------------------
+
+
 def load(name: str | Path, *, device: str = "cpu") -> Model:
-    """A model from a run's folder (its best checkpoint), one checkpoint, or a folder that `Model.save` wrote."""
+    """A model from a run's folder (its best checkpoint), one checkpoint, or a folder that `Model.save` wrote.
+
+    Raises UserError, one line, for a folder that is no model or not as it was written, and for a device that this
+    machine does not have.
+    """
+    place = _device(device)
     folder = model_folder(Path(name))
     saved = checkpoints.load(folder)
+    for file in (CONFIG, WEIGHTS):
+        if file not in saved.json and file not in saved.tensors:
+            raise UserError(f"{folder / file}: expected a file of the model, got none; give a folder that holds one")
     config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
     network = Transformer(config)
     restore(network, saved.tensors[WEIGHTS], where=f"{folder}/{WEIGHTS}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder))
-    return Model(network.to(device).eval(), tokenizer, generation)
+    return Model(network.to(place).eval(), tokenizer, generation)
+
+
+def _device(name: str) -> torch.device:
+    """The device of this name, such as cuda or cuda:1, if this machine has it; auto: a GPU if there is one."""
+    if name == "auto":
+        return torch.accelerator.current_accelerator() or torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device: expected auto, cpu, cuda or mps, got {name!r}") from None
+    n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (device.index or 0) >= n_devices.get(device.type, 0):
+        raise UserError(f"device: expected one that this machine has, got {name!r}; try --device cpu")
+    return device
 
 
 def model_folder(folder: Path) -> Path:
     """The checkpoint that a folder stands for: itself, or the best or else newest one of a run."""
     if not folder.exists():
         raise UserError(f"{folder}: expected a folder with a model, found nothing; check the path")
-    if (folder / CONFIG).exists():
+    if (folder / CONFIG).exists() and (folder / MANIFEST).exists():
         return folder
-    best = folder / BEST
-    if best.exists():
-        choice = folder / str(json.loads(best.read_text(encoding="utf-8")).get("checkpoint"))
-        if choice.is_dir():
-            return choice
+    if (choice := _best(folder)) is not None:
+        return choice
     newest = checkpoints.latest(folder) if folder.is_dir() else None
     if newest is None:
         raise UserError(
-            f"{folder}: expected a model ({CONFIG} and {WEIGHTS}) or a run with checkpoints, found neither;"
-            " give the folder that `clearhead train --out` wrote"
+            f"{folder}: expected a folder with a model, or a run with checkpoints, found neither;"
+            " give the folder that `clearhead train` or `clearhead demo` wrote"
         )
     return newest
+
+
+def _best(folder: Path) -> Path | None:
+    """The checkpoint that best.json names, where there is one: that file is only a hint, and may outlive it."""
+    try:
+        named = json.loads((folder / BEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    name = named.get("checkpoint") if isinstance(named, dict) else None
+    if not isinstance(name, str) or PLAIN_NAME.fullmatch(name) is None:
+        return None
+    return folder / name if (folder / name).is_dir() else None
 
 
 def model_json(config: ModelConfig, generation: GenerationConfig) -> dict[str, JsonValue]:
@@ -198,8 +259,9 @@ def model_json(config: ModelConfig, generation: GenerationConfig) -> dict[str, J
 
 def read_config(content: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, GenerationConfig]:
     """The inverse of `model_json`; one line for what does not fit."""
-    if content.get("clearhead") != 1:
-        raise UserError(f"{where}: expected a clearhead model of format 1, got {content.get('clearhead')!r}")
+    version = content.get("clearhead") if isinstance(content, Mapping) else None
+    if version != 1:
+        raise UserError(f"{where}: expected a clearhead model of format 1, got {version!r}; try a newer clearhead")
     try:
         return ModelConfig.model_validate(content["model"]), GenerationConfig.model_validate(content["generation"])
     except (KeyError, ValidationError) as error:
@@ -233,4 +295,8 @@ def named_config(name: str) -> ModelConfig:
     if not folder.exists():
         return preset(name)
     path = model_folder(folder) / CONFIG
-    return read_config(json.loads(path.read_text(encoding="utf-8")), where=str(path))[0]
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: expected a model's configuration as JSON, got {error}") from None
+    return read_config(content, where=str(path))[0]

@@ -48,11 +48,13 @@ def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path) -> tuple[Run
     require_limit(recipe.training)
     recipe = with_absolute_paths(recipe)
     prepared = prepare_task(recipe, None)
+    config = architecture(recipe.model, prepared.tokenizer.vocab_size)
+    prepared.task.check(config)
     torch.manual_seed(key(recipe.training.seed, "init"))
-    network = Transformer(architecture(recipe.model, prepared.tokenizer.vocab_size))
+    network = Transformer(config)
     files = checkpoints.Files(
         json={
-            CONFIG: model_json(network.config, recipe.generation),
+            CONFIG: model_json(config, recipe.generation),
             RECIPE: recipe.model_dump(mode="json"),
             DATA: {"sha256": prepared.fingerprint},
         },

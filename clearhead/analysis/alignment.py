@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.errors import UserError
 from clearhead.generation import in_batches
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import trace
@@ -32,8 +33,12 @@ def cross_attention(
     """Cross-attention of every decoder layer while the network is given each target (teacher forcing), in order.
 
     `source` is as the encoder reads it, `target` without bos: row t is where the network, having seen target[:t],
-    looked to produce target[t].
+    looked to produce target[t]. The network is in evaluation mode afterwards.
+
+    Raises UserError for a network without cross-attention.
     """
+    if network.encoder is None or network.decoder is None:
+        raise UserError("cross-attention: expected an encoder-decoder, got a single stack, which has none")
     result: list[CrossAttention | None] = [None] * len(source)
     lengths = [len(s) + len(t) for s, t in zip(source, target, strict=True)]
     network.eval()
@@ -52,11 +57,13 @@ def _batch(
     inputs = Tokens.pad([[bos_id, *ids[:-1]] for ids in target]).to(device)
     with torch.no_grad(), trace(network) as seen:
         logits = network(Tokens.pad(source).to(device), inputs)
+        # Of all the probabilities only those of the targets: the rest is as large as the vocabulary.
+        ids = Tokens.pad(target).to(device).ids
+        chosen = (logits.gather(-1, ids[..., None])[..., 0] - logits.logsumexp(-1)).exp().cpu()
     layers = [seen[f"decoder.blocks.{i}.cross.weights"] for i in range(len(network.decoder.blocks))]
-    weights, probabilities = torch.stack(layers, 1).cpu(), logits.softmax(-1).cpu()
+    weights = torch.stack(layers, 1).float().cpu()
     for b, (s, t) in enumerate(zip(source, target, strict=True)):
-        chosen = probabilities[b, torch.arange(len(t)), torch.tensor(t)]
-        yield CrossAttention(weights[b, :, :, : len(t), : len(s)], chosen)
+        yield CrossAttention(weights[b, :, :, : len(t), : len(s)], chosen[b, : len(t)])
 
 
 def aligned(attention: CrossAttention, layer: int) -> list[int]:

@@ -1,20 +1,30 @@
 """Pages of a model: its translations with what each word attended to."""
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from clearhead.analysis.alignment import CrossAttention, cross_attention
 from clearhead.api import Model
+from clearhead.errors import UserError
 from clearhead.explorer.alignment import PageFacts, Translated, alignment_page
-from clearhead.recipe_generation import GenerationConfig
 
 
-def translation_page(model: Model, texts: Sequence[str], config: GenerationConfig) -> str:
-    """The translations of these texts as one self-contained page."""
-    outputs = model.translate(texts, config)
-    layer = len(model.network.decoder.blocks) - 1 if model.network.decoder else 0
+def translation_page(model: Model, texts: Sequence[str], outputs: Sequence[Sequence[int]]) -> str:
+    """The translations of these texts as one self-contained page; `outputs` are tokens as the model wrote them.
+
+    Raises UserError where there is nothing to show: no text, or a model without cross-attention.
+    """
+    if not texts:
+        raise UserError("page: expected at least one text to show, got none; give one")
+    items = translated(
+        model,
+        texts,
+        [model.tokenizer.decode(tokens) for tokens in outputs],
+        targets=[[*tokens, model.tokenizer.need("eos")] for tokens in outputs],
+        unseen=[tuple(model.tokenizer.unknown(text)) for text in texts],
+    )
+    layer = len(items[0].cross) - 1
     facts = PageFacts(
         title="What each word was read from",
         subtitle="Cross-attention of your model on your sentences",
@@ -22,7 +32,7 @@ def translation_page(model: Model, texts: Sequence[str], config: GenerationConfi
         address=f"decoder.blocks.{layer}.cross.weights",
         default_layer=layer,
     )
-    return alignment_page(translated(model, texts, outputs), facts)
+    return alignment_page(items, facts)
 
 
 def translated(
@@ -30,35 +40,41 @@ def translated(
     texts: Sequence[str],
     outputs: Sequence[str],
     *,
+    targets: Sequence[Sequence[int]] | None = None,
     references: Sequence[str | None] | None = None,
     kinds: Sequence[str | None] | None = None,
     alignments: Sequence[tuple[tuple[int, int], ...] | None] | None = None,
     unseen: Sequence[tuple[str, ...]] | None = None,
 ) -> list[Translated]:
-    """Texts and their translations with the attention of every step, as the page wants them."""
-    tokenizer = model.tokenizer
-    source = tokenizer.encode_batch(texts, eos=True)
-    target = tokenizer.encode_batch(outputs, eos=True)
-    looks = cross_attention(model.network, source, target, bos_id=tokenizer.need("bos"))
+    """Texts and their translations with the attention of every step, as the page wants them.
+
+    `targets` are the outputs' tokens with their end token; by default as the tokenizer cuts the outputs.
+    """
+    if not model.is_encoder_decoder:
+        raise UserError("page: expected an encoder-decoder, whose cross-attention it shows, got a single stack")
+    tokenizer, none = model.tokenizer, [None] * len(texts)
+    sources = tokenizer.encode_batch(texts, eos=True)
+    targets = targets or tokenizer.encode_batch(outputs, eos=True)
+    looks = cross_attention(model.network, sources, targets, bos_id=tokenizer.need("bos"))
     rows = zip(
-        source,
-        target,
+        sources,
+        targets,
         looks,
         texts,
         outputs,
-        references or itertools.repeat(None),
-        kinds or itertools.repeat(None),
-        alignments or itertools.repeat(None),
-        unseen or itertools.repeat(()),
-        strict=False,
+        references or none,
+        kinds or none,
+        alignments or none,
+        unseen or [()] * len(texts),
+        strict=True,
     )
     return [_translated(model, *row) for row in rows]
 
 
 def _translated(
     model: Model,
-    source: list[int],
-    target: list[int],
+    source: Sequence[int],
+    target: Sequence[int],
     look: CrossAttention,
     text: str,
     output: str,

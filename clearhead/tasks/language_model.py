@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 import torch
 
+from clearhead.config import ModelConfig
 from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe_generation import GenerationConfig
 from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
 from clearhead.tasks.reading import read_as
-from clearhead.tasks.task import Batch, Evaluation, Sample, Task
+from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_writes
 
 EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16
@@ -44,6 +46,12 @@ class LanguageModel(Task):
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.train.batch(examples)
+
+    def check(self, config: ModelConfig) -> None:
+        check_writes(config)
+        if config.encoder is not None or config.decoder is None:
+            raise UserError("model: expected a decoder alone to model language, got an encoder too; try preset nano")
+        check_length("decoder", config.decoder, self.length, remedy="try a lower data.length")
 
     def evaluate(self, network: Transformer) -> Evaluation:
         prompt = self.tokenizer.encode(self.valid_texts[0][: 8 * PROMPT_TOKENS])[: min(PROMPT_TOKENS, self.length // 2)]

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.config import LanguageHead, ModelConfig, StackConfig
+from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.tasks.metrics import Score
 
@@ -71,6 +73,10 @@ class Task(ABC):
         """These training examples as one batch."""
 
     @abstractmethod
+    def check(self, config: ModelConfig) -> None:
+        """Nothing, if a network of this architecture can do the task on these data; else UserError says what lacks."""
+
+    @abstractmethod
     def evaluate(self, network: Transformer) -> Evaluation:
         """How good the network is on the validation split."""
 
@@ -81,3 +87,15 @@ class Task(ABC):
             logits = batch.inputs[-1].real(logits)
         total = F.cross_entropy(logits.float(), batch.labels, label_smoothing=smoothing, reduction="sum")
         return total, batch.n_tokens
+
+
+def check_writes(config: ModelConfig) -> None:
+    """Nothing, if the network gives every token a probability."""
+    if not isinstance(config.head, LanguageHead):
+        raise UserError(f"model.head.kind: expected language, got {config.head.kind}; leave it out")
+
+
+def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> None:
+    """Nothing, if the stack's positions reach as far as the data."""
+    if stack.max_length is not None and length > stack.max_length:
+        raise UserError(f"model.{name}: expected positions for {length} tokens, got {stack.max_length}; {remedy}")

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 import torch
 
+from clearhead.config import ModelConfig
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe_generation import GenerationConfig
 from clearhead.tasks.metrics import Score, bleu, chrf, exact_match, perplexity
-from clearhead.tasks.task import Batch, Evaluation, Sample, Task
+from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_writes
 
 N_SAMPLES = 4
 
@@ -63,6 +65,17 @@ class Translation(Task):
         target = Tokens.pad([[bos, *pairs.target[i]] for i in examples], fill=pad, packed=self.packed)
         labels = [token for i in examples for token in (*pairs.target[i], eos)]
         return Batch((source, target), torch.tensor(labels))
+
+    def check(self, config: ModelConfig) -> None:
+        check_writes(config)
+        if config.encoder is None or config.decoder is None:
+            raise UserError(
+                "model: expected an encoder and a decoder to translate, got one of them; try preset transformer-tiny"
+            )
+        lengths = [*self.train.lengths(), *self.valid.lengths()]
+        for name, stack, side in (("encoder", config.encoder, 0), ("decoder", config.decoder, 1)):
+            longest = max(pair[side] for pair in lengths)
+            check_length(name, stack, longest, remedy="try a lower data.preparation.max_length")
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.measure(network, self.valid, self.generation)

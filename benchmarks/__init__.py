@@ -1,0 +1,1 @@
+"""Speed against the well-known library, measured in one interleaved run. `python -m benchmarks --help`."""

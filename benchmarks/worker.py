@@ -1,0 +1,47 @@
+"""One contestant in a process of its own: `python -m benchmarks.worker`, told what to do on standard input.
+
+The first line in is the task; the answer to it is the facts. Each further line is a number of steps; the answer to it
+is a turn. All is JSON, a line each.
+"""
+
+import sys
+from typing import Literal
+
+from benchmarks.contestant import Contestant
+from benchmarks.workload import Workload
+from clearhead.config import Config
+
+Kind = Literal["clearhead", "nn.Transformer fp32", "nn.Transformer bf16"]
+OURS: Kind = "clearhead"
+PEERS: tuple[Kind, ...] = ("nn.Transformer fp32", "nn.Transformer bf16")
+
+
+class Assignment(Config):
+    """Whom to be, and on what."""
+
+    kind: Kind
+    workload: Workload
+    threads: int | None
+
+
+def contestant(a: Assignment) -> Contestant:
+    """Built here, so that a process imports only what its side would."""
+    if a.kind == OURS:
+        from benchmarks.ours import Ours
+
+        return Ours(a.workload, a.threads)
+    from benchmarks.peer import Peer
+
+    return Peer(a.workload, a.threads, bf16=a.kind.endswith("bf16"))
+
+
+def main() -> None:
+    """Answer line by line until there are no more."""
+    me = contestant(Assignment.model_validate_json(sys.stdin.readline()))
+    print(me.facts().model_dump_json(), flush=True)
+    for line in sys.stdin:
+        print(me.turn(int(line)).model_dump_json(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

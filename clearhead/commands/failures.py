@@ -1,0 +1,36 @@
+"""What a failed command says, and its exit code. Imports no torch."""
+
+from cyclopts import CycloptsError
+
+from clearhead.errors import UserError
+
+
+def explained(error: BaseException, command: str) -> tuple[str, int] | None:
+    """What to say of an error, in one line, and the exit code; None for a bug of ours."""
+    match error:
+        case UserError():
+            return str(error), error.exit_code
+        case CycloptsError():
+            usage = " ".join(filter(None, ("clearhead", command, "--help")))
+            return f"{' '.join(str(error).split())} See {usage}", 2
+        case KeyboardInterrupt():
+            return "stopped by Ctrl-C", 130
+        case BrokenPipeError():
+            return "", 141
+        case OSError():
+            return (
+                f"{error.filename or 'output'}: {error.strerror or error}; check the path, its permissions and space",
+                2,
+            )
+        case MemoryError() | RuntimeError() if _is_memory(error):
+            return (
+                "out of memory; try a lower --training.max_tokens, fewer --beams, shorter lines or a smaller model",
+                3,
+            )
+        case _:
+            return None
+
+
+def _is_memory(error: BaseException) -> bool:
+    signs = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory")
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)

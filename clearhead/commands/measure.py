@@ -1,0 +1,76 @@
+"""`clearhead evaluate` and `summary`."""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from clearhead.api import load, named_config
+from clearhead.commands import tell
+from clearhead.commands.use import searching
+from clearhead.errors import UserError
+from clearhead.model.summary import summarize
+from clearhead.recipe_data import ParallelFiles, Source, TextFiles
+from clearhead.runs import score
+from clearhead.tasks.metrics import Score
+
+UNITS = {"exact_match": "0 to 1", "loss": "nats a token"}
+
+
+def evaluate_command(
+    folder: Path,
+    *,
+    source: Path | None,
+    target: Path | None,
+    text: Path | None,
+    search: Mapping[str, Any],
+    moses: str | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Measure a model on files, or on its recipe's test (else validation) data."""
+    if (source is None) != (target is None):
+        raise UserError("evaluate: expected --source and --target together, got one of them")
+    model = load(folder, device=device)
+    given: Source | None = None
+    if source is not None and target is not None:
+        given = ParallelFiles(source=source, target=target)
+    elif text is not None:
+        given = TextFiles(paths=(text,))
+    if model.is_encoder_decoder and text is not None:
+        raise UserError(f"{folder}: expected --source and --target for a translator, got --text")
+    if not model.is_encoder_decoder and (source is not None or moses is not None):
+        raise UserError(f"{folder}: expected --text for a language model, got what is for a translator")
+    config = searching(model, search) if model.is_encoder_decoder else model.generation
+    tell(f"{folder}: measuring ...")
+    scores, where = score(model, folder, given, config, moses=moses)
+    named = " and ".join(str(path) for path in (source, target, text) if path is not None)
+    tell(f"{folder} on {named or f'its {where} data'}:")
+    for one in scores:
+        print(shown(one), file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(json.dumps(json_of({one.name: one.value for one in scores})))
+
+
+def summary_command(
+    name: str, *, batch: int, source_length: int | None, target_length: int | None, as_json: bool
+) -> None:
+    """Print a summary by component."""
+    summary = summarize(named_config(name), batch=batch, source_length=source_length, target_length=target_length)
+    print("\n".join(summary.lines()), file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(json.dumps(summary.to_json()))
+
+
+def shown(one: Score) -> str:
+    """A figure with its name, and its unit or how it was computed."""
+    return f"{one.name:<18} {one.value:10.4f}  {one.signature or UNITS.get(one.name, '')}".rstrip()
+
+
+def json_of(figures: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Figures by name; JSON has no infinity and no NaN, which are null."""
+    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in figures.items()}

@@ -1,0 +1,165 @@
+"""`clearhead train` and `resume`."""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from clearhead import recipe as recipes
+from clearhead.api import architecture
+from clearhead.commands import tell
+from clearhead.commands.measure import json_of
+from clearhead.errors import Interrupted, UserError
+from clearhead.recipe import LanguageRecipe, TranslationRecipe
+from clearhead.runs import Keeper, Prepared, note_data_report, resume, start
+from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
+from clearhead.training.train import Ended, Run, train
+
+TABLES = ("task", "data", "tokenizer", "model", "training", "generation")
+"""Of a recipe: `--training.steps 9` sets a field of one."""
+PLACEHOLDERS: dict[str, dict[str, Any]] = {
+    "translation": {"kind": "parallel", "source": "-", "target": "-"},
+    "lm": {"kind": "text", "paths": ["-"]},
+}
+OPTIONS = ("source", "target", "text", "out", "tensorboard", "json")
+
+
+def train_command(
+    recipe: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    files: Mapping[str, Path | None],
+    out: Path | None,
+    tensorboard: bool,
+    as_json: bool,
+) -> None:
+    """Train from a recipe with changes, into a new folder."""
+    tables = recipes.merge(recipes.read(recipe), data_of(files, recipe))
+    given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
+    tables = recipes.merge(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
+    problem = data_problem(tables)
+    if problem:
+        # Any other mistake is told first: it may be why the data are not where they should be.
+        tables = recipes.merge(tables, {"data": {"train": PLACEHOLDERS[str(tables["task"])]}})
+    checked = recipes.validate(tables, where=recipe)
+    if problem:
+        raise UserError(f"{recipe}: {problem}")
+    check_architecture(checked)
+    folder = out or next_folder(Path("runs"), Path(recipe).stem)
+    tell(f"{folder}: reading data")
+    run, prepared = start(checked, folder)
+    drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
+
+
+def resume_command(folder: Path, *, tensorboard: bool, as_json: bool) -> None:
+    """Go on with a run."""
+    run, prepared = resume(folder)
+    drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
+
+
+def drive(run: Run, prepared: Prepared, folder: Path, *, tensorboard: bool, as_json: bool) -> None:
+    """Train, with a bar, logs and a tidy run folder; says at the end where the model is and what to do with it."""
+    for line in prepared.report.lines() if prepared.report else []:
+        tell(line)
+    note_data_report(folder, prepared)
+    figures: dict[str, JsonValue] = {}
+    with ProgressBar() as bar:
+        logs = [MetricsLog(folder), *([TensorBoardLog(folder)] if tensorboard else [])]
+        for event in train(run):
+            for consume in (bar, *logs, Keeper(run)):
+                consume(event)
+            if isinstance(event, Ended):
+                if event.signal is not None:
+                    kept = (
+                        f"go on with: clearhead resume {folder}" if event.step else f"remove {folder} and start again"
+                    )
+                    raise Interrupted(f"stopped after step {event.step:,}; {kept}", event.signal)
+                figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
+    best = run.progress.best_step
+    example = 'translate {} "A sentence."' if run.network.encoder else 'generate {} "The beginning"'
+    tell(
+        f"model: {folder}"
+        + (f" (best: step {best:,})" if best is not None else "")
+        + f"\nuse it: clearhead {example.format(folder)}\nmeasure it: clearhead evaluate {folder}"
+    )
+    if as_json:
+        print(json.dumps(figures_at(best, folder) | figures))
+
+
+def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
+    """The scores of the evaluation at this step, from the run's log: a run that was resumed may not have made it."""
+    for event in reversed(read_metrics(folder)):
+        scores = event.get("scores")
+        if event["step"] == step and isinstance(scores, dict):
+            return json_of({name: one.get("value") for name, one in scores.items() if isinstance(one, dict)})
+    return {}
+
+
+def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, str]]:
+    """`--training.clip 0.5` or `--training.clip=0.5` as (name, value); `options` are what else there is to mistype."""
+    result: list[tuple[str, str]] = []
+    rest = list(changes)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise UserError(f"{word}: expected a field such as --training.clip, got a value; write --FIELD VALUE")
+        dashed, equals, value = word[2:].partition("=")
+        name = dashed.replace("-", "_")
+        if name.partition(".")[0] not in TABLES:
+            close = get_close_matches(name, [*options, *(f"training.{option}" for option in options)], n=1)
+            remedy = f"did you mean --{close[0]}?" if close else "write a field of the recipe as --TABLE.FIELD VALUE"
+            raise UserError(f"--{dashed}: no such option; {remedy}")
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise UserError(f"--{dashed}: expected a value after it, got none; write --{dashed} VALUE")
+            value = rest.pop(0)
+        result.append((name, value))
+    return result
+
+
+def data_of(files: Mapping[str, Path | None], recipe: str) -> dict[str, Any]:
+    """The recipe's training data where files are given on the line: relative to here, not to the recipe's folder."""
+    source, target, text = (path and str(path.absolute()) for path in map(files.get, ("source", "target", "text")))
+    if text is not None and (source or target):
+        raise UserError(f"{recipe}: expected --source and --target, or --text, got both")
+    if text is not None:
+        return {"data": {"train": {"kind": "text", "paths": [text]}}}
+    given = {"source": source, "target": target}
+    found = {name: path for name, path in given.items() if path is not None}
+    return {"data": {"train": {"kind": "parallel", **found}}} if found else {}
+
+
+def data_problem(tables: Mapping[str, Any]) -> str:
+    """What is wrong where the files to learn from are missing or of the wrong kind, and the options to give; or ''."""
+    data, task = tables.get("data"), tables.get("task")
+    train = data.get("train") if isinstance(data, Mapping) else None
+    if not isinstance(train, Mapping) or train.get("kind") not in ("parallel", "text") or task not in PLACEHOLDERS:
+        return ""
+    given = [name for name in ("source", "target", "paths") if train.get(name)]
+    if train["kind"] == PLACEHOLDERS[task]["kind"] and set(given) >= PLACEHOLDERS[task].keys() - {"kind"}:
+        return ""
+    got = "only " + " and ".join("--text" if name == "paths" else f"--{name}" for name in given) if given else "none"
+    if task == "translation":
+        return f"expected sentences and their translations, got {got}; give --source FILE --target FILE"
+    return f"expected a text to learn from, got {got}; give --text FILE"
+
+
+def check_architecture(recipe: TranslationRecipe | LanguageRecipe) -> None:
+    """Raise UserError for an architecture that cannot do the task, before any data are read."""
+    config = architecture(recipe.model, vocab_size=1000)
+    has = (config.encoder is not None, config.decoder is not None)
+    preset = f"model.preset={recipe.model.preset}"
+    if isinstance(recipe, TranslationRecipe) and has != (True, True):
+        raise UserError(f"{preset}: expected an encoder-decoder for translation; try transformer-tiny")
+    if isinstance(recipe, LanguageRecipe) and has != (False, True):
+        raise UserError(f"{preset}: expected a decoder alone for a language model; try nano")
+
+
+def next_folder(parent: Path, name: str) -> Path:
+    """parent/name-1, or the first number that is free."""
+    return next(folder for i in itertools.count(1) if not (folder := parent / f"{name}-{i}").exists())

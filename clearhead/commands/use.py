@@ -1,0 +1,130 @@
+"""`clearhead translate` and `generate`."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from clearhead.api import Model, load
+from clearhead.commands import tell
+from clearhead.errors import UserError
+from clearhead.recipe import explain
+from clearhead.recipe_generation import GenerationConfig
+
+
+def translate_command(
+    folder: Path, texts: Sequence[str], *, search: Mapping[str, Any], page: Path | None, device: str
+) -> None:
+    """Translate the texts, or standard input line by line; n-best lines carry their line's number and their scores."""
+    if page is not None and not page.parent.is_dir():
+        raise UserError(f"{page}: expected a file in a folder that is there, got no {page.parent}; make it first")
+    model = load(folder, device=device)
+    config = searching(model, search)
+    shown: list[tuple[str, tuple[int, ...]]] = []
+    number = 0
+    for lines in [list(texts)] if texts else arriving():
+        number += len(lines)
+        shown += translate_lines(model, lines, config, after=number - len(lines))
+    if page is not None:
+        from clearhead.explorer.pages import translation_page
+
+        html = translation_page(model, [text for text, _ in shown], [tokens for _, tokens in shown])
+        page.write_text(html, encoding="utf-8")
+        tell(f"page: {page}")
+
+
+def translate_lines(
+    model: Model, lines: Sequence[str], config: GenerationConfig, *, after: int
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Print the translations of some lines; returns those that are not empty with the best one's tokens.
+
+    A line that is too long ends it, once those before it are printed.
+    """
+    encoder = model.config.encoder
+    limit = encoder.max_length if encoder else None
+    lengths = [len(ids) + 1 for ids in model.tokenizer.encode_batch(lines)]
+    long = next((i for i, n in enumerate(lengths) if limit is not None and n > limit), len(lines))
+    known = [i for i in range(long) if lines[i].strip()]
+    found = dict(zip(known, model.hypotheses([lines[i] for i in known], config), strict=True))
+    for i in range(long):
+        if unknown := model.tokenizer.unknown(lines[i]):
+            tell(f"note: line {after + i + 1}: the model has never seen {', '.join(unknown)}")
+        for hypothesis in found.get(i, [None]):
+            text = "" if hypothesis is None else model.tokenizer.decode(hypothesis.tokens)
+            score = "" if hypothesis is None else f"{hypothesis.score:.4f}"
+            print(text if config.n_best == 1 else f"{after + i + 1}\t{score}\t{text}")
+    sys.stdout.flush()
+    if long < len(lines):
+        raise UserError(
+            f"line {after + long + 1}: expected at most {limit} tokens, where this model's positions end, got"
+            f" {lengths[long]}; cut it"
+        )
+    return [(lines[i], found[i][0].tokens) for i in known]
+
+
+def arriving() -> Iterator[list[str]]:
+    """The lines of standard input as they come: one when typed, many from a file."""
+    if sys.stdin is None:  # closed: `<&-`
+        return
+    if sys.stdin.isatty():
+        tell("Type a sentence and Enter; Ctrl-D ends.")
+    rest, number = b"", 0
+    while True:
+        chunk = os.read(sys.stdin.fileno(), 1 << 16)  # Returns what is there, without waiting for more.
+        whole, newline, rest = (rest + chunk).rpartition(b"\n") if chunk else (rest, b"", b"")
+        lines: list[str] = []
+        try:
+            for raw in whole.split(b"\n") if whole or newline else []:
+                lines.append(raw.removesuffix(b"\r").decode("utf-8-sig" if number == 0 else "utf-8"))
+                number += 1
+        except UnicodeDecodeError as error:
+            bad = f"0x{error.object[error.start]:02X}"
+            yield lines
+            raise UserError(
+                f"standard input:{number + 1}: expected UTF-8, got the byte {bad}; try `iconv -f LATIN1 -t UTF-8`"
+            ) from None
+        if lines:
+            yield lines
+        if not chunk:
+            return
+
+
+def generate_command(
+    folder: Path, prompt: str, *, sampling: Mapping[str, Any], stop: Sequence[str], device: str
+) -> None:
+    """Print the prompt and its continuation as it is written."""
+    model = load(folder, device=device)
+    given = {name: value for name, value in sampling.items() if value is not None}
+    base = model.generation
+    if given.get("temperature", base.temperature) == 0:
+        # What narrows the sampling in the model's own settings has no meaning without it.
+        base = base.model_copy(update={"top_k": None, "top_p": None, "min_p": None})
+    pieces = model.stream(prompt, changed(base, {"beams": 1, "n_best": 1, **given}), stop=stop)
+    if unknown := model.tokenizer.unknown(prompt):
+        tell(f"note: the model has never seen {', '.join(unknown)}")
+    print(prompt, end="", flush=True)
+    try:
+        for piece in pieces:
+            print(piece, end="", flush=True)
+    finally:
+        print(flush=True)
+
+
+def searching(model: Model, search: Mapping[str, Any]) -> GenerationConfig:
+    """How to search for translations: what is given, else what the model's recipe says, else five beams."""
+    given = {name: value for name, value in search.items() if value is not None}
+    own = model.generation
+    beams = own.beams if own.beams > 1 else 5
+    narrowing = {"temperature": 0.0, "top_k": None, "top_p": None, "min_p": None, "n_best": 1}
+    return changed(own, {**narrowing, "beams": beams, **given})
+
+
+def changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationConfig:
+    """The settings with these changes; a contradiction is told in one line."""
+    try:
+        return GenerationConfig.model_validate(config.model_dump() | dict(changes))
+    except ValidationError as error:
+        raise UserError(explain(error, "generation")) from None

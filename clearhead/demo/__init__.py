@@ -1,0 +1,160 @@
+"""`clearhead demo`: a real translator, trained from nothing on phrases composed here, and opened to look at."""
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from clearhead.api import BEST, Model, architecture
+from clearhead.data.phrases import PhraseCorpus, compose
+from clearhead.data.sources import Pairs
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.demo.measure import Figures, measure
+from clearhead.demo.page import demo_page, opened
+from clearhead.demo.talk import can_ask, converse, report, say, translate_own
+from clearhead.errors import Interrupted, UserError
+from clearhead.model import Transformer
+from clearhead.randomness import key
+from clearhead.recipe import ModelChoice
+from clearhead.recipe_data import BPE
+from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe_training import Muon, Training, WarmupStableDecay
+from clearhead.tasks.translation import EncodedPairs, Translation
+from clearhead.training.consumers import ProgressBar
+from clearhead.training.train import Ended, Run, train
+
+BUDGET = 138.0
+"""Seconds from the start of the command to the end of training."""
+LAYER = 1
+"""The decoder layer whose mean cross-attention is measured and shown as the word alignment."""
+TOKENIZER = BPE(vocab_size=1500, split_digits=True)
+CHOICE = ModelChoice(preset="demo")
+GENERATION = GenerationConfig(max_new_tokens=96)
+TRAINING = Training(
+    minutes=2.0,
+    max_tokens=2048,
+    optimizer=Muon(lr=4e-3, adamw_lr=4e-3),
+    schedule=WarmupStableDecay(warmup=50, decay_fraction=0.5),
+    evaluate_every=1_000_000,
+)
+FIGURES, PAGE = "figures.json", "page.html"
+
+
+def run_demo(
+    locale: str,
+    *,
+    out: Path | None = None,
+    browser: bool = False,
+    as_json: bool = False,
+    seed: int = 0,
+    phrases: Sequence[str] = (),
+    began: float | None = None,
+) -> None:
+    """Compose, train, translate, measure, show; then translate what the user types.
+
+    `began` is when the command did, on the clock of time.perf_counter. Raises UserError, before the training, for a
+    locale that CLDR does not know and for a folder that holds other files.
+    """
+    began = time.perf_counter() if began is None else began
+    say(f"Composing phrases from CLDR, English -> {locale}: dates, countries, amounts, units, lists ...")
+    corpus = compose(locale, seed=seed)
+    folder = out or Path(f"clearhead-demo-{corpus.locale}")
+    is_new = prepared(folder)
+    try:
+        model = learn(corpus, seed=seed, began=began)
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+    say(f"Translating {len(corpus.test)} phrases it has never seen ...")
+    outputs = model.translate([phrase.source for phrase in corpus.test])
+    figures = measure(model, corpus, outputs, layer=LAYER, began=began)
+    report(figures, corpus, outputs)
+    own = translate_own(model, corpus, phrases)
+    name = f"model-{time.strftime('%Y%m%d-%H%M%S')}"
+    model.save(folder / name)
+    (folder / BEST).write_text(json.dumps({"checkpoint": name}), encoding="utf-8")
+    page = folder / PAGE
+    page.write_text(demo_page(model, corpus, outputs, figures, own), encoding="utf-8")
+    figures = replace(figures, seconds=time.perf_counter() - began)
+    (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": name}, indent=2), encoding="utf-8")
+    say(f"\nDone in {figures.seconds:.0f} s.  Model: {folder}  Page: {page}")
+    if browser and not opened(page):
+        say(f"Open the page in a browser: {page.absolute().as_uri()}")
+    if not phrases and not as_json and can_ask() and (typed := converse(model, corpus)):
+        page.write_text(demo_page(model, corpus, outputs, figures, typed), encoding="utf-8")
+        say(f"Your phrases are on the page now: {page}")
+    say(next_steps(folder, corpus.locale, corpus.test[0].source))
+    if as_json:
+        print(json.dumps(vars(figures) | {"translations": [vars(one) for one in own]}))
+
+
+def prepared(folder: Path) -> bool:
+    """Make the folder, before anything takes long; returns whether it is new."""
+    try:
+        is_new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        others = not is_new and any(folder.iterdir()) and not (folder / FIGURES).exists()
+    except OSError as error:
+        raise UserError(f"{folder}: expected a folder to write to, got {error.strerror}; try another --out") from None
+    if others:
+        raise UserError(
+            f"{folder}: expected a new folder or an earlier demo's, got one with other files; try another --out"
+        )
+    return is_new
+
+
+def learn(corpus: PhraseCorpus, *, seed: int, began: float) -> Model:
+    """Tokenizer and network, trained on the corpus until the time is up."""
+    train_pairs = pairs_of(corpus, "train")
+    tokenizer = Tokenizer.train([*train_pairs.source, *train_pairs.target], TOKENIZER)
+    task = Translation(
+        tokenizer,
+        encoded(tokenizer, train_pairs),
+        encoded(tokenizer, pairs_of(corpus, "valid")),
+        max_tokens=TRAINING.max_tokens,
+        generation=GENERATION,
+    )
+    torch.manual_seed(key(seed, "init"))
+    network = Transformer(architecture(CHOICE, tokenizer.vocab_size))
+    say(
+        f"Training an encoder-decoder from nothing on {len(corpus.train):,} of them, such as\n"
+        f"    {train_pairs.source[0]}\n    {train_pairs.target[0]}"
+    )
+    minutes = max(5.0, BUDGET - (time.perf_counter() - began)) / 60
+    config = TRAINING.model_copy(update={"seed": seed, "minutes": minutes})
+    with ProgressBar() as bar:
+        for event in train(Run(network, task, config, None)):
+            bar(event)
+            if isinstance(event, Ended) and event.signal is not None:
+                raise Interrupted("stopped before the demo was done; nothing was kept", event.signal)
+    return Model(network.eval(), tokenizer, GENERATION)
+
+
+def pairs_of(corpus: PhraseCorpus, split: str) -> Pairs:
+    """One split's phrases as sentence pairs."""
+    phrases = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}[split]
+    return Pairs([phrase.source for phrase in phrases], [phrase.target for phrase in phrases])
+
+
+def encoded(tokenizer: Tokenizer, pairs: Pairs) -> EncodedPairs:
+    """Pairs as the task wants them."""
+    return EncodedPairs(pairs, tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target))
+
+
+def next_steps(folder: Path, locale: str, example: str) -> str:
+    """What to do with this model, and how to train one on real sentences."""
+    code = locale.split("_", maxsplit=1)[0]
+    return (
+        f'\nThis translator again:\n  clearhead translate {folder} "{example}"\n'
+        f"Real sentences, from two text files where line n of one translates line n of the other:\n"
+        f"  clearhead train translation --source sentences.en --target sentences.{code}"
+    )
+
+
+__all__ = ["Figures", "learn", "measure", "run_demo"]

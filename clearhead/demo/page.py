@@ -1,0 +1,79 @@
+"""The demo's page: some phrases of every kind, and the user's own, with what each word attended to."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from clearhead.api import Model
+from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus
+from clearhead.demo.measure import Figures, right_pairs
+from clearhead.demo.talk import Own, language
+from clearhead.explorer.alignment import PageFacts, alignment_page
+from clearhead.explorer.pages import translated
+
+N_SHOWN = 32
+"""Phrases of the test on the page."""
+
+
+def demo_page(model: Model, corpus: PhraseCorpus, outputs: Sequence[str], figures: Figures, own: Sequence[Own]) -> str:
+    """The page as HTML: the user's own phrases first, then those of the test."""
+    shown = chosen(corpus.test)
+    references = [corpus.test[i] for i in shown]
+    none = [None] * len(own)
+    # The composer's alignment is of the reference: it holds for an output that equals it.
+    right = [
+        tuple(sorted(right_pairs(model.tokenizer, phrase))) if outputs[i] == phrase.target else None
+        for i, phrase in zip(shown, references, strict=True)
+    ]
+    items = translated(
+        model,
+        [*(one.source for one in own), *(phrase.source for phrase in references)],
+        [*(one.output for one in own), *(outputs[i] for i in shown)],
+        references=[*none, *(phrase.target for phrase in references)],
+        kinds=[*none, *(phrase.kind for phrase in references)],
+        alignments=[*none, *right],
+        unseen=[*(one.unseen for one in own), *([()] * len(shown))],
+    )
+    return alignment_page(items, facts(figures))
+
+
+def chosen(phrases: Sequence[Phrase]) -> list[int]:
+    """Some phrases of every kind, long enough to show reordering."""
+    each = N_SHOWN // len(KINDS)
+    by_kind = {kind: [i for i, phrase in enumerate(phrases) if phrase.kind == kind] for kind in KINDS}
+    return [i for kind in KINDS for i in sorted(by_kind[kind], key=lambda i: -len(phrases[i].spans))[:each]]
+
+
+def facts(figures: Figures) -> PageFacts:
+    """What the page says about the model."""
+    return PageFacts(
+        title=f"What your translator attended to: English to {language(figures.locale)}",
+        subtitle=f"Trained on {figures.n_train:,} composed phrases; the phrases here were not among them",
+        figures=(
+            ("exactly right", f"{figures.exact_match:.1%}"),
+            ("BLEU", f"{figures.bleu:.1f}"),
+            ("attention on the right word", f"{figures.alignment:.1%}"),
+            ("seconds", f"{figures.seconds:.0f}"),
+            ("parameters", f"{figures.parameters:,}"),
+        ),
+        address=f"decoder.blocks.{figures.layer}.cross.weights",
+        default_layer=figures.layer,
+    )
+
+
+def opened(page: Path) -> bool:
+    """Open the page in a browser; returns whether one took it.
+
+    Where there is no display a text browser would take over the terminal, so none is tried.
+    """
+    is_headless = sys.platform not in ("darwin", "win32") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER")
+    )
+    if is_headless:
+        return False
+    try:
+        return webbrowser.open(page.absolute().as_uri())
+    except (webbrowser.Error, OSError):
+        return False

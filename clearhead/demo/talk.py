@@ -1,0 +1,122 @@
+"""What the demo tells people, and what it asks them: all on standard error, so that --json stays alone."""
+
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from babel import Locale
+from rich.cells import cell_len, set_cell_size
+
+from clearhead.api import Model
+from clearhead.data.phrases import PhraseCorpus
+from clearhead.demo.measure import Figures
+from clearhead.errors import UserError
+
+WIDTH = 100
+"""Cells of a line."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A phrase of the user's, its translation, and its words that training never met."""
+
+    source: str
+    output: str
+    unseen: tuple[str, ...]
+
+
+def say(text: str) -> None:
+    """Tell people."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def report(figures: Figures, corpus: PhraseCorpus, outputs: Sequence[str]) -> None:
+    """The figures, and of each kind the first phrase of the test, right or wrong."""
+    examples = dict(reversed([(p.kind, (p, o)) for p, o in zip(corpus.test, outputs, strict=True)]))
+    say("")
+    for kind, share in figures.kinds.items():
+        phrase, output = examples[kind]
+        say(f"{share:>6.1%} right  {kind}")
+        say(line("en", phrase.source))
+        if output != phrase.target:
+            say(line("wrong", output))
+        say(line("right", phrase.target))
+    say(
+        f"{figures.exact_match:>6.1%} right  all {figures.n_test} phrases, none of which it has seen; "
+        f"BLEU {figures.bleu:.1f}\n"
+        f"{figures.alignment:>6.1%} of the words were read where they stand: the strongest cross-attention of"
+        f" decoder layer {figures.layer}"
+    )
+
+
+def line(label: str, text: str) -> str:
+    """A labelled text on one line, cut where it is too long; a Chinese character takes two cells."""
+    whole = f"{label:>12}  {text}"
+    return whole if cell_len(whole) <= WIDTH else set_cell_size(whole, WIDTH - 1).rstrip() + "…"
+
+
+def language(locale: str) -> str:
+    """The English name of a locale, such as Portuguese (Brazil)."""
+    return Locale.parse(locale).english_name or locale
+
+
+# --- the user's own phrases --------------------------------------------------------------------------------------
+
+
+def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> list[Own]:
+    """The user's own phrases with their translations and the words training never met, told as they come."""
+    known = known_words(corpus)
+    result: list[Own] = []
+    for text in texts:
+        if not text.strip():
+            continue
+        own = Own(text, model.translate([text])[0], tuple(w for w in words(text) if w.lower() not in known))
+        say(f"{own.source}\n    {own.output}" if not result else f"\n{own.source}\n    {own.output}")
+        if own.unseen:
+            say(f"    (a guess: training had no {', '.join(own.unseen)})")
+        result.append(own)
+    return result
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal who could answer."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
+    """Translate line after line until an empty one, the end of the input or Ctrl-C."""
+    say(f"\nYour turn. {what_it_knows(corpus)}\nAn empty line ends.")
+    result: list[Own] = []
+    try:
+        while text := input("en> ").strip():
+            try:
+                result += translate_own(model, corpus, [text])
+            except UserError as error:
+                say(f"    {error}")
+    except (EOFError, KeyboardInterrupt):
+        say("")
+    return result
+
+
+def what_it_knows(corpus: PhraseCorpus) -> str:
+    """A line or two on what may be asked."""
+    parts = [f"{len(names)} {plural(role)} ({', '.join(names[:2])} ...)" for role, names in corpus.names.items()]
+    text = f"It knows {', '.join(parts)}, dates, times, numbers, and lists of these; it has seen no other word."
+    return textwrap.fill(text, WIDTH)
+
+
+def known_words(corpus: PhraseCorpus) -> set[str]:
+    """Every source word met in training, in lower case."""
+    return {word.lower() for phrase in corpus.train for word in words(phrase.source)}
+
+
+def words(text: str) -> list[str]:
+    """Runs of letters; numbers are made of digits, which are all known."""
+    return re.findall(r"[^\W\d_]+", text)
+
+
+def plural(role: str) -> str:
+    """The role's name for several."""
+    return role[:-1] + "ies" if role.endswith("y") and role[-2] not in "aeiou" else role + "s"

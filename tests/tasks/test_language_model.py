@@ -1,0 +1,148 @@
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from clearhead.api import architecture
+from clearhead.config import TaggingHead
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.families import preset
+from clearhead.generation import complete
+from clearhead.model import Transformer
+from clearhead.recipe import ModelChoice
+from clearhead.recipe_data import Characters, Words
+from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe_training import AdamW, Constant
+from clearhead.tasks.language_model import LanguageModel
+from clearhead.tasks.reading import Reading, RunningText
+from clearhead.training.events import Evaluated, Stepped
+from clearhead.training.train import train
+from tests.training.tiny import GENERATION, language, new_network, new_run, number_pairs
+
+LINE = "the quick brown fox jumps over the lazy dog and runs away. "
+
+
+def characters(train: str, valid: str, *, length: int = 16, max_tokens: int = 64) -> LanguageModel:
+    tokenizer = Tokenizer.train([LINE], Characters())
+    return LanguageModel(tokenizer, [train], [valid], length=length, max_tokens=max_tokens, generation=GENERATION)
+
+
+def running(reading: Reading) -> np.ndarray:
+    assert isinstance(reading, RunningText)
+    return reading.ids
+
+
+def test_every_token_is_labelled_with_the_next():
+    task = language()
+    text, starts = running(task.train), task.plan(seed=0, epoch=0)[0]
+    batch = task.collate(starts)
+    (tokens,) = batch.inputs
+    assert tokens.ids.shape == (len(starts), 12)
+    assert batch.n_tokens == 12 * len(starts)
+    for row, start in enumerate(starts):
+        assert tokens.ids[row].tolist() == text[start : start + 12].tolist()
+        assert batch.labels.view(len(starts), 12)[row].tolist() == text[start + 1 : start + 13].tolist()
+
+
+def test_windows_of_an_epoch_do_not_overlap_and_change():
+    task = language()
+    plans = [[start for batch in task.plan(seed=0, epoch=epoch) for start in batch] for epoch in range(3)]
+    for starts in plans:
+        assert {b - a for a, b in pairwise(sorted(starts))} == {12}
+        assert max(starts) + 12 < len(running(task.train))
+    assert len({tuple(sorted(starts)) for starts in plans}) > 1
+    assert all(len(batch) <= 48 // 12 for batch in task.plan(seed=0, epoch=0))
+
+
+def nats_one_by_one(network: Transformer, sequences: Iterable[list[int]]) -> float:
+    """-log p of every token but the first of each sequence, which is read alone."""
+    nats = 0.0
+    for ids in sequences:
+        log_p = network(torch.tensor([ids[:-1]])).log_softmax(-1)
+        nats -= log_p[0, range(len(ids) - 1), ids[1:]].sum().item()
+    return nats
+
+
+def test_measures_every_token_of_the_validation_text_but_the_first_once():
+    task = language()
+    network = new_network(task, dropout=0.5).train()
+    scores = {score.name: score.value for score in task.measure(network)}
+    assert network.training
+    ids = running(task.valid).tolist()
+    nats = nats_one_by_one(network.eval(), (ids[at : at + 13] for at in range(0, len(ids) - 1, 12)))
+    n = len(ids) - 1
+    assert scores["loss"] == pytest.approx(nats / n, rel=1e-5)
+    assert scores["perplexity"] == pytest.approx(math.exp(nats / n), rel=1e-5)
+    n_bytes = len(task.valid_texts[0].encode())
+    assert scores["bits_per_byte"] == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-5)
+
+
+def test_documents_are_read_each_alone_from_bos_to_eos():
+    """However they are packed; one longer than a row is cut."""
+    texts = [*number_pairs(9).source, " ".join(number_pairs(4, seed=3).source)]
+    tokenizer = Tokenizer.train(texts, Words())
+    task = LanguageModel(tokenizer, texts, texts, length=12, max_tokens=36, generation=GENERATION)
+    network = new_network(task).eval()
+    whole = [tokenizer.encode(text, bos=True, eos=True) for text in texts]
+    assert max(map(len, whole)) > 13
+    pieces = [ids[at : at + 13] for ids in whole for at in range(0, len(ids) - 1, 12)]
+    wanted, n = nats_one_by_one(network, pieces), sum(len(ids) - 1 for ids in whole)
+    assert task.measure(network)[0].value == pytest.approx(wanted / n, rel=1e-5)
+    for epoch in range(2):
+        plan = task.plan(seed=0, epoch=epoch)
+        batches = [task.collate(examples) for examples in plan]
+        assert all(batch.inputs[0].ids.numel() <= 36 for batch in batches)
+        assert sum(batch.n_tokens for batch in batches) == n
+        assert sum(task.loss(network, batch)[0].item() for batch in batches) == pytest.approx(wanted, rel=1e-5)
+    assert task.plan(seed=0, epoch=0) != task.plan(seed=0, epoch=1)
+
+
+@pytest.mark.parametrize("name", ["train", "valid"])
+def test_a_text_shorter_than_a_window_is_told(name: str):
+    def short(n: int) -> None:
+        characters(*(LINE[:n] if name == part else LINE for part in ("train", "valid")))
+
+    short(17)
+    with pytest.raises(UserError, match=rf"^{name}: expected more than 16 tokens, got 16; lower data\.length"):
+        short(16)
+
+
+def test_a_network_that_cannot_do_it_is_told():
+    task = language()
+    task.check(preset("nano"))
+    short = ModelChoice(preset="nano", stacks={"positions": {"kind": "learned", "max_length": 11}})
+    for config, wanted in (
+        (preset("demo"), r"^model: expected a decoder alone"),
+        (preset("bert-base"), r"^model: expected a decoder alone"),
+        (
+            architecture(ModelChoice(preset="nano", stacks={"positions": {"kind": "learned", "max_length": 11}}), 9),
+            "12 tokens",
+        ),
+        (preset("nano").model_copy(update={"head": TaggingHead(n_labels=2)}), r"^model\.head\.kind: expected language"),
+    ):
+        with pytest.raises(UserError, match=wanted):
+            task.check(config)
+
+
+def test_windows_of_one_token_are_evaluated_too():
+    evaluation = characters(LINE, LINE, length=1).evaluate(new_network(characters(LINE, LINE, length=1)))
+    assert math.isfinite(evaluation.value("loss"))
+
+
+def test_learns_a_line_by_heart():
+    task = characters(LINE * 6, LINE * 2, length=32, max_tokens=128)
+    run = new_run(task, steps=150, dropout=0.0, optimizer=AdamW(lr=1e-2), schedule=Constant(warmup=10))
+    events = list(train(run))
+    found = [event.loss for event in events if isinstance(event, Stepped)]
+    assert found[0] == pytest.approx(math.log(task.tokenizer.vocab_size), abs=0.15)
+    assert found[-1] < 0.3, "what is left is the first characters of a window, which nothing tells"
+    prompt = task.tokenizer.encode(LINE[:10])
+    greedy = GenerationConfig(max_new_tokens=22)
+    out = complete(run.network, [prompt], config=greedy, eos_id=task.tokenizer.eos_id, pad_id=task.tokenizer.pad_id)
+    assert task.tokenizer.decode(out[0][0].tokens) == LINE[10:32]
+    evaluation = next(event.evaluation for event in events if isinstance(event, Evaluated))
+    assert evaluation.value("loss") < 0.35

@@ -1,0 +1,237 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearhead.api import architecture
+from clearhead.config import Learned, Rotary
+from clearhead.errors import UserError
+from clearhead.recipe import (
+    LanguageRecipe,
+    ModelChoice,
+    TranslationRecipe,
+    merge,
+    nested,
+    read,
+    recipe_folders,
+    validate,
+)
+from clearhead.recipe_training import AdamW, Muon, WarmupStableDecay
+from clearhead.runs import with_absolute_paths
+
+RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})
+FILES = {"translation": {"source": "a", "target": "b"}, "lm": {"paths": ["a"]}}
+BASE = {"task": "translation", "data": {"train": {"kind": "parallel", "source": "a", "target": "b"}}}
+
+
+def message(tables: dict[str, Any]) -> str:
+    with pytest.raises(UserError) as caught:
+        validate(tables, where="my.toml")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- the recipes that come along ---------------------------------------------------------------------------------
+
+
+def test_there_are_recipes():
+    assert {"translation", "lm"} <= {path.stem for path in RECIPES}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_is_valid_and_its_network_can_be_made(path: Path):
+    tables = read(path.stem)
+    assert tables == read(str(path))
+    recipe = validate(merge(tables, {"data": {"train": FILES[tables["task"]]}}), where=path.name)
+    assert (recipe.task == "translation") == isinstance(recipe, TranslationRecipe)
+    config = architecture(recipe.model, 777)
+    assert config.output.input.model_dump()["vocab_size"] == 777
+    assert (config.encoder is not None) == isinstance(recipe, TranslationRecipe)
+    limits = (recipe.training.steps, recipe.training.epochs, recipe.training.minutes)
+    assert any(limit is not None for limit in limits)
+    assert validate(recipe.model_dump(mode="json"), where="again") == recipe, "a checkpoint's recipe is this one"
+
+
+@pytest.mark.parametrize("name", ["translation", "lm"])
+def test_without_data_the_field_to_give_is_named(name: str):
+    with pytest.raises(UserError, match=rf"^{name}:data\.train\.(source|paths): expected a value, got none"):
+        validate(read(name), where=name)
+
+
+def test_defaults_of_a_recipe_are_its_own():
+    lm = validate({"task": "lm", "data": {"train": {"kind": "text", "paths": ["a"]}}}, where="x")
+    assert isinstance(lm, LanguageRecipe)
+    assert lm.model.preset == "nano"
+    assert lm.generation.temperature == 0.8
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "remedy"),
+    [
+        ({"trainin": {}}, "trainin", "training"),
+        ({"training": {"step": 1}}, "training.step", "steps"),
+        ({"training": {"optimizer": {"kind": "muon", "momentun": 0.9}}}, "training.optimizer.momentun", "momentum"),
+        ({"training": {"schedule": {"kind": "wsd", "warm_up": 1}}}, "training.schedule.warm_up", "warmup"),
+        ({"data": {"hold_out": 3}}, "data.hold_out", "held_out"),
+        ({"data": {"train": {"taget": "b"}}}, "data.train.taget", "target"),
+        ({"data": {"valid": {"kind": "table", "path": "a", "text": 1, "headr": 1}}}, "data.valid.headr", "header"),
+        ({"data": {"preparation": {"maxlength": 3}}}, "data.preparation.maxlength", "max_length"),
+        ({"tokenizer": {"kind": "bpe", "vocabsize": 10}}, "tokenizer.vocabsize", "vocab_size"),
+        ({"model": {"prest": "demo"}}, "model.prest", "preset"),
+        ({"generation": {"beems": 2}}, "generation.beems", "beams"),
+    ],
+)
+def test_unknown_field_is_named_with_the_nearest(change: dict[str, Any], field: str, remedy: str):
+    assert message(merge(BASE, change)) == f"my.toml:{field}: no such field; did you mean {remedy}?"
+
+
+def test_unknown_field_like_no_other_lists_all():
+    told = message(merge(BASE, {"data": {"zzz": 1}}))
+    assert told.startswith("my.toml:data.zzz: no such field; try one of folder, held_out, preparation, test,")
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"training": {"steps": "many"}}, r"training\.steps: expected a valid integer.* got 'many'"),
+        ({"training": {"steps": 0}}, r"training\.steps: expected greater than 0, got 0"),
+        ({"training": {"minutes": float("nan")}}, r"training\.minutes: expected .*, got nan"),
+        ({"training": 3}, r"training: expected .*, got 3"),
+        ({"training": {"precision": "fp8"}}, r"training\.precision: expected 'auto', 'fp32' or 'bf16', got 'fp8'"),
+        ({"data": {"train": {"source": 5}}}, r"data\.train\.source: .*, got 5"),
+        ({"generation": {"early_stopping": "maybe"}}, r"generation\.early_stopping: .*, got 'maybe'"),
+        ({"generation": {"beams": 2, "temperature": 1.0}}, r"generation: beams=2 and temperature=1\.0: set"),
+        ({"training": {"optimizer": {"kind": "adam"}}}, r"training\.optimizer\.kind: .*got adam; did you mean adamw\?"),
+        ({"training": {"optimizer": {"lr": 1.0}}}, r"training\.optimizer\.kind: expected one of adamw, muon, got none"),
+        ({"tokenizer": {"kind": "bpe", "vocab_size": 3}}, r"tokenizer\.vocab_size: expected greater than 4, got 3"),
+        (
+            {"task": "translatoin"},
+            r"task: expected one of lm, translation, got translatoin; did you mean translation\?",
+        ),
+    ],
+)
+def test_wrong_value_is_named_with_what_was_expected(change: dict[str, Any], wanted: str):
+    assert re.match(r"^my\.toml:" + wanted, message(merge(BASE, change)))
+
+
+def test_empty_tables_are_told_what_they_lack():
+    assert message({}).startswith("my.toml:task: expected one of lm, translation, got none")
+    assert message({"task": "lm"}) == "my.toml:data: expected a value, got none; set it"
+    assert message({"task": "lm", "data": {"train": {"kind": "text"}}}).startswith("my.toml:data.train.paths:")
+
+
+@pytest.mark.parametrize(
+    ("choice", "wanted"),
+    [
+        ({"stacks": {"droput": 0.1}}, r"^model:(en|de)coder\.droput: no such field; did you mean dropout\?"),
+        ({"decoder": {"positions": {"kind": "rotary", "bas": 2.0}}}, r"^model:decoder\.positions\.bas: .*mean base\?"),
+        ({"head": {"teid": True}}, r"^model:head\.teid: no such field; did you mean tied\?"),
+        ({"stacks": {"n_heads": 7}}, r"n_heads=7 must divide d_model"),
+        ({"preset": "transformer-tny"}, r"^preset: .*transformer-tiny"),
+    ],
+)
+def test_a_mistake_in_the_architecture_is_told_by_its_own_fields(choice: dict[str, Any], wanted: str):
+    with pytest.raises(UserError, match=wanted) as caught:
+        architecture(ModelChoice.model_validate({"preset": "demo"} | choice), 50)
+    assert "\n" not in str(caught.value)
+
+
+def test_file_that_is_no_recipe(tmp_path: Path):
+    with pytest.raises(UserError, match=r"^translatoin: expected a recipe.*did you mean translation\?"):
+        read("translatoin")
+    with pytest.raises(UserError, match=r"none\.toml: expected a recipe file or name, found none"):
+        read(str(tmp_path / "none.toml"))
+    with pytest.raises(UserError, match="expected a recipe file"):
+        read(str(tmp_path))
+    bad = tmp_path / "bad.toml"
+    for content, wanted in ((b"a = = 1", "line 1"), (b"a = 1\na = 2\n", "line 2"), (b"a = '\xff'", "0xff")):
+        bad.write_bytes(content)
+        with pytest.raises(UserError, match=wanted) as caught:
+            read(str(bad))
+        assert str(bad) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    bad.write_bytes(b"a = " + b"[" * 100_000)
+    with pytest.raises(UserError):
+        read(str(bad))
+
+
+# --- merging -----------------------------------------------------------------------------------------------------
+
+
+def test_dotted_names_become_tables_and_values_json_where_they_can():
+    found = nested(
+        [
+            ("training.steps", "100"),
+            ("training.clip", "null"),
+            ("training.optimizer.betas", "[0.9, 0.95]"),
+            ("training.precision", "bf16"),
+            ("data.train.source", "a b.en"),
+            ("training.compile", "true"),
+        ]
+    )
+    training = {"steps": 100, "clip": None, "optimizer": {"betas": [0.9, 0.95]}, "precision": "bf16", "compile": True}
+    assert found == {"training": training, "data": {"train": {"source": "a b.en"}}}
+
+
+def test_a_name_that_is_a_value_and_a_table_is_told():
+    with pytest.raises(UserError, match=r"--training\.steps: expected training to be a table"):
+        nested([("training", "3"), ("training.steps", "4")])
+
+
+def test_merging_changes_one_value_and_no_input():
+    base = {"a": {"b": 1, "c": {"d": 2}}, "e": [1]}
+    over = {"a": {"c": {"f": 3}}, "e": [2]}
+    assert merge(base, over) == {"a": {"b": 1, "c": {"d": 2, "f": 3}}, "e": [2]}
+    assert base == {"a": {"b": 1, "c": {"d": 2}}, "e": [1]}
+    assert over == {"a": {"c": {"f": 3}}, "e": [2]}
+    assert merge(base, {"a": 5}) == {"a": 5, "e": [1]}
+    assert merge({"a": 5}, {"a": {"b": 1}}) == {"a": {"b": 1}}
+
+
+def test_another_kind_replaces_the_table_and_the_same_keeps_it():
+    base = {"optimizer": {"kind": "muon", "lr": 1.0, "adamw_lr": 2.0}}
+    assert merge(base, {"optimizer": {"kind": "adamw", "lr": 3.0}}) == {"optimizer": {"kind": "adamw", "lr": 3.0}}
+    assert merge(base, {"optimizer": {"kind": "muon", "lr": 3.0}})["optimizer"] == base["optimizer"] | {"lr": 3.0}
+    assert merge(base, {"optimizer": {"lr": 3.0}})["optimizer"] == base["optimizer"] | {"lr": 3.0}
+
+
+def test_overrides_on_a_real_recipe():
+    changes = [("training.optimizer.kind", "adamw"), ("training.optimizer.lr", "0.5"), ("data.train.source", "x.en")]
+    changes += [("data.train.target", "x.de"), ("training.schedule.warmup", "7"), ("model.stacks.dropout", "0.4")]
+    recipe = validate(merge(read("translation"), nested(changes)), where="translation")
+    assert recipe.training.optimizer == AdamW(lr=0.5)
+    assert isinstance(recipe.training.schedule, WarmupStableDecay)
+    assert recipe.training.schedule.warmup == 7
+    plain = validate(merge(read("translation"), nested(changes[2:])), where="translation")
+    assert isinstance(plain.training.optimizer, Muon)
+    config = architecture(recipe.model, 50)
+    assert config.encoder is not None
+    assert config.encoder.dropout == 0.4
+    assert config.output.dropout == 0.4
+
+
+def test_changes_of_an_architecture():
+    choice = ModelChoice(
+        preset="nano",
+        stacks={"positions": {"kind": "learned", "max_length": 9}},
+        head={"tied": True},
+        init={"std": 0.5},
+    )
+    config = architecture(choice, 50)
+    assert config.output.positions == Learned(max_length=9)
+    assert config.init.std == 0.5
+    assert config.head.model_dump()["tied"] is True
+    kept = architecture(ModelChoice(preset="nano", stacks={"positions": {"base": 5.0}}), 50)
+    assert kept.output.positions == Rotary(base=5.0)
+    with pytest.raises(UserError, match=r"model\.encoder: preset 'nano' has no encoder"):
+        architecture(ModelChoice(preset="nano", encoder={"dropout": 0.1}), 50)
+
+
+def test_paths_are_found_again_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe = validate(BASE, where="x")
+    monkeypatch.chdir(tmp_path)
+    assert with_absolute_paths(recipe).data.folder == tmp_path

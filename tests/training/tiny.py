@@ -1,0 +1,201 @@
+"""Runs small enough to repeat many times: 16 wide, a few pairs or a few lines of text, dropout on."""
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from clearhead.api import architecture
+from clearhead.config import ModelConfig
+from clearhead.data.sources import Pairs
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.model import Transformer
+from clearhead.recipe import ModelChoice, merge, nested, read, validate
+from clearhead.recipe_data import Words
+from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe_training import AdamW, Constant, Muon, Training
+from clearhead.runs import Keeper, start
+from clearhead.tasks.language_model import LanguageModel
+from clearhead.tasks.metrics import Score
+from clearhead.tasks.task import Batch, Evaluation, Task
+from clearhead.tasks.translation import EncodedPairs, Translation
+from clearhead.training import checkpoints
+from clearhead.training.events import Event, Stepped
+from clearhead.training.tensors import model_tensors
+from clearhead.training.train import Run, train
+
+Kind = Literal["translation", "lm"]
+GENERATION = GenerationConfig(max_new_tokens=8)
+SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.2}
+OPTIMIZERS: dict[str, AdamW | Muon] = {
+    "adamw": AdamW(lr=3e-3, weight_decay=0.1),
+    "muon": Muon(lr=3e-3, weight_decay=0.1),
+}
+NUMBERS = "one two three four five six seven eight nine ten".split()
+ZAHLEN = "eins zwei drei vier fünf sechs sieben acht neun zehn".split()
+
+
+def number_pairs(n: int, *, seed: int = 0) -> Pairs:
+    """English numbers, and the same in German backwards: 1 to 6 words."""
+    draw = random.Random(seed)
+    words = [[draw.randrange(10) for _ in range(draw.randint(1, 6))] for _ in range(n)]
+    return Pairs(
+        [" ".join(NUMBERS[i] for i in one) for one in words],
+        [" ".join(ZAHLEN[i] for i in reversed(one)) for one in words],
+    )
+
+
+def encoded(tokenizer: Tokenizer, pairs: Pairs) -> EncodedPairs:
+    return EncodedPairs(pairs, tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target))
+
+
+def translation(n: int = 24, *, max_tokens: int = 60, packed: bool = True) -> Translation:
+    pairs = number_pairs(n)
+    tokenizer = Tokenizer.train([*pairs.source, *pairs.target], Words())
+    data = [encoded(tokenizer, p) for p in (pairs, number_pairs(4, seed=1))]
+    return Translation(tokenizer, *data, max_tokens=max_tokens, packed=packed, generation=GENERATION)
+
+
+def language() -> LanguageModel:
+    train_text, valid = (" ".join(number_pairs(n, seed=n).source) for n in (60, 12))
+    tokenizer = Tokenizer.train([train_text], Words())
+    return LanguageModel(tokenizer, [train_text], [valid], length=12, max_tokens=48, generation=GENERATION)
+
+
+def task_of(kind: Kind) -> Task:
+    return translation() if kind == "translation" else language()
+
+
+def new_network(task: Task, *, seed: int = 0, **stacks: Any) -> Transformer:
+    task = task.inner if isinstance(task, Around) else task
+    assert isinstance(task, Translation | LanguageModel)
+    preset = "demo" if isinstance(task, Translation) else "nano"
+    torch.manual_seed(seed)
+    return Transformer(architecture(ModelChoice(preset=preset, stacks={**SMALL, **stacks}), task.tokenizer.vocab_size))
+
+
+def new_run(task: Task, folder: Path | None = None, *, dropout: float = 0.2, seed: int = 0, **settings: Any) -> Run:
+    """A run of `steps` (default 12), in fp32 unless asked otherwise."""
+    defaults = {"steps": 12, "precision": "fp32", "device": "cpu", "schedule": Constant(warmup=3), "seed": seed}
+    config = Training.model_validate({**defaults, "evaluate_every": 1000, **settings})
+    return Run(new_network(task, seed=seed, dropout=dropout), task, config, folder)
+
+
+def go_on(task: Task, folder: Path, *, at: int | None = None, out: Path | None = None, **settings: Any) -> Run:
+    """A new process's run, from a checkpoint in `folder`: the newest, or that of step `at`; it saves to `out`."""
+    run = new_run(task, out, **settings)
+    for parameter in run.network.parameters():
+        torch.nn.init.normal_(parameter)  # What is not restored is wrong.
+    newest = checkpoints.latest(folder) if at is None else folder / f"step-{at:08d}"
+    assert newest is not None
+    run.restore(newest)
+    return run
+
+
+def losses(events: Iterable[Event]) -> dict[int, str]:
+    """Every loss, to the bit."""
+    return {event.step: event.loss.hex() for event in events if isinstance(event, Stepped)}
+
+
+def finish(run: Run) -> dict[int, str]:
+    return losses(train(run))
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    sha = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        sha.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()
+
+
+def state(run: Run) -> dict[str, str]:
+    """SHA-256 of all that training changes."""
+    mean = {} if run.mean is None else model_tensors(run.mean)
+    parts = {"weights": model_tensors(run.network), "mean": mean, "optimizer": run.optimizer.state_tensors()}
+    return {name: digest(tensors) for name, tensors in parts.items()}
+
+
+class Around(Task):
+    """A task with something done to its losses or its score; counts its losses from 1."""
+
+    def __init__(
+        self,
+        inner: Task,
+        *,
+        loss: Callable[[Tensor, int], Tensor] = lambda total, _: total,
+        scores: Iterable[float] = (),
+        plan: list[list[int]] | None = None,
+    ) -> None:
+        self.inner, self.change, self.scores, self.batches = inner, loss, list(scores), plan
+        self.main_score, self.higher_is_better = inner.main_score, inner.higher_is_better
+        self.n_losses = self.n_evaluations = 0
+
+    def plan(self, *, seed: int, epoch: int):
+        return self.batches or self.inner.plan(seed=seed, epoch=epoch)
+
+    def collate(self, examples):
+        return self.inner.collate(examples)
+
+    def check(self, config: ModelConfig) -> None:
+        self.inner.check(config)
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        total, count = self.inner.loss(network, batch, smoothing=smoothing)
+        self.n_losses += 1
+        return self.change(total, self.n_losses), count
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        self.n_evaluations += 1
+        if not self.scores:
+            return self.inner.evaluate(network)
+        return Evaluation((Score(self.main_score, self.scores.pop(0)),))
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+def write_pairs(folder: Path, n: int = 40) -> dict[str, str]:
+    pairs = number_pairs(n)
+    for name, lines in (("a.en", pairs.source), ("a.de", pairs.target)):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return {"kind": "parallel", "source": str(folder / "a.en"), "target": str(folder / "a.de")}
+
+
+def write_recipe(folder: Path, **training: Any) -> Path:
+    """A recipe for `write_pairs` as a TOML file, of 12 steps with a checkpoint at every second."""
+    settings = {"steps": 12, "max_tokens": 60, "evaluate_every": 4, "save_every": 2, "precision": "fp32", **training}
+    tables = {
+        "data": {"held_out": 4, "train": write_pairs(folder)},
+        "tokenizer": {"kind": "words"},
+        "model": {"preset": "demo", "stacks": SMALL},
+        "training": settings,
+        "generation": {"max_new_tokens": 8},
+    }
+    path = folder / "tiny.toml"
+    path.write_text('task = "translation"\n' + "".join(_toml(k, v) for k, v in tables.items()), encoding="utf-8")
+    return path
+
+
+def _toml(name: str, table: Mapping[str, Any]) -> str:
+    lines = [f"{k} = {json.dumps(v)}" for k, v in table.items() if not isinstance(v, dict)]
+    inner = "".join(_toml(f"{name}.{k}", v) for k, v in table.items() if isinstance(v, dict))
+    return f"[{name}]\n" + "\n".join(lines) + "\n" + inner
+
+
+def begin(recipe: Path, folder: Path, *changes: tuple[str, Any]) -> Run:
+    tables = merge(read(str(recipe)), nested([(name, json.dumps(value)) for name, value in changes]))
+    return start(validate(tables, where=str(recipe)), folder)[0]
+
+
+def drive(run: Run) -> list[Event]:
+    """As the command does: every event to the keeper."""
+    keeper, events = Keeper(run), list[Event]()
+    for event in train(run):
+        keeper(event)
+        events.append(event)
+    return events
