@@ -8,9 +8,9 @@ from clearhead.config import Init, LanguageHead, ModelConfig, StackConfig, Token
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
-from clearhead.recipe_data import Words
-from clearhead.recipe_generation import GenerationConfig
-from clearhead.recipe_training import AdamW, Constant, Training
+from clearhead.recipe.data import Words
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.training import AdamW, Constant, Training
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training.train import Run, Skipped, Started, Stepped, train
 

@@ -63,6 +63,7 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
             cwd=root,
+            start_new_session=True,  # Ctrl-C is for the race, which ends its contestants
         )
         self.facts = Facts.model_validate_json(self._ask(assignment.model_dump_json()))
 

@@ -21,7 +21,7 @@ from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe import ModelChoice, explain, merge
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace
 from clearhead.training import checkpoints
 from clearhead.training.manifest import MANIFEST, PLAIN_NAME
@@ -279,8 +279,9 @@ def architecture(choice: ModelChoice, vocab_size: int) -> ModelConfig:
                 raise UserError(f"model.{stack}: preset {choice.preset!r} has no {stack}; try model.stacks")
             continue
         tables[stack] = merge(merge(tables[stack], choice.stacks), changes)
-        if tables[stack]["input"]["kind"] == TokenInput(vocab_size=1).kind:
-            tables[stack]["input"]["vocab_size"] = vocab_size
+        reads = tables[stack]["input"]
+        if isinstance(reads, dict) and reads.get("kind") == TokenInput(vocab_size=1).kind:
+            reads["vocab_size"] = vocab_size
     tables["head"] = merge(tables["head"], choice.head)
     tables["init"] = merge(tables["init"], choice.init)
     try:

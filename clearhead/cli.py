@@ -287,5 +287,5 @@ def main(arguments: list[str] | None = None) -> None:
         if debug:
             traceback.print_exc()
         if message:
-            print(f"error: {message}", file=sys.stderr)
+            print(message if code > 128 else f"error: {message}", file=sys.stderr)
         sys.exit(code)

@@ -17,8 +17,8 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.randomness import key
 from clearhead.recipe import LanguageData, LanguageRecipe, TranslationData, TranslationRecipe, validate
-from clearhead.recipe_data import HubDataset, ParallelFiles, Source, Table, TextFiles
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score, moses_bleu
 from clearhead.tasks.task import Task

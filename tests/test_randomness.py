@@ -22,5 +22,5 @@ def test_a_part_without_a_stable_text_is_refused(part):
 
 
 def test_it_needs_no_torch():
-    code = "import sys, clearhead.randomness, clearhead.recipe_training; assert 'torch' not in sys.modules"
+    code = "import sys, clearhead.randomness, clearhead.recipe.training; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

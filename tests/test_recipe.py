@@ -17,7 +17,7 @@ from clearhead.recipe import (
     recipe_folders,
     validate,
 )
-from clearhead.recipe_training import AdamW, Muon, WarmupStableDecay
+from clearhead.recipe.training import AdamW, Muon, WarmupStableDecay
 from clearhead.runs import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})

@@ -78,12 +78,15 @@ def test_language_model_from_a_text_file(tmp_path: Path):
 
 def test_validation_is_held_out_by_source_and_leaves_no_trace_in_training(tmp_path: Path):
     recipe = write_recipe(tmp_path)
-    run = begin(recipe, tmp_path / "run")
+    for name in ("a.en", "a.de"):  # Every source twice, and an odd number held out.
+        path = tmp_path / name
+        path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    run = begin(recipe, tmp_path / "run", ("data.held_out", 3))
     assert isinstance(run.task, Translation)
     train_pairs, valid = run.task.train.text, run.task.valid.text
-    assert len(valid) == 4
+    assert len(valid) == 3
     assert not set(valid.source) & set(train_pairs.source)
-    other = begin(recipe, tmp_path / "other", ("training.seed", 5))
+    other = begin(recipe, tmp_path / "other", ("data.held_out", 3), ("training.seed", 5))
     assert isinstance(other.task, Translation)
     assert other.task.valid.text == valid, "not a matter of the seed"
 

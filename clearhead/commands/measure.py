@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from clearhead.commands import tell
 from clearhead.commands.use import searching
 from clearhead.errors import UserError
 from clearhead.model.summary import summarize
-from clearhead.recipe_data import ParallelFiles, Source, TextFiles
+from clearhead.recipe.data import ParallelFiles, Source, TextFiles
 from clearhead.runs import score
 from clearhead.tasks.metrics import Score
 

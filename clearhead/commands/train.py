@@ -14,10 +14,9 @@ from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of
 from clearhead.errors import Interrupted, UserError
-from clearhead.recipe import LanguageRecipe, TranslationRecipe
 from clearhead.runs import Keeper, Prepared, note_data_report, resume, start
 from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
-from clearhead.training.train import Ended, Run, train
+from clearhead.training.train import Ended, Run, Started, train
 
 TABLES = ("task", "data", "tokenizer", "model", "training", "generation")
 """Of a recipe: `--training.steps 9` sets a field of one."""
@@ -49,7 +48,7 @@ def train_command(
     checked = recipes.validate(tables, where=recipe)
     if problem:
         raise UserError(f"{recipe}: {problem}")
-    check_architecture(checked)
+    architecture(checked.model, vocab_size=1000)  # What is wrong there is told before anything takes long.
     folder = out or next_folder(Path("runs"), Path(recipe).stem)
     tell(f"{folder}: reading data")
     run, prepared = start(checked, folder)
@@ -66,13 +65,14 @@ def drive(run: Run, prepared: Prepared, folder: Path, *, tensorboard: bool, as_j
     """Train, with a bar, logs and a tidy run folder; says at the end where the model is and what to do with it."""
     for line in prepared.report.lines() if prepared.report else []:
         tell(line)
-    note_data_report(folder, prepared)
     figures: dict[str, JsonValue] = {}
     with ProgressBar() as bar:
         logs = [MetricsLog(folder), *([TensorBoardLog(folder)] if tensorboard else [])]
         for event in train(run):
             for consume in (bar, *logs, Keeper(run)):
                 consume(event)
+            if isinstance(event, Started):
+                note_data_report(folder, prepared)
             if isinstance(event, Ended):
                 if event.signal is not None:
                     kept = (
@@ -147,17 +147,6 @@ def data_problem(tables: Mapping[str, Any]) -> str:
     if task == "translation":
         return f"expected sentences and their translations, got {got}; give --source FILE --target FILE"
     return f"expected a text to learn from, got {got}; give --text FILE"
-
-
-def check_architecture(recipe: TranslationRecipe | LanguageRecipe) -> None:
-    """Raise UserError for an architecture that cannot do the task, before any data are read."""
-    config = architecture(recipe.model, vocab_size=1000)
-    has = (config.encoder is not None, config.decoder is not None)
-    preset = f"model.preset={recipe.model.preset}"
-    if isinstance(recipe, TranslationRecipe) and has != (True, True):
-        raise UserError(f"{preset}: expected an encoder-decoder for translation; try transformer-tiny")
-    if isinstance(recipe, LanguageRecipe) and has != (False, True):
-        raise UserError(f"{preset}: expected a decoder alone for a language model; try nano")
 
 
 def next_folder(parent: Path, name: str) -> Path:

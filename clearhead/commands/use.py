@@ -12,7 +12,7 @@ from clearhead.api import Model, load
 from clearhead.commands import tell
 from clearhead.errors import UserError
 from clearhead.recipe import explain
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 
 
 def translate_command(
@@ -29,10 +29,9 @@ def translate_command(
         number += len(lines)
         shown += translate_lines(model, lines, config, after=number - len(lines))
     if page is not None:
-        from clearhead.explorer.pages import translation_page
+        from clearhead.explorer.pages import save_page, translation_page
 
-        html = translation_page(model, [text for text, _ in shown], [tokens for _, tokens in shown])
-        page.write_text(html, encoding="utf-8")
+        save_page(translation_page(model, [text for text, _ in shown], [tokens for _, tokens in shown]), page)
         tell(f"page: {page}")
 
 

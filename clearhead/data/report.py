@@ -10,7 +10,7 @@ from clearhead.config import Config
 from clearhead.data.sources import Pairs, Texts
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe_data import Preparation
+from clearhead.recipe.data import Preparation
 
 TRAIN = "train"
 

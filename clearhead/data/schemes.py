@@ -12,7 +12,7 @@ from typing import assert_never
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from clearhead.recipe_data import (
+from clearhead.recipe.data import (
     BPE,
     N_SPECIAL,
     ByteBPE,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from clearhead.data.files import nearest, read_lines, read_text
 from clearhead.data.tables import read_columns, text_at
 from clearhead.errors import UserError
-from clearhead.recipe_data import Column, HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, Table, TextFiles
 
 if TYPE_CHECKING:
     import datasets

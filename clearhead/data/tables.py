@@ -9,7 +9,7 @@ from typing import Literal
 
 from clearhead.data.files import nearest, read_bytes, read_lines, read_text
 from clearhead.errors import UserError
-from clearhead.recipe_data import Column, Table
+from clearhead.recipe.data import Column, Table
 
 Format = Literal["tsv", "csv", "jsonl", "parquet"]
 

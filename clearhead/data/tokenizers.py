@@ -16,7 +16,7 @@ import tokenizers
 from clearhead.data.merges import Merge, merge_history
 from clearhead.data.schemes import BOS, EOS, PAD, SPACE, UNK, fit
 from clearhead.errors import UserError
-from clearhead.recipe_data import TokenizerConfig
+from clearhead.recipe.data import TokenizerConfig
 
 MODEL_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"

@@ -17,17 +17,18 @@ from clearhead.demo.measure import Figures, measure
 from clearhead.demo.page import demo_page, opened
 from clearhead.demo.talk import can_ask, converse, report, say, translate_own
 from clearhead.errors import Interrupted, UserError
+from clearhead.explorer.pages import save_page
 from clearhead.model import Transformer
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice
-from clearhead.recipe_data import BPE
-from clearhead.recipe_generation import GenerationConfig
-from clearhead.recipe_training import Muon, Training, WarmupStableDecay
+from clearhead.recipe.data import BPE
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training.consumers import ProgressBar
 from clearhead.training.train import Ended, Run, train
 
-BUDGET = 138.0
+BUDGET = 135.0
 """Seconds from the start of the command to the end of training."""
 LAYER = 1
 """The decoder layer whose mean cross-attention is measured and shown as the word alignment."""
@@ -71,23 +72,24 @@ def run_demo(
             with suppress(OSError):
                 folder.rmdir()
         raise
+    # At once, so that whatever stops the rest leaves the model.
+    name = f"model-{time.strftime('%Y%m%d-%H%M%S')}"
+    model.save(folder / name)
+    (folder / BEST).write_text(json.dumps({"checkpoint": name}), encoding="utf-8")
     say(f"Translating {len(corpus.test)} phrases it has never seen ...")
     outputs = model.translate([phrase.source for phrase in corpus.test])
     figures = measure(model, corpus, outputs, layer=LAYER, began=began)
     report(figures, corpus, outputs)
     own = translate_own(model, corpus, phrases)
-    name = f"model-{time.strftime('%Y%m%d-%H%M%S')}"
-    model.save(folder / name)
-    (folder / BEST).write_text(json.dumps({"checkpoint": name}), encoding="utf-8")
     page = folder / PAGE
-    page.write_text(demo_page(model, corpus, outputs, figures, own), encoding="utf-8")
+    save_page(demo_page(model, corpus, outputs, figures, own), page)
     figures = replace(figures, seconds=time.perf_counter() - began)
     (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": name}, indent=2), encoding="utf-8")
     say(f"\nDone in {figures.seconds:.0f} s.  Model: {folder}  Page: {page}")
     if browser and not opened(page):
         say(f"Open the page in a browser: {page.absolute().as_uri()}")
     if not phrases and not as_json and can_ask() and (typed := converse(model, corpus)):
-        page.write_text(demo_page(model, corpus, outputs, figures, typed), encoding="utf-8")
+        save_page(demo_page(model, corpus, outputs, figures, typed), page)
         say(f"Your phrases are on the page now: {page}")
     say(next_steps(folder, corpus.locale, corpus.test[0].source))
     if as_json:
@@ -99,7 +101,7 @@ def prepared(folder: Path) -> bool:
     try:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        others = not is_new and any(folder.iterdir()) and not (folder / FIGURES).exists()
+        others = not is_new and any(folder.iterdir()) and not (folder / BEST).exists()
     except OSError as error:
         raise UserError(f"{folder}: expected a folder to write to, got {error.strerror}; try another --out") from None
     if others:

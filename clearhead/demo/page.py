@@ -1,5 +1,6 @@
 """The demo's page: some phrases of every kind, and the user's own, with what each word attended to."""
 
+import itertools
 import os
 import sys
 import webbrowser
@@ -15,6 +16,8 @@ from clearhead.explorer.pages import translated
 
 N_SHOWN = 32
 """Phrases of the test on the page."""
+FITS = 36
+"""Characters of a source whose words stand side by side in the page's figure."""
 
 
 def demo_page(model: Model, corpus: PhraseCorpus, outputs: Sequence[str], figures: Figures, own: Sequence[Own]) -> str:
@@ -40,10 +43,19 @@ def demo_page(model: Model, corpus: PhraseCorpus, outputs: Sequence[str], figure
 
 
 def chosen(phrases: Sequence[Phrase]) -> list[int]:
-    """Some phrases of every kind, long enough to show reordering."""
+    """Some phrases of every kind: of those that fit the figure the ones whose words change places most."""
     each = N_SHOWN // len(KINDS)
-    by_kind = {kind: [i for i, phrase in enumerate(phrases) if phrase.kind == kind] for kind in KINDS}
-    return [i for kind in KINDS for i in sorted(by_kind[kind], key=lambda i: -len(phrases[i].spans))[:each]]
+    ranked = sorted(
+        range(len(phrases)),
+        key=lambda i: (len(phrases[i].source) > FITS, -crossings(phrases[i]), -len(phrases[i].spans)),
+    )
+    return [i for kind in KINDS for i in [j for j in ranked if phrases[j].kind == kind][:each]]
+
+
+def crossings(phrase: Phrase) -> int:
+    """Pairs of spans that stand in another order in the translation."""
+    order = [span.target for span in sorted(phrase.spans, key=lambda span: span.source)]
+    return sum(earlier > later for earlier, later in itertools.combinations(order, 2))
 
 
 def facts(figures: Figures) -> PageFacts:

@@ -3,7 +3,7 @@
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from babel import Locale
@@ -46,8 +46,8 @@ def report(figures: Figures, corpus: PhraseCorpus, outputs: Sequence[str]) -> No
     say(
         f"{figures.exact_match:>6.1%} right  all {figures.n_test} phrases, none of which it has seen; "
         f"BLEU {figures.bleu:.1f}\n"
-        f"{figures.alignment:>6.1%} of the words were read where they stand: the strongest cross-attention of"
-        f" decoder layer {figures.layer}"
+        f"{figures.alignment:>6.1%} of content tokens: the strongest cross-attention of decoder layer {figures.layer}"
+        " is on the right word"
     )
 
 
@@ -69,15 +69,18 @@ def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> l
     """The user's own phrases with their translations and the words training never met, told as they come."""
     known = known_words(corpus)
     result: list[Own] = []
-    for text in texts:
-        if not text.strip():
-            continue
-        own = Own(text, model.translate([text])[0], tuple(w for w in words(text) if w.lower() not in known))
-        say(f"{own.source}\n    {own.output}" if not result else f"\n{own.source}\n    {own.output}")
-        if own.unseen:
-            say(f"    (a guess: training had no {', '.join(own.unseen)})")
-        result.append(own)
+    for text in filter(str.strip, texts):
+        say(f"\n{text}")
+        result.append(answer(model, known, text))
     return result
+
+
+def answer(model: Model, known: Collection[str], text: str) -> Own:
+    """Translate one phrase and tell."""
+    unseen = tuple(word for word in words(text) if word.lower() not in known)
+    own = Own(text, model.translate([text])[0], unseen)
+    say(f"    {own.output}" + (f"\n    (a guess: it has never seen {', '.join(unseen)})" if unseen else ""))
+    return own
 
 
 def can_ask() -> bool:
@@ -87,12 +90,13 @@ def can_ask() -> bool:
 
 def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
     """Translate line after line until an empty one, the end of the input or Ctrl-C."""
-    say(f"\nYour turn. {what_it_knows(corpus)}\nAn empty line ends.")
+    say(f"\nYour turn.\n{what_it_knows(corpus)}\nAn empty line ends.")
+    known = known_words(corpus)
     result: list[Own] = []
     try:
         while text := input("en> ").strip():
             try:
-                result += translate_own(model, corpus, [text])
+                result.append(answer(model, known, text))
             except UserError as error:
                 say(f"    {error}")
     except (EOFError, KeyboardInterrupt):

@@ -1,6 +1,8 @@
 """Pages of a model: its translations with what each word attended to."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
@@ -69,6 +71,18 @@ def translated(
         strict=True,
     )
     return [_translated(model, *row) for row in rows]
+
+
+def save_page(page: str, path: Path) -> None:
+    """Write a page; at any moment the file is the old or the new one. Raises UserError, one line, where it cannot."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_text(page, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise UserError(f"{path}: expected to write a page, got {error.strerror}; try another folder") from None
 
 
 def _translated(

@@ -12,7 +12,7 @@ from clearhead.generation.sampling import History, Sampler
 from clearhead.generation.search import BeamSearch, Ends, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import tracing
 
 BUDGET = 4096

@@ -12,7 +12,8 @@ def pieces(texts: Iterable[str], stop: Sequence[str] = ()) -> Iterator[str]:
     shown, text = 0, ""
     for text in texts:
         if (end := first(text, stop)) is not None:
-            yield text[shown:end]
+            if end > shown:
+                yield text[shown:end]
             return
         safe = min([len(text.rstrip("\N{REPLACEMENT CHARACTER}")), *(_beginning(text, word) for word in stop)])
         if safe > shown:

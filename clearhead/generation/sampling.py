@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.randomness import key
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 
 NEVER = float("-inf")
 

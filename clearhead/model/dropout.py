@@ -18,5 +18,6 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return F.dropout(x, p)
     dropped = min(max(round(p * 256), 1), 255)
     words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-    keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
-    return x * (keep.to(x.dtype) * (256 / (256 - dropped)))
+    # In place, byte for byte: a comparison that makes booleans takes ten times as long.
+    keep = words.view(torch.uint8)[: x.numel()].view(x.shape).ge_(dropped)
+    return x * keep.to(x.dtype).mul_(256 / (256 - dropped))

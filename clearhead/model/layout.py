@@ -67,7 +67,7 @@ class Tokens:
         """b t ... -> n ...: the valid cells of a grid-shaped value, in the order in which packed logits come."""
         flat = value.flatten(0, 1)
         if self.rows is not None:
-            return flat[self.rows]
+            return flat.index_select(0, self.rows)
         return flat if self.valid is None else flat[self.valid.flatten()]
 
 
@@ -98,7 +98,7 @@ class Layout:
 
     def pack(self, grid: Tensor) -> Tensor:
         """b t ... -> n ... when packed; itself when padded."""
-        return grid if self.rows is None else grid.flatten(0, 1)[self.rows]
+        return grid if self.rows is None else grid.flatten(0, 1).index_select(0, self.rows)
 
     def unpack(self, stored: Tensor) -> Tensor:
         """n ... -> b t ... with zeros in the padding when packed; itself when padded."""
@@ -106,4 +106,4 @@ class Layout:
             return stored
         b, t = self.grid
         cells = stored.new_zeros(b * t, *stored.shape[1:])
-        return cells.index_copy(0, self.rows, stored).view(b, t, *stored.shape[1:])
+        return cells.index_copy_(0, self.rows, stored).view(b, t, *stored.shape[1:])

@@ -12,9 +12,9 @@ from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import UserError
-from clearhead.recipe_data import BPE, Characters, Preparation, Source, TokenizerConfig
-from clearhead.recipe_generation import GenerationConfig
-from clearhead.recipe_training import Training
+from clearhead.recipe.data import BPE, Characters, Preparation, Source, TokenizerConfig
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.training import Training
 
 Overrides = dict[str, JsonValue]
 

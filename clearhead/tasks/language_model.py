@@ -9,7 +9,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_writes
@@ -35,8 +35,10 @@ class LanguageModel(Task):
         generation: GenerationConfig,
     ) -> None:
         self.tokenizer, self.length, self.generation = tokenizer, length, generation
-        self.train = read_as(train, length, tokenizer, name="train")
-        self.valid = read_as(valid, length, tokenizer, name="valid")
+        # One training text runs on, several are documents; validation is read in the same way.
+        running = len(train) == 1
+        self.train = read_as(train, length, tokenizer, running=running, name="train")
+        self.valid = read_as(valid, length, tokenizer, running=running, name="valid")
         self.valid_texts = valid
         self.batch_size = max(1, max_tokens // length)
 

@@ -107,8 +107,8 @@ class Documents(Reading):
         return self.ids[piece.document][piece.start + shift : piece.stop + shift]
 
 
-def read_as(texts: Sequence[str], length: int, tokenizer: Tokenizer, *, name: str) -> Reading:
-    """One text is read as it runs, several as documents; `name` says in an error which data are too short."""
-    if len(texts) == 1:
-        return RunningText(tokenizer.encode(texts[0]), length, name=name)
+def read_as(texts: Sequence[str], length: int, tokenizer: Tokenizer, *, running: bool, name: str) -> Reading:
+    """The texts as one that runs on, or as documents; `name` says in an error which data are too short."""
+    if running:
+        return RunningText(tokenizer.encode("\n".join(texts)), length, name=name)
     return Documents(tokenizer.encode_batch(texts), length, tokenizer)

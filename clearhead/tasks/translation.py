@@ -13,7 +13,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.metrics import Score, bleu, chrf, exact_match, perplexity
 from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_writes
 

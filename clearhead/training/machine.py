@@ -8,7 +8,7 @@ import torch
 
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.recipe_training import Training
+from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch, Task
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3

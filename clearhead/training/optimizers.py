@@ -8,8 +8,8 @@ from typing import Literal, overload
 import torch
 from torch import Tensor, nn
 
-from clearhead import recipe_training as recipe
 from clearhead.errors import UserError
+from clearhead.recipe import training as recipe
 from clearhead.training.tensors import check_tensors
 
 Role = Literal["hidden", "matrix", "plain"]

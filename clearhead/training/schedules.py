@@ -2,7 +2,7 @@
 
 import math
 
-from clearhead.recipe_training import Constant, Cosine, InverseSqrt, Schedule, WarmupStableDecay
+from clearhead.recipe.training import Constant, Cosine, InverseSqrt, Schedule, WarmupStableDecay
 
 
 def factor(schedule: Schedule, step: int, progress: float) -> float:

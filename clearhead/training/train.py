@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
 from clearhead.randomness import key
-from clearhead.recipe_training import Training
+from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch, Task
 from clearhead.training import checkpoints
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped

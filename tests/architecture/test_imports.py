@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
-BASE = {"errors", "config", "recipe", "recipe_data", "recipe_training", "recipe_generation", "randomness"}
+BASE = {"errors", "config", "recipe", "randomness"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
 ENGINE = TASKS | {"training", "weights", "families", "analysis"}
@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
-    *("config", "recipe", "recipe_training", "errors", "randomness", "cli"),
+    *("config", "recipe", "errors", "randomness", "cli"),
     *("data.tokenizers", "data.sources", "data.batches", "data.phrases"),
 )
 

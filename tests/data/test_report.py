@@ -6,7 +6,7 @@ from clearhead.data.report import DataReport, OverlapReport, prepare
 from clearhead.data.sources import Pairs, Texts
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe_data import Preparation, Words
+from clearhead.recipe.data import Preparation, Words
 
 # One token a word: lengths are plain to see.
 TRAIN = Pairs(

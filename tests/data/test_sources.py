@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from clearhead.data.sources import Pairs, Texts, read, read_pairs, read_texts
 from clearhead.errors import UserError
-from clearhead.recipe_data import HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
 
 
 def put(path: Path, content: str | bytes) -> Path:

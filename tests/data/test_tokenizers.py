@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe_data import (
+from clearhead.recipe.data import (
     BPE,
     ByteBPE,
     Characters,

@@ -11,7 +11,7 @@ from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.generation import Finished, Hypothesis, Step, complete, generate, in_batches
 from clearhead.model import Tokens, Transformer
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, V, all_logits, network
 

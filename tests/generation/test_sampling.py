@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.generation import History, Sampler
 from clearhead.generation import sampling as s
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 
 
 def history(*rows: list[int], n_prompt: int = 0) -> History:

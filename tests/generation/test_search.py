@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead.generation import Finished, History, Hypothesis, Sampler, Step, complete, generate
 from clearhead.generation.search import BeamSearch, Ends
 from clearhead.model import Tokens, Transformer
-from clearhead.recipe_generation import GenerationConfig
+from clearhead.recipe.generation import GenerationConfig
 from tests.generation.networks import BOS, EOS, PAD, all_logits, network
 
 SOURCES = [[5, 9, 3, 4], [7, 7], [11, 3, 16, 8, 4, 15, 6], [10]]

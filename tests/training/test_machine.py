@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UserError
-from clearhead.recipe_training import Training
+from clearhead.recipe.training import Training
 from clearhead.training import machine
 from clearhead.training import train as loop
 from clearhead.training.machine import precision_for, prepare_machine

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from clearhead.errors import UserError
-from clearhead.recipe_training import AdamW, Muon
+from clearhead.recipe.training import AdamW, Muon
 from clearhead.training import optimizers
 from clearhead.training.optimizers import Optimizers, build, orthogonalize, roles
 

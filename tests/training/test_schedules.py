@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from clearhead.recipe_training import Constant, Cosine, InverseSqrt, Schedule, WarmupStableDecay
+from clearhead.recipe.training import Constant, Cosine, InverseSqrt, Schedule, WarmupStableDecay
 from clearhead.training.schedules import factor, noam_peak
 
 ALL = [InverseSqrt(warmup=10), Cosine(warmup=10), WarmupStableDecay(warmup=10), Constant(warmup=10)]

@@ -32,7 +32,7 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 # One process that has read everything, and a copy of it for each job: what takes long is done once.
 CHILD = """
 import json, os, signal, sys, time
-import clearhead.commands
+import clearhead.commands.train, clearhead.runs, clearhead.training.consumers
 from clearhead.cli import main
 from clearhead.tasks.task import Task
 from clearhead.tasks.translation import Translation

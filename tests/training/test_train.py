@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from clearhead.errors import NumericError, UserError
-from clearhead.recipe_training import AdamW, WarmupStableDecay
+from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.training import checkpoints
 from clearhead.training import train as loop

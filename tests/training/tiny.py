@@ -16,9 +16,9 @@ from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, merge, nested, read, validate
-from clearhead.recipe_data import Words
-from clearhead.recipe_generation import GenerationConfig
-from clearhead.recipe_training import AdamW, Constant, Muon, Training
+from clearhead.recipe.data import Words
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.training import AdamW, Constant, Muon, Training
 from clearhead.runs import Keeper, start
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score

@@ -130,7 +130,7 @@ class Training(Config):
     packed: bool = True
     """Keep padding out of linear layers."""
     seed: NonNegativeInt = 0
-    threads: PositiveInt | None = None
+    threads: Annotated[int, Field(ge=1, le=512)] | None = None
     """CPU threads; None for PyTorch's default."""
 
     evaluate_every: PositiveInt | None = None

@@ -1,0 +1,282 @@
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead.api import BEST, Model, architecture, load, named_config
+from clearhead.config import ModelConfig
+from clearhead.errors import UserError
+from clearhead.families import preset, presets
+from clearhead.generation.pieces import pieces
+from clearhead.model import Transformer
+from clearhead.recipe import ModelChoice
+from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Words
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.training import checkpoints
+from tests.small_models import PAIRS, STACKS, TEXTS, model_of
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def translator() -> Model:
+    return model_of("demo")
+
+
+@pytest.fixture(scope="module")
+def writer() -> Model:
+    model = model_of("nano", Characters())
+    model.generation = GenerationConfig(max_new_tokens=24, temperature=1.0)
+    return model
+
+
+def told(error: pytest.ExceptionInfo[UserError]) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# --- folders -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokenizer", [Words(), BPE(vocab_size=60), ByteBPE(vocab_size=280), Characters()])
+def test_saved_and_loaded_is_the_same_model(tmp_path: Path, tokenizer: TokenizerConfig):
+    model = model_of("demo", tokenizer, positions={"kind": "learned", "max_length": 99})
+    again = load(model.save(tmp_path / "model"))
+    assert again.config == model.config
+    assert again.generation == model.generation
+    assert not again.network.training
+    for source, target in zip(PAIRS.source[:4], PAIRS.target[:4], strict=True):
+        assert torch.equal(again.logits(source, target), model.logits(source, target))
+    assert again.translate(PAIRS.source) == model.translate(PAIRS.source)
+    assert again.tokenizer.encode_batch(TEXTS) == model.tokenizer.encode_batch(TEXTS)
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_every_architecture_is_written_and_read_as_it_is(tmp_path: Path, name: str):
+    config = preset(name)
+    assert ModelConfig.model_validate(json.loads(config.model_dump_json())) == config
+    assert named_config(name) == config
+
+
+def test_a_folder_is_never_overwritten(tmp_path: Path, translator: Model, writer: Model):
+    translator.save(tmp_path / "model")
+    with pytest.raises(UserError, match="expected nothing there"):
+        writer.save(tmp_path / "model")
+    assert load(tmp_path / "model").config == translator.config
+
+
+def a_run(folder: Path, seeds: Sequence[int]) -> list[Model]:
+    """A run's folder with a checkpoint of another model at each step 1, 2, ..."""
+    models = [model_of("demo", seed=seed) for seed in seeds]
+    for i, model in enumerate(models):
+        checkpoints.save(folder, i + 1, checkpoints.load(model.save(folder / f"model{i}")))
+    return models
+
+
+def test_a_run_stands_for_its_best_checkpoint(tmp_path: Path):
+    first, second = a_run(tmp_path, [1, 2])
+    one = ("one two", "zwei eins")
+    assert torch.equal(load(tmp_path).logits(*one), second.logits(*one)), "the newest, where no best is known"
+    (tmp_path / BEST).write_text(json.dumps({"checkpoint": "step-00000001", "step": 1, "score": 9.0}))
+    assert torch.equal(load(tmp_path).logits(*one), first.logits(*one))
+    assert torch.equal(load(tmp_path / "step-00000002").logits(*one), second.logits(*one))
+    assert named_config(str(tmp_path)) == first.config
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "3", "{}", '{"checkpoint": 3}', '{"checkpoint": "../x"}', '{"checkpoint": "gone"}']
+)
+def test_best_json_is_only_a_hint(tmp_path: Path, content: str):
+    (only,) = a_run(tmp_path, [1])
+    (tmp_path / BEST).write_text(content)
+    assert torch.equal(load(tmp_path).logits("one", "eins"), only.logits("one", "eins"))
+
+
+def test_what_is_no_model_is_told(tmp_path: Path, translator: Model):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    for path in ("missing", "file", "empty"):
+        with pytest.raises(UserError) as error:
+            load(tmp_path / path)
+        assert told(error).startswith(f"{tmp_path / path}: expected a folder with a model")
+    config = json.loads((translator.save(tmp_path / "model") / "config.json").read_text())
+    for wrong, says in (
+        ({**config, "clearhead": 2}, "format 1, got 2"),
+        ({**config, "model": {**config["model"], "bogus": 1}}, "bogus: no such field"),
+        ({name: config[name] for name in ("clearhead", "model")}, "no 'generation'"),
+    ):
+        folder = tmp_path / f"wrong{len(str(wrong))}"
+        files = checkpoints.load(tmp_path / "model")
+        checkpoints.write_folder(folder, checkpoints.Files(files.tensors, {"config.json": wrong}, files.raw))
+        with pytest.raises(UserError) as error:
+            load(folder)
+        assert told(error).startswith(f"{folder}/config.json")
+        assert says in told(error)
+    lacking = checkpoints.write_folder(tmp_path / "lacking", checkpoints.Files(json={"config.json": config}))
+    with pytest.raises(UserError, match="expected a file of the model, got none"):
+        load(lacking)
+
+
+def test_a_changed_byte_is_told(tmp_path: Path, translator: Model):
+    weights = translator.save(tmp_path / "model") / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-5] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        load(tmp_path / "model")
+    assert told(error).startswith(f"{weights}: expected SHA-256")
+
+
+def test_a_device_that_is_not_there_is_told(tmp_path: Path, translator: Model, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for device in ("cuda", "cuda:3", "gpu", "meta"):
+        with pytest.raises(UserError, match=f"device: expected .* got '{device}'"):
+            load(tmp_path / "never read", device=device)
+    assert load(translator.save(tmp_path / "model"), device="cpu").device.type == "cpu"
+
+
+def test_an_architecture_is_a_preset_with_changes():
+    config = architecture(ModelChoice(preset="demo", stacks={"dropout": 0.5}, encoder={"n_layers": 5}), 77)
+    assert config.encoder is not None
+    assert config.decoder is not None
+    assert (config.encoder.n_layers, config.encoder.dropout, config.decoder.dropout) == (5, 0.5, 0.5)
+    assert config.decoder.n_layers == preset("demo").decoder.n_layers  # pyrefly: ignore[missing-attribute]
+    assert config.encoder.input.vocab_size == config.decoder.input.vocab_size == 77  # pyrefly: ignore
+    for choice, says in (
+        (ModelChoice(preset="dem"), "try demo"),
+        (ModelChoice(preset="demo", stacks={"n_heads": 7}), "n_heads=7 must divide d_model"),
+        (ModelChoice(preset="demo", stacks={"n_head": 8}), "n_head: no such field; did you mean n_heads?"),
+        (ModelChoice(preset="nano", encoder={"n_layers": 1}), "has no encoder; try model.stacks"),
+    ):
+        with pytest.raises(UserError) as error:
+            architecture(choice, 77)
+        assert says in told(error)
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def test_each_model_does_what_it_can(translator: Model, writer: Model):
+    with pytest.raises(UserError, match=r"translate: expected an encoder-decoder.* try generate"):
+        writer.translate(["one"])
+    with pytest.raises(UserError, match=r"generate: expected a decoder-only model.* try translate"):
+        translator.generate("one")
+    with pytest.raises(UserError, match="a source and a target text; got one"):
+        translator.logits("one")
+    with pytest.raises(UserError, match="reads one text; got two"):
+        writer.logits("one", "eins")
+    with pytest.raises(UserError, match=r"expected a list of texts, got one text; try translate\(\[text\]\)"):
+        translator.translate("one two")
+    with pytest.raises(UserError, match="at least one token"):
+        writer.logits("")
+    encoder = Model(Transformer(architecture(ModelChoice(preset="bert-base", stacks=STACKS), 30)), writer.tokenizer)
+    with pytest.raises(UserError, match="try embed"):
+        encoder.stream("one")
+
+
+def test_translations_are_the_best_hypotheses(translator: Model):
+    config = GenerationConfig(max_new_tokens=6, beams=3, n_best=3)
+    found = translator.hypotheses(PAIRS.source[:3], config)
+    assert [len(hypotheses) for hypotheses in found] == [3, 3, 3]
+    assert all([h.score for h in one] == sorted((h.score for h in one), reverse=True) for one in found)
+    best = [translator.tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
+    assert translator.translate(PAIRS.source[:3], config) == best
+    assert translator.translate([]) == []
+
+
+def test_pieces_join_to_the_continuation(writer: Model):
+    whole = writer.generate("one two")
+    pieces = list(writer.stream("one two"))
+    assert "".join(pieces) == whole
+    assert len(pieces) > 3
+    assert "" not in pieces
+    ids = writer.tokenizer.encode(whole)
+    assert 3 < len(ids) <= 24
+    word = whole[4:6]
+    assert writer.generate("one two", stop=["@@", word]) == whole[: whole.index(word)]
+    assert writer.generate("one two", stop=["@"]) == whole
+
+
+@pytest.mark.parametrize("tokenizer", [BPE(vocab_size=60), ByteBPE(vocab_size=280), Words()])
+def test_a_continuation_keeps_the_space_before_it(tokenizer: TokenizerConfig):
+    model = model_of("nano", tokenizer)
+    config = GenerationConfig(max_new_tokens=12, temperature=1.0, seed=3)
+    prompt = "one two"
+    text = prompt + model.generate(prompt, config)
+    ids = model.tokenizer.encode(prompt)
+    assert text == model.tokenizer.decode(ids) + text[len(prompt) :]
+    assert " " in text[len(prompt) :]
+    assert "\N{REPLACEMENT CHARACTER}" not in text or isinstance(tokenizer, ByteBPE)
+
+
+def test_a_prompt_that_is_too_long_is_told_before_anything_is_written():
+    model = model_of("nano", Characters(), positions={"kind": "learned", "max_length": 8})
+    with pytest.raises(UserError, match="expected at most 8 tokens"):
+        model.stream("one two three")
+    with pytest.raises(UserError, match="stop: expected strings that are not empty"):
+        model.stream("one", stop=[""])
+
+
+@given(st.text("ab\N{REPLACEMENT CHARACTER}", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=2))
+def test_pieces_end_before_the_first_stop_string(text: str, stop: list[str]):
+    shown = list(pieces((text[:n] for n in range(len(text) + 1)), stop))
+    ends = [text.index(word) for word in stop if word in text]
+    assert "".join(shown) == text[: min(ends, default=len(text))]
+
+
+def test_what_may_become_a_stop_string_or_a_character_is_held_back():
+    assert list(pieces(["a", "ab", "abx", "abxc"], ["xy", "bxd"])) == ["a", "bxc"]
+    assert list(pieces(["a", "a\N{REPLACEMENT CHARACTER}", "aé"])) == ["a", "é"]
+    assert list(pieces(["ab", "abx"], ["xy"])) == ["ab", "x"], "what is left is shown at the end"
+    assert list(pieces(["ab", "abxy", "never read"], ["xy"])) == ["ab"]
+
+
+# --- looking inside ----------------------------------------------------------------------------------------------
+
+
+def test_a_trace_sees_and_an_edit_changes(translator: Model):
+    one = ("one two three", "drei zwei eins")
+    plain = translator.logits(*one)
+    seen, logits = translator.trace(*one)
+    torch.testing.assert_close(logits, plain)
+    weights = seen["decoder.blocks.0.cross.weights"]
+    assert weights.shape == (1, 2, 4, 4), "b h t s: bos and three words; three words and eos"
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 4))
+    first = torch.zeros_like(weights)
+    first[..., 0] = 1.0
+    changed, other = translator.trace(*one, edit={"decoder.blocks.0.cross.weights": first})
+    assert torch.equal(changed["decoder.blocks.0.cross.weights"], first)
+    assert (other - plain).abs().max() > 1e-3
+    with translator.tracing() as inside:
+        translator.translate(["one"], GenerationConfig(max_new_tokens=2))
+    assert "encoder.blocks.0.attn.weights" in inside
+    torch.testing.assert_close(translator.logits(*one), plain)
+
+
+def test_logits_predict_each_position(writer: Model):
+    logits = writer.logits("one two")
+    assert logits.shape == (7, writer.tokenizer.vocab_size)
+    torch.testing.assert_close(writer.logits("one"), logits[:3])
+
+
+def test_an_embedding_does_not_depend_on_the_batch(translator: Model):
+    together = translator.embed(["one", "one two three four"])
+    torch.testing.assert_close(together[:1], translator.embed(["one"]))
+    torch.testing.assert_close(together.norm(dim=-1), torch.ones(2))
+    assert translator.embed(["one"], unit=False).norm() != pytest.approx(1.0)
+    with pytest.raises(UserError, match="embed: expected a list of texts"):
+        translator.embed("one")
+    with pytest.raises(UserError, match="embed: expected texts"):
+        translator.embed([])
+
+
+def test_summary_counts_the_network(translator: Model):
+    assert translator.summary().parameters == sum(p.numel() for p in translator.network.parameters())
