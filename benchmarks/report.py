@@ -9,6 +9,9 @@ from benchmarks.worker import OURS
 from benchmarks.workload import Workload
 from clearhead.config import Config
 
+BUSY = 0.85
+"""Share of its threads' time that a contestant gets on a quiet machine, at least."""
+
 
 class Row(Config):
     """One contestant."""
@@ -43,6 +46,8 @@ class Report(Config):
     """The faster one."""
     quick: bool
     """Too short to mean anything."""
+    quiet: bool
+    """Nobody waited for a core: in every round, each contestant had its threads running nearly all the time."""
     rows: tuple[Row, ...]
     rounds: int
     steps_a_round: int
@@ -73,6 +78,7 @@ class Report(Config):
             goal=goal,
             peer=peer.kind,
             quick=quick,
+            quiet=all(t.cpu_seconds >= BUSY * machine.threads * t.seconds for lane in lanes for t in lane.turns),
             rows=tuple(_row(lane, peer) for lane in lanes),
             rounds=rounds.n_rounds,
             steps_a_round=rounds.n_steps,
@@ -94,7 +100,8 @@ class Report(Config):
             [
                 f"**{self.benchmark}**, {m.date}: ratio **{self.ratio:.2f}** to the faster peer ({self.peer}), rounds"
                 f" {low:.2f} to {high:.2f}, by CPU time {self.ratio_per_cpu_second:.2f}; goal {self.goal:.2f}"
-                + (". Quick: too short to mean anything" if self.quick else "")
+                + (". **Quick**: too short to mean anything" if self.quick else "")
+                + ("" if self.quiet else ". **Not quiet**: somebody waited for a core; measure again")
                 + ".",
                 "",
                 head,

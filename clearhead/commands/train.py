@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -66,27 +67,26 @@ def drive(run: Run, prepared: Prepared, folder: Path, *, tensorboard: bool, as_j
     for line in prepared.report.lines() if prepared.report else []:
         tell(line)
     figures: dict[str, JsonValue] = {}
+    place = shlex.quote(str(folder))  # For commands to copy.
     with ProgressBar() as bar:
         logs = [MetricsLog(folder), *([TensorBoardLog(folder)] if tensorboard else [])]
+        consumers = [bar, *logs, Keeper(run)]
         for event in train(run):
-            for consume in (bar, *logs, Keeper(run)):
+            for consume in consumers:
                 consume(event)
             if isinstance(event, Started):
                 note_data_report(folder, prepared)
             if isinstance(event, Ended):
                 if event.signal is not None:
-                    kept = (
-                        f"go on with: clearhead resume {folder}" if event.step else f"remove {folder} and start again"
+                    next_step = (
+                        f"go on with: clearhead resume {place}" if event.step else f"remove {place}, start again"
                     )
-                    raise Interrupted(f"stopped after step {event.step:,}; {kept}", event.signal)
+                    raise Interrupted(f"stopped after step {event.step:,}; {next_step}", event.signal)
                 figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
     best = run.progress.best_step
     example = 'translate {} "A sentence."' if run.network.encoder else 'generate {} "The beginning"'
-    tell(
-        f"model: {folder}"
-        + (f" (best: step {best:,})" if best is not None else "")
-        + f"\nuse it: clearhead {example.format(folder)}\nmeasure it: clearhead evaluate {folder}"
-    )
+    tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
+    tell(f"use it: clearhead {example.format(place)}\nmeasure it: clearhead evaluate {place}")
     if as_json:
         print(json.dumps(figures_at(best, folder) | figures))
 

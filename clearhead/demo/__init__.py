@@ -1,6 +1,7 @@
 """`clearhead demo`: a real translator, trained from nothing on phrases composed here, and opened to look at."""
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from clearhead.api import BEST, Model, architecture
 from clearhead.data.phrases import PhraseCorpus, compose
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.demo.measure import Figures, measure
+from clearhead.demo.figures import Figures, measure
 from clearhead.demo.page import demo_page, opened
 from clearhead.demo.talk import can_ask, converse, report, say, translate_own
 from clearhead.errors import Interrupted, UserError
@@ -153,7 +154,7 @@ def next_steps(folder: Path, locale: str, example: str) -> str:
     """What to do with this model, and how to train one on real sentences."""
     code = locale.split("_", maxsplit=1)[0]
     return (
-        f'\nThis translator again:\n  clearhead translate {folder} "{example}"\n'
+        f"\nThis translator again:\n  clearhead translate {shlex.quote(str(folder))} {shlex.quote(example)}\n"
         f"Real sentences, from two text files where line n of one translates line n of the other:\n"
         f"  clearhead train translation --source sentences.en --target sentences.{code}"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clearhead.api import Model
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus
-from clearhead.demo.measure import Figures, right_pairs
+from clearhead.demo.figures import Figures, right_pairs
 from clearhead.demo.talk import Own, language
 from clearhead.explorer.alignment import PageFacts, alignment_page
 from clearhead.explorer.pages import translated

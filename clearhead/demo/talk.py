@@ -3,7 +3,7 @@
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from babel import Locale
@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from clearhead.api import Model
 from clearhead.data.phrases import PhraseCorpus
-from clearhead.demo.measure import Figures
+from clearhead.demo.figures import Figures
 from clearhead.errors import UserError
 
 WIDTH = 100
@@ -75,11 +75,15 @@ def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> l
     return result
 
 
-def answer(model: Model, known: Collection[str], text: str) -> Own:
+def answer(model: Model, known: Mapping[str, set[str]], text: str) -> Own:
     """Translate one phrase and tell."""
-    unseen = tuple(word for word in words(text) if word.lower() not in known)
+    unseen = tuple(word for word in words(text) if word not in known.get(word.lower(), ()))
     own = Own(text, model.translate([text])[0], unseen)
-    say(f"    {own.output}" + (f"\n    (a guess: it has never seen {', '.join(unseen)})" if unseen else ""))
+    say(f"    {own.output}")
+    if unseen:
+        # It reads capitals as they are: of "france" it knows no more than of a word it has never met.
+        told = [f"{w} (only {min(known[w.lower()])})" if w.lower() in known else w for w in unseen]
+        say(f"    (a guess: it has never seen {', '.join(told)})")
     return own
 
 
@@ -111,9 +115,12 @@ def what_it_knows(corpus: PhraseCorpus) -> str:
     return textwrap.fill(text, WIDTH)
 
 
-def known_words(corpus: PhraseCorpus) -> set[str]:
-    """Every source word met in training, in lower case."""
-    return {word.lower() for phrase in corpus.train for word in words(phrase.source)}
+def known_words(corpus: PhraseCorpus) -> dict[str, set[str]]:
+    """Every source word met in training as it is written there, by the word in lower case."""
+    known: dict[str, set[str]] = {}
+    for word in (word for phrase in corpus.train for word in words(phrase.source)):
+        known.setdefault(word.lower(), set()).add(word)
+    return known
 
 
 def words(text: str) -> list[str]:

@@ -115,10 +115,10 @@ def test_dropout_stands_at_the_same_places() -> None:
     assert rates == {TINY.dropout}
 
 
-@pytest.mark.parametrize("faster", [0, 1])
-def test_ratio_is_to_the_faster_peer(faster: int) -> None:
+@pytest.mark.parametrize(("faster", "cpu_seconds"), [(0, 1.0), (1, 0.5)])
+def test_ratio_is_to_the_faster_peer(faster: int, cpu_seconds: float) -> None:
     def lane(i: int, rates: list[int]) -> Lane:
-        turns = [Turn(n_tokens=rate, seconds=1.0, cpu_seconds=2.0, loss=1.0, peak_gb=1.0) for rate in rates]
+        turns = [Turn(n_tokens=rate, seconds=1.0, cpu_seconds=cpu_seconds, loss=1.0, peak_gb=1.0) for rate in rates]
         return Lane((OURS, *PEERS)[i], Facts(n_parameters=1, precision="fp32"), turns)
 
     peers = [lane(1 + i, [100, 120, 50] if i == faster else [90, 90, 90]) for i in range(2)]
@@ -131,6 +131,7 @@ def test_ratio_is_to_the_faster_peer(faster: int) -> None:
         workload=TINY,
         machine=Machine.now(1),
     )
+    assert report.quiet == (cpu_seconds == 1.0)
     assert report.peer == PEERS[faster]
     assert report.ratio == 1.5
     assert report.ratio_of_rounds == (1.5, 2.0)

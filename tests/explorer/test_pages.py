@@ -66,7 +66,7 @@ def test_references_and_alignments_go_with_their_phrases(model: Model):
         translated(model, PAIRS.source[:2], PAIRS.target[:2], kinds=["only one"])
 
 
-def test_what_has_no_page_is_told():
+def test_what_has_no_page_is_told(model: Model):
     with pytest.raises(UserError, match="at least one text"):
         translation_page(model, [], [])
     with pytest.raises(UserError, match="expected an encoder-decoder"):

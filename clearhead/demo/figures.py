@@ -91,5 +91,5 @@ def right_pairs(tokenizer: Tokenizer, phrase: Phrase) -> frozenset[tuple[int, in
 
 
 def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    """Whether two character ranges share a character."""
-    return a[0] < b[1] and b[0] < a[1]
+    """Whether two character ranges share a character; an empty one, such as a lone space's, shares none."""
+    return max(a[0], b[0]) < min(a[1], b[1])

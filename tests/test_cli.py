@@ -1,0 +1,511 @@
+import errno
+import inspect
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import pytest
+import torch
+
+from clearhead.api import load
+from clearhead.cli import app, main
+from clearhead.commands.measure import json_of
+from clearhead.commands.train import data_of
+from clearhead.commands.use import arriving
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.task import Task
+from clearhead.training import checkpoints
+from clearhead.training.consumers import read_metrics
+from clearhead.training.events import Stepped
+from tests.conftest import ROOT
+from tests.small_models import PAIRS, model_of
+from tests.training.tiny import write_recipe
+
+Give = Callable[[bytes], None]
+COMMANDS = ("demo", "train", "resume", "translate", "generate", "evaluate", "summary")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In an empty folder, without waiting for the disk, and with the signal handlers as they were."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+class Said(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line that a user's mistake gives."""
+        last = self.err.splitlines()[-1]
+        assert last.startswith("error: ")
+        assert "Traceback" not in self.err
+        return last.removeprefix("error: ")
+
+
+class Shell:
+    """Runs commands in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *words: object) -> Said:
+        self.capsys.readouterr()
+        code: Any = 0
+        try:
+            main([str(word) for word in words])
+        except SystemExit as end:
+            code = end.code
+        return Said(code, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_of("demo").save(tmp_path_factory.mktemp("models") / "translator")
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_of("nano").save(tmp_path_factory.mktemp("models") / "writer")
+
+
+def run_python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **options)
+
+
+# --- help and usage ----------------------------------------------------------------------------------------------
+
+
+def test_help_needs_no_torch():
+    code = "import sys; from clearhead.cli import main; main(['--help']); assert 'torch' not in sys.modules"
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert all(command in done.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_option(shell: Shell, command: str):
+    said = shell(command, "--help")
+    assert (said.code, said.err) == (0, "")
+    assert max(map(len, said.out.splitlines())) <= 110
+    function = app[command].default_command
+    documented = re.findall(r"^    (\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
+    assert sorted(documented) == sorted(inspect.signature(function).parameters)  # pyrefly: ignore[bad-argument-type]
+    assert re.search(r"--\S+( [A-Z]+)?(\.\.\.)?  +\S", said.out)
+
+
+def test_version(shell: Shell):
+    from clearhead import __version__
+
+    assert shell("--version") == (0, f"{__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("bogus", 'Unknown command "bogus"'),
+        ("train", "RECIPE requires an argument. See clearhead train --help"),
+        ("translate", "MODEL requires an argument. See clearhead translate --help"),
+        ("summary gpt2 --bogus", "Unknown option: --bogus. See clearhead summary --help"),
+        ("summary gpt2 --batch x", 'unable to convert "x" into int'),
+        ("summary gpt3", "try gpt2"),
+        ("summary gpt2 --batch 0", "batch: expected 1 or more, got 0"),
+        ("train recipe --training.bogus 1", "recipe: expected a recipe file or name, found none; try one of lm, "),
+        ("train lm --training.stpes 1", "lm:training.stpes: no such field; did you mean steps?"),
+        ("train translation --model.presett gpt2", "model.presett: no such field; did you mean preset?"),
+        ("train lm --stepz 1", "--stepz: no such option; did you mean --steps?"),
+        ("train lm --clip 1", "--clip: no such option"),
+        ("train lm --training.clip", "--training.clip: expected a value after it, got none"),
+        ("train lm --training.clip --training.steps 3", "--training.clip: expected a value after it, got none"),
+        ("train lm 3", "3: expected a field such as --training.clip, got a value"),
+        ("train lm", "lm: expected a text to learn from, got none; give --text FILE"),
+        ("train lm --source a", "lm: expected a text to learn from, got only --source; give --text FILE"),
+        ("train translation --source a", "got only --source; give --source FILE --target FILE"),
+        ("train translation --text a", "got only --text; give --source FILE --target FILE"),
+        ("train lm --text a --source b", "expected --source and --target, or --text, got both"),
+        ("train lm --text a --device tpu", 'Invalid value "tpu" for --device. Choose from: "auto", "cpu"'),
+        ("train lm --text a --steps -1", "lm:training.steps: expected greater than 0, got -1"),
+        ("train lm --text a --model.stacks.n_heads 7", "n_heads=7 must divide d_model=128"),
+        ("train lm --text a --model.stacks.n_head 8", "n_head: no such field; did you mean n_heads?"),
+        ("train lm --text nowhere.txt", "nowhere.txt: expected a file, got none"),
+        ("resume nowhere", "nowhere: expected a run with a checkpoint, found none"),
+        ("translate nowhere hello", "nowhere: expected a folder with a model, found nothing"),
+        ("translate . hello", ".: expected a folder with a model, or a run with checkpoints, found neither"),
+        ("evaluate nowhere --source a", "expected --source and --target together, got one of them"),
+        ("demo --to zz", "expected one that CLDR knows, got 'zz'"),
+    ],
+)
+def test_a_mistake_is_one_line(shell: Shell, line: str, says: str):
+    said = shell(*line.split())
+    assert said.code == 2
+    assert says in said.error
+    assert said.out == ""
+
+
+def test_debug_shows_where(shell: Shell):
+    said = shell("summary", "--debug", "gpt3")
+    assert said.code == 2
+    assert "Traceback" in said.err
+    assert said.err.splitlines()[-1].startswith("error: preset: expected")
+    assert "Traceback" not in shell("translate", ".", "--", "--debug").err, "after -- it is a text"
+
+
+def test_a_bug_of_ours_is_not_hidden(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("clearhead.commands.measure.summarize", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        shell("summary", "gpt2")
+
+
+# --- summary -----------------------------------------------------------------------------------------------------
+
+
+def test_summary(shell: Shell, translator: Path):
+    said = shell("summary", "gpt2", "--json")
+    assert json.loads(said.out)["parameters"] == 124_439_808, "standard output is the object and nothing else"
+    assert "124,439,808" in said.err
+    assert "124,439,808" in shell("summary", "gpt2").out
+    weights = sum(p.numel() for p in load(translator).network.parameters())
+    assert json.loads(shell("summary", translator, "--json").out)["parameters"] == weights
+
+
+# --- translate ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def give(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
+    """Have some content come in through standard input."""
+    with ExitStack() as opened:
+
+        def content(content: bytes) -> None:
+            Path("stdin").write_bytes(content)
+            monkeypatch.setattr(sys, "stdin", opened.enter_context(Path("stdin").open(encoding="utf-8")))
+
+        yield content
+
+
+def test_translate_texts(shell: Shell, translator: Path):
+    said = shell("translate", translator, *PAIRS.source[:3], "--beams", 1)
+    model = load(translator)
+    greedy = model.generation.model_copy(update={"beams": 1})
+    assert said == (0, "".join(f"{text}\n" for text in model.translate(PAIRS.source[:3], greedy)), "")
+    as_in_recipe = shell("translate", translator, PAIRS.source[0], "one")
+    assert as_in_recipe.out.splitlines() == model.translate([PAIRS.source[0], "one"]), "with its own two beams"
+    assert shell("translate", translator, "--", "--help").code == 0
+
+
+def test_translate_lines(shell: Shell, translator: Path, give: Give):
+    give("\ufeffone two\r\n\nthree\n  \nΩ one five".encode())
+    said = shell("translate", translator)
+    lines = said.out.splitlines()
+    assert said.code == 0
+    assert [bool(line) for line in lines] == [True, False, True, False, True], "an empty line stays empty"
+    assert [lines[0], lines[2]] == load(translator).translate(["one two", "three"])
+    assert said.err == "note: line 5: the model has never seen Ω\n"
+    give(b"")
+    assert shell("translate", translator) == (0, "", "")
+
+
+def test_n_best(shell: Shell, translator: Path, give: Give):
+    give(b"one two\n\nthree\n")
+    said = shell("translate", translator, "--n-best", 3, "--beams", 4)
+    rows = [line.split("\t") for line in said.out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "3", "3", "3"]
+    assert rows[3] == ["2", "", ""]
+    scores = [float(row[1]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True)
+    assert "n_best=9 must be at most beams=2" in shell("translate", translator, "one", "--n-best", 9).error
+
+
+def test_lines_are_taken_as_they_come(monkeypatch: pytest.MonkeyPatch):
+    read, write = os.pipe()
+    with os.fdopen(read, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        lines = arriving()
+        os.write(write, b"one\n")
+        assert next(lines) == ["one"], "without waiting for more"
+        os.write(write, b"two\n\nthr")
+        assert next(lines) == ["two", ""]
+        os.write(write, b"ee")
+        os.close(write)
+        assert next(lines) == ["three"]
+        assert list(lines) == []
+
+
+def test_a_line_that_is_not_utf8_loses_none_before_it(shell: Shell, translator: Path, give: Give):
+    give(b"one\ntwo\nb\xe9d\nfour\n")
+    said = shell("translate", translator)
+    assert said.code == 2
+    assert said.error.startswith("standard input:3: expected UTF-8, got the byte 0xE9; try")
+    assert said.out.splitlines() == load(translator).translate(["one", "two"])
+
+
+def test_a_line_that_is_too_long_loses_none_before_it(shell: Shell):
+    model = model_of("demo", positions={"kind": "learned", "max_length": 6})
+    said = shell("translate", model.save(Path("short")), "one", "one two three four five six", "two")
+    assert said.code == 2
+    assert said.error == "line 2: expected at most 6 tokens, where this model's positions end, got 7; cut it"
+    assert said.out.splitlines() == load("short").translate(["one"])
+
+
+def test_translate_writes_a_page(shell: Shell, translator: Path):
+    said = shell("translate", translator, "one two", "", "three", "--page", "page.html")
+    assert said.err == "page: page.html\n"
+    assert "one two" in Path("page.html").read_text(encoding="utf-8")
+    early = shell("translate", translator, "one", "--page", "nowhere/page.html")
+    assert (early.code, early.out) == (2, ""), "told before the work is done"
+    assert "expected a file in a folder that is there, got no nowhere" in early.error
+
+
+# --- generate ----------------------------------------------------------------------------------------------------
+
+
+def test_generate(shell: Shell, writer: Path):
+    model = load(writer)
+    config = GenerationConfig(max_new_tokens=9, temperature=1.5)
+    texts = {seed: model.generate("one", config.model_copy(update={"seed": seed})) for seed in range(20)}
+    seed = max(texts, key=lambda seed: len(texts[seed]))
+    line = ("generate", writer, "one", "--max-new-tokens", 9, "--temperature", 1.5, "--seed", seed)
+    assert shell(*line) == (0, f"one{texts[seed]}\n", "")
+    word = texts[seed].split()[2]
+    assert shell(*line, "--stop", "@@", word).out == f"one{texts[seed].partition(word)[0]}\n"
+    assert "never seen Ω" in shell("generate", writer, "Ω", "--max-new-tokens", 1).err
+    assert shell("generate", writer, "one", "--top-p", 2).error.startswith("generation:top_p: expected less than")
+
+
+def test_generate_shows_each_piece_at_once(writer: Path, monkeypatch: pytest.MonkeyPatch):
+    class Paper(io.StringIO):
+        shown: list[str]
+
+        def flush(self) -> None:
+            self.shown.append(self.getvalue())
+
+    paper = Paper()
+    paper.shown = []
+    monkeypatch.setattr(sys, "stdout", paper)
+    main(["generate", str(writer), "one", "--max-new-tokens", "6", "--temperature", "1"])
+    assert paper.shown[0] == "one", "the prompt, before the first token"
+    assert len(set(paper.shown)) >= 5
+
+
+def test_each_command_says_what_its_model_is_for(shell: Shell, translator: Path, writer: Path):
+    said = shell("generate", translator, "one")
+    assert (said.code, said.out) == (2, ""), "not even the prompt"
+    assert "try translate" in said.error
+    assert "try generate" in shell("translate", writer, "one").error
+    Path("a").write_text("one two\n" * 20)
+    assert "expected --source and --target for a translator" in shell("evaluate", translator, "--text", "a").error
+    assert "expected --text" in shell("evaluate", writer, "--source", "a", "--target", "a").error
+    assert "no recipe with data; give" in shell("evaluate", writer).error
+
+
+# --- evaluate ----------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_files(shell: Shell, translator: Path, writer: Path):
+    outputs = load(translator).translate(PAIRS.source)
+    Path("a.en").write_text("\n".join(PAIRS.source), encoding="utf-8")
+    Path("a.de").write_text("\n".join([*outputs[:12], *["x"] * 12]), encoding="utf-8")
+    said = shell("evaluate", translator, "--source", "a.en", "--target", "a.de", "--json")
+    assert said.code == 0
+    figures = json.loads(said.out)
+    assert figures["exact_match"] == 0.5
+    assert figures.keys() == {"bleu", "chrf", "exact_match", "perplexity"}
+    plain = shell("evaluate", translator, "--source", "a.en", "--target", "a.de")
+    assert re.search(r"^bleu +\d+\.\d+  nrefs:1\|case:mixed", plain.out, re.MULTILINE)
+    assert "exact_match            0.5000  0 to 1" in plain.out
+    assert f"{translator} on a.en and a.de:" in plain.err
+    Path("book").write_text("\n".join(PAIRS.source * 6))
+    said = shell("evaluate", writer, "--text", "book", "--json")
+    assert json.loads(said.out).keys() == {"loss", "perplexity", "bits_per_byte"}
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (b"one\n", "a.en and b: expected as many lines in both, got 3 and 1"),
+        (b"", "b: expected text, got an empty file"),
+        (b"one\ntw\xff\nthree\n", "b:2: expected UTF-8, got the byte 0xFF"),
+    ],
+)
+def test_a_bad_file_is_named(shell: Shell, translator: Path, target: bytes, says: str):
+    Path("a.en").write_text("one\ntwo\nthree\n")
+    Path("b").write_bytes(target)
+    said = shell("evaluate", translator, "--source", "a.en", "--target", "b")
+    assert said.code == 2
+    assert says in said.error
+    said = shell("train", "translation", "--source", "a.en", "--target", "b", "--out", "run")
+    assert said.code == 2
+    assert says.split("b:")[-1] in said.error
+    assert not Path("run").exists()
+
+
+def test_json_has_no_infinity():
+    figures = json_of({"a": 1.5, "b": float("inf"), "c": float("nan"), "d": 3})
+    assert figures == {"a": 1.5, "b": None, "c": None, "d": 3}
+
+
+# --- train -------------------------------------------------------------------------------------------------------
+
+
+def test_train_translate_evaluate(shell: Shell, tmp_path: Path):
+    recipe = write_recipe(tmp_path)
+    said = shell("train", recipe, "--training.clip=0.5", "--steps", 4, "--seed", 3, "--json")
+    assert said.code == 0
+    figures = json.loads(said.out)
+    assert figures["steps"] == 4
+    assert {"bleu", "chrf", "exact_match", "perplexity", "seconds", "best_step"} <= figures.keys()
+    assert max(map(len, said.err.splitlines())) <= 110
+    assert 'use it: clearhead translate runs/tiny-1 "A sentence."' in said.err
+    saved = checkpoints.load(Path("runs/tiny-1/step-00000004")).json["recipe.json"]
+    assert isinstance(saved, dict)
+    assert saved["training"]["clip"] == 0.5  # pyrefly: ignore
+    assert saved["training"]["seed"] == 3  # pyrefly: ignore
+    assert shell("translate", "runs/tiny-1", "one two").code == 0
+    assert shell("evaluate", "runs/tiny-1", "--json").code == 0
+    again = shell("train", recipe, "--steps", 1)
+    assert "model: runs/tiny-2" in again.err
+    assert "expected a new folder" in shell("train", recipe, "--out", "runs/tiny-1").error
+    finished = shell("resume", "runs/tiny-1", "--json")
+    assert json.loads(finished.out) == figures, "nothing left to do, and the same to tell"
+
+
+def test_files_on_the_line_are_found_from_here(tmp_path: Path):
+    files = {"source": Path("a.en"), "target": Path("b.de"), "text": None}
+    paths = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "b.de")}
+    assert data_of(files, "r") == {"data": {"train": {"kind": "parallel", **paths}}}
+    odd = {"source": None, "target": None, "text": Path('3 "quoted".txt')}
+    assert data_of(odd, "r") == {"data": {"train": {"kind": "text", "paths": [str(tmp_path / '3 "quoted".txt')]}}}
+
+
+def during(monkeypatch: pytest.MonkeyPatch, step: int, action: Any) -> None:
+    """Do something with the loss in the middle of an update."""
+    loss, calls = Task.loss, [0]
+
+    def changed(self: Task, network: Any, batch: Any, *, smoothing: float = 0.0) -> tuple[torch.Tensor, int]:
+        total, count = loss(self, network, batch, smoothing=smoothing)
+        calls[0] += torch.is_grad_enabled()
+        return (action(total) if calls[0] == step and torch.is_grad_enabled() else total), count
+
+    monkeypatch.setattr(Task, "loss", changed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_a_step_loses_nothing(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+):
+    recipe = write_recipe(tmp_path, steps=6, evaluate_every=3)
+    assert shell("train", recipe, "--out", "whole").code == 0
+
+    def stop(total: torch.Tensor) -> torch.Tensor:
+        signal.raise_signal(number)
+        return total
+
+    with monkeypatch.context() as patch:
+        during(patch, 5, stop)
+        said = shell("train", recipe, "--out", "run", "--json")
+    assert (said.code, said.out) == (128 + number, "")
+    assert said.err.splitlines()[-1] == "stopped after step 5; go on with: clearhead resume run"
+    assert shell("resume", "run").code == 0
+
+    def losses(folder: str) -> list[object]:
+        return [event["loss"] for event in read_metrics(Path(folder)) if event["kind"] == Stepped.__name__.lower()]
+
+    assert len(losses("run")) == 6
+    assert losses("run") == losses("whole"), "to the bit"
+
+
+def test_ctrl_c_before_the_training(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("clearhead.commands.train.start", interrupted)
+    said = shell("train", write_recipe(tmp_path), "--out", "run")
+    assert (said.code, said.out, said.err) == (130, "", "run: reading data\nstopped by Ctrl-C\n")
+
+
+def test_a_full_disk_loses_nothing(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe = write_recipe(tmp_path, steps=6, save_every=2, evaluate_every=6)
+
+    def full(folder: Path) -> Any:
+        left = 10**12 if not any(folder.glob("step-00000004")) else 10
+        return shutil._ntuple_diskusage(left, 0, left)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", full)
+        said = shell("train", recipe, "--out", "run")
+    assert said.code == 2
+    assert re.match(r"run: expected .* GB free for a checkpoint, got .*; try freeing space", said.error)
+    assert shell("translate", "run", "one").code == 0, "what was saved is there"
+    assert shell("resume", "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "code", "says"),
+    [
+        (3, lambda total: total * float("nan"), 4, "step 3: the gradient's norm is nan; no weight was touched"),
+        (3, lambda _: (_ for _ in ()).throw(MemoryError()), 3, "out of memory; try a lower --training.max_tokens"),
+        (3, lambda _: torch.empty(1 << 60), 3, "out of memory; try a lower --training.max_tokens"),
+    ],
+)
+def test_memory_and_numbers_have_codes_of_their_own(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, change: Any, code: int, says: str
+):
+    during(monkeypatch, step, change)
+    said = shell("train", write_recipe(tmp_path), "--out", "run")
+    assert said.code == code
+    assert said.error.startswith(says)
+    assert shell("translate", "run", "one").code == 0
+
+
+# --- where the output goes ---------------------------------------------------------------------------------------
+
+
+WRITES = "from clearhead.cli import app, main; app.command(lambda: print('x' * 9), name='write'); main(['write'])"
+
+
+def into(output: TextIO) -> Said:
+    """A command that writes to this file, in a process of its own."""
+    command = [sys.executable, "-c", WRITES]
+    done = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    return Said(done.returncode, "", done.stderr)
+
+
+def test_a_reader_that_leaves_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        assert into(closed) == (141, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_standard_output():
+    with Path("/dev/full").open("w") as full:
+        said = into(full)
+    assert said.code == 2
+    assert said.err == f"error: output: {os.strerror(errno.ENOSPC)}; check the path, its permissions and space\n"

@@ -1,0 +1,341 @@
+import builtins
+import json
+import os
+import re
+import signal
+import sys
+import webbrowser
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.cells import cell_len
+
+import clearhead.demo as demo
+from clearhead.analysis.alignment import CrossAttention
+from clearhead.api import Model, load
+from clearhead.cli import main
+from clearhead.data.phrases import KINDS, PhraseCorpus, compose
+from clearhead.demo import figures as measuring
+from clearhead.demo import page, talk
+from clearhead.errors import UserError
+from clearhead.recipe import ModelChoice
+from tests.training.tiny import SMALL
+
+CORPUS = partial(compose, n_train=240, n_valid=16, n_test=40)
+
+
+@pytest.fixture(autouse=True)
+def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo itself, made so small that it takes a second; alone in its folder, with nobody to ask."""
+
+    def nobody(*_: object) -> None:
+        raise AssertionError("nobody is there")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(demo, "compose", CORPUS)
+    monkeypatch.setattr(demo, "CHOICE", ModelChoice(preset="demo", stacks={**SMALL, "n_layers": 2}))
+    monkeypatch.setattr(demo, "GENERATION", demo.GENERATION.model_copy(update={"max_new_tokens": 6}))
+    short = {"steps": 4, "precision": "fp32", "device": "cpu", "max_tokens": 300}
+    monkeypatch.setattr(demo, "TRAINING", demo.TRAINING.model_copy(update=short))
+    monkeypatch.setattr(builtins, "input", nobody)
+    monkeypatch.setattr(webbrowser, "open", nobody)
+    monkeypatch.setattr(talk, "can_ask", lambda: False)
+    monkeypatch.setattr(demo, "can_ask", lambda: False)
+
+
+def on_page(path: Path) -> dict[str, Any]:
+    found = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_from_nothing_to_figures_model_and_page(capsys: pytest.CaptureFixture[str]):
+    main(["demo", "--to", "de", "--json", "--say", "France and Germany", "zorblax", "--seed", "3"])
+    said = capsys.readouterr()
+    figures = json.loads(said.out)
+    assert figures["locale"] == "de"
+    assert figures["seconds"] > 0
+    assert 0 <= figures["exact_match"] <= 1
+    assert 0 <= figures["bleu"] <= 100
+    assert 0 <= figures["alignment"] <= 1
+    assert figures["kinds"].keys() == set(KINDS)
+    assert (figures["n_train"], figures["n_test"]) == (240, 40)
+    folder = Path("clearhead-demo-de")
+    kept = json.loads((folder / "figures.json").read_text())
+    assert {name: kept[name] for name in kept if name != "model"} == {
+        name: figures[name] for name in figures if name != "translations"
+    }
+    model = load(folder)
+    own = [one["output"] for one in figures["translations"]]
+    assert own == model.translate(["France and Germany", "zorblax"])
+    assert [one["unseen"] for one in figures["translations"]] == [
+        [word for word in ("France", "Germany") if word.lower() not in talk.known_words(CORPUS("de", seed=3))],
+        ["zorblax"],
+    ]
+    assert "it has never seen zorblax" in said.err
+    data = on_page(folder / "page.html")
+    assert [one["source"] for one in data["phrases"][:2]] == ["France and Germany", "zorblax"]
+    assert {one["kind"] for one in data["phrases"]} == {None, *KINDS}
+    assert "English to German" in data["title"]
+    assert max(map(cell_len, said.err.splitlines())) <= 110
+    for step in (f"clearhead translate {folder} ", "clearhead train translation --source"):
+        assert step in said.err
+    assert model.summary().parameters == figures["parameters"]
+
+
+def test_another_demo_keeps_the_earlier_model(monkeypatch: pytest.MonkeyPatch):
+    for i in range(2):
+        monkeypatch.setattr(demo.time, "strftime", lambda _, i=i: f"{i}")
+        demo.run_demo("fr", out=Path("here"), seed=i)
+    assert sorted(path.name for path in Path("here").glob("model-*")) == ["model-0", "model-1"]
+    assert json.loads(Path("here/best.json").read_text()) == {"checkpoint": "model-1"}
+
+
+@pytest.mark.parametrize("locale", ["xx", "en", "../fr", ""])
+def test_a_locale_that_is_none_is_told_first(locale: str):
+    with pytest.raises(UserError, match=r"locale: expected .*; try "):
+        demo.run_demo(locale, out=Path("here"))
+    assert list(Path().iterdir()) == []
+
+
+def test_a_folder_that_will_not_do_is_told_before_the_training(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(demo, "learn", lambda *_, **__: pytest.fail("too late"))
+    Path("full").mkdir()
+    Path("full/thesis.txt").write_text("mine")
+    Path("file").write_text("x")
+    with pytest.raises(UserError, match="full: expected a new folder or an earlier demo's"):
+        demo.run_demo("fr", out=Path("full"))
+    with pytest.raises(UserError, match=r"file: expected a folder to write to, got .*; try another --out"):
+        demo.run_demo("fr", out=Path("file"))
+    assert Path("full/thesis.txt").read_text() == "mine"
+
+
+def test_ctrl_c_in_the_training_leaves_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    loss = demo.Translation.loss
+
+    def stop(*args: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return loss(*args, **options)
+
+    monkeypatch.setattr(demo.Translation, "loss", stop)
+    with pytest.raises(SystemExit) as end:
+        main(["demo", "--out", "here"])
+    assert end.value.code == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped before the demo was done; nothing was kept"
+    assert not Path("here").exists()
+
+
+def test_ctrl_c_after_the_training_leaves_the_model(monkeypatch: pytest.MonkeyPatch):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "measure", stop)
+    with pytest.raises(SystemExit):
+        main(["demo", "--out", "here"])
+    assert len(load("here").translate(["France"])) == 1
+    monkeypatch.undo()
+
+
+# --- people ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def corpus() -> PhraseCorpus:
+    return CORPUS("fr")
+
+
+@pytest.fixture
+def model(corpus: PhraseCorpus) -> Model:
+    return demo.learn(corpus, seed=0, began=0.0)
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *lines: str | type[BaseException]) -> None:
+    answers = iter(lines)
+
+    def answer(prompt: str) -> str:
+        line = next(answers)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    monkeypatch.setattr(builtins, "input", answer)
+
+
+@pytest.mark.parametrize("end", ["", EOFError, KeyboardInterrupt])
+def test_a_conversation_ends_in_three_ways(
+    end: str | type[BaseException],
+    model: Model,
+    corpus: PhraseCorpus,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    word = next(word for word in talk.words(corpus.train[0].source) if word.istitle())
+    typed(monkeypatch, word, "a \ud800", f"Blorb {word.lower()}", end)
+    own = talk.converse(model, corpus)
+    assert [one.source for one in own] == [word, f"Blorb {word.lower()}"]
+    assert [one.unseen for one in own] == [(), ("Blorb", word.lower())], "it reads capitals as they are"
+    said = capsys.readouterr().err
+    assert "It knows 166 countries (Afghanistan, Albania ...)" in said
+    assert f"it has never seen Blorb, {word.lower()} (only {word})" in said
+    assert "expected text that is valid Unicode" in said, "a line it cannot read does not end it"
+
+
+def test_what_was_typed_is_on_the_page(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(demo, "can_ask", lambda: True)
+    typed(monkeypatch, "Spain", "")
+    demo.run_demo("es")
+    assert on_page(Path("clearhead-demo-es/page.html"))["phrases"][0]["source"] == "Spain"
+
+
+def test_json_asks_nobody(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(demo, "can_ask", lambda: True)
+    demo.run_demo("es", as_json=True)
+    assert json.loads(capsys.readouterr().out)["translations"] == []
+
+
+def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert not talk.can_ask()
+    monkeypatch.setattr(sys, "stdin", None)
+    assert not talk.can_ask()
+
+
+def test_a_browser_opens_only_where_it_can(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def works(uri: str) -> bool:
+        asked.append(uri)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", works)
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    assert not page.opened(Path("page.html"))
+    assert asked == [], "a browser in the terminal would take it over"
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert page.opened(Path("page.html"))
+    assert asked == [Path("page.html").absolute().as_uri()]
+
+    def broken(uri: str) -> bool:
+        raise webbrowser.Error("no browser")
+
+    monkeypatch.setattr(webbrowser, "open", broken)
+    assert not page.opened(Path("page.html"))
+
+
+@pytest.mark.parametrize(
+    ("options", "opens"), [([], True), (["--no-browser"], False), (["--json"], False), (["--json", "--browser"], True)]
+)
+def test_the_page_opens_when_asked(options: list[str], opens: bool, monkeypatch: pytest.MonkeyPatch):
+    pages: list[Path] = []
+    monkeypatch.setattr(demo, "learn", partial(_quick, demo.learn))
+    monkeypatch.setattr(demo, "opened", lambda path: pages.append(path) or False)
+    main(["demo", *options])
+    assert pages == [Path("clearhead-demo-fr/page.html")] * opens
+
+
+_learned: dict[str, Model] = {}
+
+
+def _quick(learn: Callable[..., Model], corpus: PhraseCorpus, **options: Any) -> Model:
+    """The same model each time."""
+    if corpus.locale not in _learned:
+        _learned[corpus.locale] = learn(corpus, **options)
+    return _learned[corpus.locale]
+
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+def test_words_stand_in_for_their_spans(model: Model, corpus: PhraseCorpus):
+    tokenizer = model.tokenizer
+    phrase = next(one for one in corpus.test if len(one.spans) >= 3)
+    right = measuring.right_pairs(tokenizer, phrase)
+    source, target = tokenizer.offsets(phrase.source), tokenizer.offsets(phrase.target)
+    for t, s in right:
+        both = [
+            (phrase.source[span.source[0] : span.source[1]], phrase.target[span.target[0] : span.target[1]])
+            for span in phrase.spans
+            if measuring.overlap(source[s], span.source) and measuring.overlap(target[t], span.target)
+        ]
+        assert both
+    covered = {t for t, _ in right}
+    for t, (start, end) in enumerate(target):
+        inside = any(measuring.overlap((start, end), span.target) for span in phrase.spans)
+        assert (t in covered) == inside
+    assert measuring.overlap((0, 2), (1, 3))
+    assert not measuring.overlap((0, 2), (2, 3))
+    assert not measuring.overlap((2, 2), (0, 5)), "no character, nothing in common"
+
+
+def test_alignment_is_the_share_of_content_tokens_read_from_their_word(
+    model: Model, corpus: PhraseCorpus, monkeypatch: pytest.MonkeyPatch
+):
+    phrases, tokenizer = corpus.test[:8], model.tokenizer
+
+    def looks(share: Callable[[int], bool]) -> list[CrossAttention]:
+        result: list[CrossAttention] = []
+        number = 0
+        for phrase in phrases:
+            n_target, n_source = (len(tokenizer.encode(text)) + 1 for text in (phrase.target, phrase.source))
+            weights = torch.zeros(2, 2, n_target, n_source)
+            weights[..., -1] = 0.4  # on the end token, where no word is
+            right = measuring.right_pairs(tokenizer, phrase)
+            for t in sorted({t for t, _ in right}):
+                if share(number):
+                    weights[1, :, t, min(s for at, s in right if at == t)] = 0.6
+                number += 1
+            result.append(CrossAttention(weights, torch.ones(n_target)))
+        return result
+
+    for share, expected in ((lambda _: True, 1.0), (lambda _: False, 0.0), (lambda n: n % 2 == 0, 0.5)):
+        monkeypatch.setattr(measuring, "cross_attention", lambda *_, share=share, **__: looks(share))
+        assert measuring.alignment_accuracy(model, phrases, 1) == pytest.approx(expected, abs=0.02)
+        assert measuring.alignment_accuracy(model, phrases, 0) == 0.0
+
+
+def test_figures_count_by_kind(model: Model, corpus: PhraseCorpus):
+    wrong = {corpus.test[0].kind}
+    outputs = [phrase.target if phrase.kind not in wrong else "x" for phrase in corpus.test]
+    figures = measuring.measure(model, corpus, outputs, layer=0, began=0.0)
+    assert figures.kinds == {kind: float(kind not in wrong) for kind in KINDS}
+    share = sum(phrase.kind not in wrong for phrase in corpus.test) / len(corpus.test)
+    assert figures.exact_match == share
+    perfect = [phrase.target for phrase in corpus.test]
+    assert measuring.measure(model, corpus, perfect, layer=0, began=0.0).bleu == pytest.approx(100)
+    few = replace(corpus, test=corpus.test[:1])
+    assert measuring.measure(model, few, perfect[:1], layer=0, began=0.0).kinds == {corpus.test[0].kind: 1.0}
+
+
+def test_only_what_is_right_is_shown_as_aligned(model: Model, corpus: PhraseCorpus):
+    shown = page.chosen(corpus.test)
+    assert {corpus.test[i].kind for i in shown} == set(KINDS)
+    outputs = [phrase.target if i % 2 else "x" for i, phrase in enumerate(corpus.test)]
+    figures = measuring.measure(model, corpus, outputs, layer=0, began=0.0)
+    items = page.demo_page(model, corpus, outputs, figures, [])
+    path = Path("page.html")
+    path.write_text(items, encoding="utf-8")
+    for i, one in zip(shown, on_page(path)["phrases"], strict=True):
+        assert (one["aligned"] is not None) == bool(i % 2)
+
+
+def test_a_long_or_wide_text_stays_on_its_line():
+    assert talk.line("en", "short") == "          en  short"
+    for text in ("word " * 40, "日本語" * 40):
+        cut = talk.line("right", text)
+        assert cell_len(cut) <= talk.WIDTH
+        assert cut.endswith("…")
+
+
+def test_names_of_several():
+    assert [talk.plural(word) for word in ("country", "weekday", "unit")] == ["countries", "weekdays", "units"]
+    assert talk.language("pt_BR") == "Portuguese (Brazil)"
