@@ -34,7 +34,8 @@ class Figure:
 
     def __str__(self) -> str:
         sign = "<=" if self.at_most else ">="
-        return f"| {self.name} | {self.measured:.4g} | {sign} {self.promised:g} | {'yes' if self.holds else 'NO'} |"
+        measured = f"{self.measured:,.4f}".rstrip("0").rstrip(".")
+        return f"| {self.name} | {measured} | {sign} {self.promised:g} | {'yes' if self.holds else 'NO'} |"
 
 
 def clearhead(*arguments: str) -> dict[str, Any]:
