@@ -128,7 +128,7 @@ def resume(run: Path, /, *, tensorboard: Flag = False, json: Flag = False) -> No
 
 @app.command(sort_key=4, help_epilogue="")
 def translate(
-    model: Path,
+    model: str,
     /,
     *texts: str,
     n_best: int = 1,
@@ -143,7 +143,7 @@ def translate(
     on standard error. `clearhead translate MODEL < a.en > a.de` translates a file.
 
     Args:
-        model: Folder of a model or run.
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Sentences to translate; after -- they may begin with a hyphen.
         n_best: Translations of each line; above 1 as NUMBER-OF-LINE, SCORE, TRANSLATION with tabs between.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
@@ -159,7 +159,7 @@ def translate(
 
 @app.command(sort_key=5, help_epilogue="")
 def generate(
-    model: Path,
+    model: str,
     prompt: str = "\n",
     /,
     *,
@@ -178,7 +178,7 @@ def generate(
     What is not set here is as the model's recipe says, usually 256 tokens at temperature 0.8.
 
     Args:
-        model: Folder of a model or run.
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         prompt: The text to go on with (default: an empty line).
         max_new_tokens: Tokens to write at most.
         temperature: Divides the logits: lower is safer, higher is wilder; 0 always takes the likeliest token.
@@ -206,7 +206,7 @@ def generate(
 
 @app.command(sort_key=6, help_epilogue="")
 def evaluate(
-    model: Path,
+    model: str,
     /,
     *,
     source: Path | None = None,
@@ -224,7 +224,7 @@ def evaluate(
     model: loss in nats a token, perplexity, bits per byte.
 
     Args:
-        model: Folder of a model or run.
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         source: Text file of sentences, for a translator.
         target: Text file of their translations, line by line.
         text: Text file, for a language model.
@@ -265,6 +265,60 @@ def summary(
     from clearhead.commands.measure import summary_command
 
     summary_command(model, source_length=source_length, target_length=target_length, batch=batch, as_json=json)
+
+
+@app.command(sort_key=8, help_epilogue="")
+def check(model: str, /, *, revision: str | None = None, json: Flag = False) -> None:
+    """Compare a checkpoint here with the same in the reference library, value by value.
+
+    Says what each field of its config.json decided, and, where `transformers` is installed, the largest difference of
+    the residual stream after every layer and of the logits, in float32 on one random input. Exit code 4 if they are
+    not close.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        revision: Branch, tag or commit on the hub.
+        json: Print one JSON object on standard output, and nothing else there.
+    """
+    from clearhead.commands.check import check_command
+
+    check_command(model, revision=revision, as_json=json)
+
+
+@app.command(sort_key=9, help_epilogue="")
+def export(
+    model: str,
+    /,
+    *,
+    to: Literal["hf", "ctranslate2", "onnx"],
+    out: Path | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    quantization: Literal["int8", "int8_float16", "int8_bfloat16", "int8_float32", "int16"] | None = None,
+    shard_gb: float | None = None,
+    revision: str | None = None,
+) -> None:
+    """Write a model in the form that another library opens.
+
+    - hf: the folder that the Hugging Face libraries (transformers, tokenizers) open. Needs nothing besides clearhead.
+    - ctranslate2: for CTranslate2, which translates and generates fast on CPUs, by its own converter.
+    - onnx: one graph for onnxruntime and others, for batches of any size and length: token ids and mask, or pixels, in;
+      logits out. It keeps no cache between calls.
+
+    The last two need pip install 'clearhead[export]'. What was written is run once and compared with the model.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        to: The form to write.
+        out: New folder to write (default: the model's name and the form, such as opus-de-en-onnx).
+        dtype: Type of the weights (default: as they are stored; float32 for onnx).
+        quantization: For ctranslate2: weights of 8 or 16 bits instead.
+        shard_gb: For hf: gigabytes of weights a file at most (default: 5).
+        revision: Branch, tag or commit on the hub.
+    """
+    from clearhead.commands.export import Choice, export_command
+
+    choice = Choice(dtype=dtype, quantization=quantization, shard_gb=shard_gb)
+    export_command(model, to=to, out=out, choice=choice, revision=revision)
 
 
 def main(arguments: list[str] | None = None) -> None:

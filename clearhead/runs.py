@@ -1,6 +1,5 @@
 """From a recipe to a run and back: data, tokenizer, network and folder put together."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -8,16 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
-from clearhead.api import BEST, CONFIG, Model, architecture, model_folder, model_json, read_config
+from clearhead.api import BEST, CONFIG, Model, architecture, load, model_folder, model_json, read_config
+from clearhead.config import ModelConfig
 from clearhead.data.report import DataReport, prepare
-from clearhead.data.sources import Pairs, Texts, read, read_pairs, read_texts
+from clearhead.data.sources import Pairs, Texts, read
+from clearhead.data.splits import fingerprint, language_splits, translation_splits
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.model.assign import assemble
 from clearhead.randomness import key
-from clearhead.recipe import LanguageData, LanguageRecipe, TranslationData, TranslationRecipe, validate
-from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain, validate
+from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score, moses_bleu
@@ -25,9 +28,12 @@ from clearhead.tasks.task import Task
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training import checkpoints
 from clearhead.training.manifest import STEP, reason, sync
+from clearhead.training.tensors import model_tensors
 from clearhead.training.train import Ended, Event, Run, Saved, require_limit
 
 RECIPE, DATA = "recipe.json", "data.json"
+SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id", "banned_ids")
+"""Settings of generation that belong to a checkpoint and its tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,14 @@ def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path) -> tuple[Run
         raise UserError(f"{folder}: expected a new folder for the run, got {got}; try another --out, or resume it")
     require_limit(recipe.training)
     recipe = with_absolute_paths(recipe)
-    prepared = prepare_task(recipe, None)
-    config = architecture(recipe.model, prepared.tokenizer.vocab_size)
+    base = foundation(recipe) if recipe.model.start is not None else None
+    if base is not None:
+        recipe = recipe.model_copy(update={"generation": base.generation})
+    prepared = prepare_task(recipe, base.tokenizer if base else None)
+    config = base.network.config if base else architecture(recipe.model, prepared.tokenizer.vocab_size)
     prepared.task.check(config)
     torch.manual_seed(key(recipe.training.seed, "init"))
-    network = Transformer(config)
+    network = base.network if base else Transformer(config)
     files = checkpoints.Files(
         json={
             CONFIG: model_json(config, recipe.generation),
@@ -61,6 +70,49 @@ def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path) -> tuple[Run
         raw=prepared.tokenizer.to_files(),
     )
     return Run(network, prepared.task, recipe.training, folder, files), prepared
+
+
+# --- somebody else's checkpoint ----------------------------------------------------------------------------------
+
+
+def foundation(recipe: TranslationRecipe | LanguageRecipe) -> Model:
+    """The model that `model.start` names, in float32, with the recipe's dropouts and its settings of generation.
+
+    Its special tokens stay, where the recipe names none. Raises UserError for one that cannot do the recipe's task.
+    """
+    name = recipe.model.start
+    assert name is not None
+    model = load(name, dtype=torch.float32)
+    task = Translation if isinstance(recipe, TranslationRecipe) else LanguageModel
+    task.check_kind(model.config, where=name, remedy="try another model.start")
+    if not model.has_tokenizer:
+        raise UserError(f"{name}: expected a tokenizer with the model, got none; try to put its files into the folder")
+    config = with_dropouts(model.config, recipe.model)
+    # Copies: the loaded ones are still in the checkpoint's files, which may be gone before they are touched.
+    tensors = {tensor: values.clone() for tensor, values in model_tensors(model.network).items()}
+    ours, ids = dict(recipe.generation), model.tokenizer
+    theirs = dict(model.generation)
+    kept = {field: theirs[field] for field in SPECIAL if ours[field] in (None, ())}
+    generation = recipe.generation.model_copy(update=kept)
+    return Model(
+        assemble(config, tensors, where=name),
+        ids,
+        generation.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id),
+    )
+
+
+def with_dropouts(config: ModelConfig, choice: ModelChoice) -> ModelConfig:
+    """The architecture with the dropouts that a recipe gives its stacks."""
+    tables = config.model_dump(mode="json")
+    for stack, changes in {"encoder": choice.encoder, "decoder": choice.decoder}.items():
+        if tables[stack] is not None:
+            tables[stack] |= choice.stacks | changes
+        elif changes:
+            raise UserError(f"model.{stack}: {choice.start} has no {stack}; try model.stacks")
+    try:
+        return ModelConfig.model_validate(tables)
+    except ValidationError as error:
+        raise UserError(explain(error, "model")) from None
 
 
 def resume(folder: Path) -> tuple[Run, Prepared]:
@@ -187,77 +239,16 @@ def _language_model(recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prep
     return Prepared(task, tokenizer, None, fingerprint(train))
 
 
-def translation_splits(data: TranslationData) -> dict[str, Pairs]:
-    """The recipe's splits; validation is held out of training where it has no source of its own."""
-    train = read_pairs(located(data.train, data.folder))
-    if data.valid is not None:
-        splits = {"train": train, "valid": read_pairs(located(data.valid, data.folder))}
-    else:
-        if len(train) < 10:
-            raise UserError(
-                f"data.train: expected at least 10 pairs to hold some out, got {len(train)}; give data.valid"
-            )
-        n = min(data.held_out, len(train) // 5)
-        ranked = sorted(range(len(train)), key=lambda i: (key("held out", train.source[i]), i))
-        out = set(ranked[:n])
-        # Every pair of a held-out source leaves training, so that no source is in both.
-        sources = {train.source[i] for i in out}
-        inside = [i for i in range(len(train)) if train.source[i] not in sources]
-        splits = {"train": _take(train, inside), "valid": _take(train, sorted(out))}
-    if data.test is not None:
-        splits["test"] = read_pairs(located(data.test, data.folder))
-    return splits
-
-
-def language_splits(data: LanguageData) -> tuple[list[str], list[str]]:
-    """Training and validation documents (one is running text); without its own source, validation is the end."""
-    train = _documents(data.train, data.folder)
-    if data.valid is not None:
-        return train, _documents(data.valid, data.folder)
-    if len(train) == 1:
-        cut = int(len(train[0]) * (1 - data.held_out))
-        return [train[0][:cut]], [train[0][cut:]]
-    cut = min(int(len(train) * (1 - data.held_out)), len(train) - 1)
-    return train[:cut], train[cut:]
-
-
-def _documents(source: Source, folder: Path) -> list[str]:
-    texts = [text for text in read_texts(located(source, folder)).text if text.strip()]
-    whole_files = isinstance(source, TextFiles) and source.documents == "file"
-    if not texts:
-        raise UserError(f"data: expected text in {source.kind} source, got none; give another file")
-    return ["\n".join(texts)] if whole_files else texts
-
-
-def _take(pairs: Pairs, which: list[int]) -> Pairs:
-    return Pairs([pairs.source[i] for i in which], [pairs.target[i] for i in which])
-
-
-def located(source: Source, folder: Path) -> Source:
-    """The same source with its relative paths under `folder`."""
-    match source:
-        case ParallelFiles():
-            return source.model_copy(update={"source": folder / source.source, "target": folder / source.target})
-        case Table():
-            return source.model_copy(update={"path": folder / source.path})
-        case TextFiles():
-            return source.model_copy(update={"paths": tuple(folder / path for path in source.paths)})
-        case HubDataset():
-            return source
-
-
 def with_absolute_paths(recipe: TranslationRecipe | LanguageRecipe) -> TranslationRecipe | LanguageRecipe:
     """The recipe as a run keeps it: found again from any working directory."""
     data = recipe.data.model_copy(update={"folder": recipe.data.folder.absolute()})
-    return recipe.model_copy(update={"data": data})
-
-
-def fingerprint(*columns: list[str]) -> str:
-    """SHA-256 of the texts, in order."""
-    digest = hashlib.sha256()
-    for column in columns:
-        digest.update("\0".join(column).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    start = recipe.model.start
+    here = None if start is None else Path(start).expanduser()
+    if here is None or not here.is_dir():  # A name of the hub, if there is one.
+        return recipe.model_copy(update={"data": data})
+    return recipe.model_copy(
+        update={"data": data, "model": recipe.model.model_copy(update={"start": str(here.absolute())})}
+    )
 
 
 # --- measuring ---------------------------------------------------------------------------------------------------
@@ -287,8 +278,7 @@ def score(
     if isinstance(data, Texts):
         length = model.config.output.max_length or 256
         return list(_language_task(model, data, length).measure(model.network)), where
-    ids = (model.tokenizer.encode_batch(data.source), model.tokenizer.encode_batch(data.target))
-    pairs = EncodedPairs(data, *ids)
+    pairs = EncodedPairs.of(data, model.tokenizer)
     task = Translation(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation)
     evaluation = task.measure(model.network, pairs, generation)
     outputs = list(evaluation.outputs)

@@ -13,6 +13,7 @@ from tests.model import small
 
 IMAGE = {"kind": "patches", "image_size": 32, "patch_size": 8}
 SQUARE = {"kind": "wavelength", "factor": 2.0, "low_factor": 4.0, "high_factor": 4.0, "original_length": 8}
+ROTARY = {"kind": "rotary"}
 TOKENS = {"kind": "tokens", "vocab_size": 5}
 
 
@@ -26,6 +27,7 @@ TOKENS = {"kind": "tokens", "vocab_size": 5}
         ({"d_head": 5, "positions": {"kind": "rotary"}}, "d_head=5 .*must be even"),
         ({"positions": {"kind": "rotary", "fraction": 0.75}}, "d_head=4 .*fraction=0.75 must be even"),
         ({"positions": {"kind": "rotary", "fraction": 0.1}}, "fraction=0.1.*must be"),
+        ({"d_head": 80, "positions": ROTARY | {"fraction": 0.37}}, "d_head=80 .*fraction=0.37 must be even"),
         (
             {"input": IMAGE, "positions": {"kind": "learned", "max_length": 16}},
             "max_length=16 .*at least the 17",
@@ -35,6 +37,32 @@ TOKENS = {"kind": "tokens", "vocab_size": 5}
         ({"positions": {"kind": "relative", "n_buckets": 2}}, "n_buckets.*(=2|greater than)"),
         ({"positions": {"kind": "relative", "n_buckets": 32, "max_distance": 8}}, "max_distance=8"),
         ({"positions": {"kind": "rotary", "scaling": SQUARE}}, "low_factor=4.0.*high_factor=4.0"),
+        ({"window_layers": (0,)}, r"window_layers=\(0,\) needs window"),
+        ({"window": 3, "window_layers": ()}, r"window_layers=\(\) limits no layer; leave"),
+        ({"window": 3, "window_layers": (1, 0)}, r"window_layers=\(1, 0\) must be in order and different"),
+        ({"window": 3, "window_layers": (1, 1)}, r"window_layers=\(1, 1\) must be in order and different"),
+        ({"window": 3, "window_layers": (1, 2)}, r"window_layers=\(1, 2\) must be less than n_layers=2"),
+        ({"window": 3, "window_layers": (-1,)}, "window_layers.0.*greater than or equal to 0"),
+        ({"positions": ROTARY, "window": 3, "window_positions": ROTARY}, "window_positions needs window_layers"),
+        (
+            {"window": 3, "window_layers": (1,), "window_positions": ROTARY},
+            "window_positions needs rotary positions, got 'sinusoidal'",
+        ),
+        (
+            {
+                "positions": ROTARY,
+                "window": 3,
+                "window_layers": (1,),
+                "window_positions": ROTARY | {"fraction": 0.8},
+            },
+            "fraction=0.8 must be even",
+        ),
+        ({"first_norm": False, "norm_place": "post"}, "first_norm=False needs norm_place='pre', got 'post'"),
+        ({"first_norm": False, "norm_place": "sandwich"}, "first_norm=False needs norm_place='pre'"),
+        ({"embed_dropout": 1.0}, "embed_dropout.*less than 1"),
+        ({"positions": ROTARY | {"base": 1.0}}, "base.*greater than 1"),
+        ({"d_model": 10**9}, "d_model.*less than or equal to 1048576"),
+        ({"input": {"kind": "tokens", "vocab_size": 10**30}}, "vocab_size.*less than or equal to 4294967296"),
         ({"d_model": 0}, "d_model.*greater than 0"),
         ({"n_layers": 0}, "n_layers.*greater than or equal to 1"),
         ({"dropout": 1.0}, "dropout.*less than 1"),
@@ -72,6 +100,17 @@ def test_a_wrong_stack_names_field_value_and_remedy(changes: dict[str, Any], mes
             r"one vocab_size, got \[5, 13\]",
         ),
         ({"encoder": small.stack(), "head": {"kind": "classification"}}, "n_labels.*required"),
+        (
+            {"encoder": small.stack(), "head": {"kind": "tagging", "n_labels": 3, "labels": ("a", "b")}},
+            "labels: expected one for each of n_labels=3, got 2",
+        ),
+        (
+            {
+                "encoder": small.stack(),
+                "head": {"kind": "classification", "n_labels": 2, "pooler": True, "transform": True},
+            },
+            "pooler=True and transform=True exclude each other",
+        ),
         ({"encoder": small.stack(), "init": {"std": -1.0}}, "init.std.*greater than 0"),
     ],
 )
@@ -82,10 +121,11 @@ def test_a_wrong_model_names_field_value_and_remedy(changes: dict[str, Any], mes
 
 HEADS = [
     c.LanguageHead(tied=False, bias=True, transform=True, scale=2.0, soft_cap=3.0),
-    c.ClassificationHead(n_labels=3, pool="mean", pooler=True),
-    c.TaggingHead(n_labels=3),
+    c.ClassificationHead(n_labels=3, pool="mean", pooler=True, labels=("a", "b", "c")),
+    c.ClassificationHead(n_labels=3, transform=True, transform_bias=False, bias=False, dropout=0.1),
+    c.TaggingHead(n_labels=3, labels=("a", "b", "c")),
     c.SpanHead(),
-    c.NoHead(),
+    c.NoHead(pooler=True),
 ]
 
 
@@ -121,6 +161,17 @@ def test_derived_values() -> None:
     ]
     assert small.stack(norm_place="post", final_norm=True).has_final_norm
     assert small.stack().max_length is None
+    assert (
+        small.stack(dropout=0.3).embedding_dropout,
+        small.stack(dropout=0.3, embed_dropout=0.0).embedding_dropout,
+    ) == (
+        0.3,
+        0.0,
+    )
+    layers = small.stack(n_layers=3, window=4, window_layers=(0, 2))
+    assert [layers.is_windowed(i) for i in range(3)] == [True, False, True]
+    assert small.stack(window=4).is_windowed(1)
+    assert not small.stack().is_windowed(1)
     assert small.stack(positions=c.Learned(max_length=7, offset=2)).max_length == 7
     image = c.PatchInput.model_validate(IMAGE)
     assert (image.n_patches, image.length) == (16, 17)

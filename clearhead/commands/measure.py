@@ -22,7 +22,7 @@ UNITS = {"exact_match": "0 to 1", "loss": "nats a token"}
 
 
 def evaluate_command(
-    folder: Path,
+    name: str,
     *,
     source: Path | None,
     target: Path | None,
@@ -35,21 +35,21 @@ def evaluate_command(
     """Measure a model on files, or on its recipe's test (else validation) data."""
     if (source is None) != (target is None):
         raise UserError("evaluate: expected --source and --target together, got one of them")
-    model = load(folder, device=device)
+    model = load(name, device=device)
     given: Source | None = None
     if source is not None and target is not None:
         given = ParallelFiles(source=source, target=target)
     elif text is not None:
         given = TextFiles(paths=(text,))
     if model.is_encoder_decoder and text is not None:
-        raise UserError(f"{folder}: expected --source and --target for a translator, got --text")
+        raise UserError(f"{name}: expected --source and --target for a translator, got --text")
     if not model.is_encoder_decoder and (source is not None or moses is not None):
-        raise UserError(f"{folder}: expected --text for a language model, got what is for a translator")
+        raise UserError(f"{name}: expected --text for a language model, got what is for a translator")
     config = searching(model, search) if model.is_encoder_decoder else model.generation
-    tell(f"{folder}: measuring ...")
-    scores, where = score(model, folder, given, config, moses=moses)
-    named = " and ".join(str(path) for path in (source, target, text) if path is not None)
-    tell(f"{folder} on {named or f'its {where} data'}:")
+    tell(f"{name}: measuring ...")
+    scores, where = score(model, Path(name), given, config, moses=moses)
+    given_files = " and ".join(str(path) for path in (source, target, text) if path is not None)
+    tell(f"{name} on {given_files or f'its {where} data'}:")
     for one in scores:
         print(shown(one), file=sys.stderr if as_json else sys.stdout)
     if as_json:

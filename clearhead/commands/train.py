@@ -41,7 +41,7 @@ def train_command(
     """Train from a recipe with changes, into a new folder."""
     tables = recipes.merge(recipes.read(recipe), data_of(files, recipe))
     given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
-    tables = recipes.merge(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
+    tables = recipes.changed(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
     problem = data_problem(tables)
     if problem:
         # Any other mistake is told first: it may be why the data are not where they should be.
@@ -49,9 +49,11 @@ def train_command(
     checked = recipes.validate(tables, where=recipe)
     if problem:
         raise UserError(f"{recipe}: {problem}")
-    architecture(checked.model, vocab_size=1000)  # What is wrong there is told before anything takes long.
+    beginning = checked.model.start
+    if beginning is None:
+        architecture(checked.model, vocab_size=1000)  # What is wrong there is told before anything takes long.
     folder = out or next_folder(Path("runs"), Path(recipe).stem)
-    tell(f"{folder}: reading data")
+    tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
     run, prepared = start(checked, folder)
     drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
 

@@ -1,10 +1,10 @@
 """What a network says at the end, as data."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, model_validator
 
-from clearhead.config.base import Config
+from clearhead.config.base import Config, Count, Probability
 
 
 class LanguageHead(Config):
@@ -16,6 +16,8 @@ class LanguageHead(Config):
     bias: bool = False
     transform: bool = False
     """A dense layer, activation and norm before the output matrix (Devlin et al. 2018, masked LM)."""
+    transform_bias: bool = True
+    """Bias in that dense layer."""
     scale: PositiveFloat | None = None
     """Factor on the states before the output matrix; None for 1."""
     soft_cap: PositiveFloat | None = None
@@ -25,29 +27,70 @@ class ClassificationHead(Config):
     """Logits of n_labels classes for the whole sequence or image."""
 
     kind: Literal["classification"] = "classification"
-    n_labels: PositiveInt
+    n_labels: Count
+    labels: tuple[str, ...] = ()
+    """What the classes are called, two of them perhaps alike; empty where they have only numbers."""
     pool: Literal["first", "last", "mean"] = "first"
     pooler: bool = False
     """A dense tanh layer between the pooled state and the classifier (Devlin et al. 2018)."""
+    transform: bool = False
+    """A dense layer, activation and norm there instead."""
+    transform_bias: bool = True
+    bias: bool = True
+    dropout: Probability = 0.0
+    """On what the output matrix reads, and nowhere else in the head."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.pooler and self.transform:
+            raise ValueError("pooler=True and transform=True exclude each other; choose one")
+        _check_labels(self.labels, self.n_labels)
+        return self
 
 
 class TaggingHead(Config):
     """Logits of n_labels classes for each position."""
 
     kind: Literal["tagging"] = "tagging"
-    n_labels: PositiveInt
+    n_labels: Count
+    labels: tuple[str, ...] = ()
+    """What the classes are called, two of them perhaps alike; empty where they have only numbers."""
+    transform: bool = False
+    """A dense layer, activation and norm before the output matrix."""
+    transform_bias: bool = True
+    bias: bool = True
+    dropout: Probability = 0.0
+    """On what the output matrix reads, and nowhere else in the head."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        _check_labels(self.labels, self.n_labels)
+        return self
 
 
 class SpanHead(Config):
     """Two logits for each position: the answer starts here, ends here."""
 
     kind: Literal["span"] = "span"
+    transform: bool = False
+    """A dense layer, activation and norm before the output matrix."""
+    transform_bias: bool = True
+    bias: bool = True
+    dropout: Probability = 0.0
+    """On what the output matrix reads, and nowhere else in the head."""
 
 
 class NoHead(Config):
     """The last states themselves."""
 
     kind: Literal["none"] = "none"
+    pooler: bool = False
+    """Keep a dense tanh layer that makes one vector of the first state (Devlin et al. 2018)."""
 
 
 Head = Annotated[LanguageHead | ClassificationHead | TaggingHead | SpanHead | NoHead, Field(discriminator="kind")]
+
+
+def _check_labels(labels: tuple[str, ...], n_labels: int) -> None:
+    if labels and len(labels) != n_labels:
+        raise ValueError(f"labels: expected one for each of n_labels={n_labels}, got {len(labels)}")

@@ -1,10 +1,11 @@
 """The ways in which order enters, as data."""
 
+from math import log
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from clearhead.config.base import Config
+from clearhead.config.base import Config, Count
 
 
 class Sinusoidal(Config):
@@ -20,8 +21,8 @@ class Learned(Config):
     """One learned vector a position, added to the embedding; longer sequences are refused."""
 
     kind: Literal["learned"] = "learned"
-    max_length: PositiveInt = 512
-    offset: NonNegativeInt = 0
+    max_length: Count = 512
+    offset: Annotated[int, Field(ge=0, le=2**32)] = 0
     """Rows before position 0 (some checkpoints reserve the first two)."""
 
 
@@ -39,7 +40,7 @@ class WavelengthScaling(Config):
     factor: PositiveFloat
     low_factor: PositiveFloat = 1.0
     high_factor: PositiveFloat = 4.0
-    original_length: PositiveInt
+    original_length: Count
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -53,9 +54,16 @@ class YarnScaling(Config):
 
     kind: Literal["yarn"] = "yarn"
     factor: PositiveFloat
-    original_length: PositiveInt
+    original_length: Count
     beta_fast: PositiveFloat = 32.0
     beta_slow: PositiveFloat = 1.0
+    attention_factor: PositiveFloat | None = None
+    """Factor on rotated queries and on rotated keys; default 0.1 ln(factor) + 1."""
+
+    @property
+    def magnitude(self) -> float:
+        """attention_factor where given, else the paper's (3.4)."""
+        return self.attention_factor or 0.1 * log(max(self.factor, 1.0)) + 1.0
 
 
 RotaryScaling = Annotated[LinearScaling | WavelengthScaling | YarnScaling, Field(discriminator="kind")]
@@ -65,22 +73,26 @@ class Rotary(Config):
     """Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout."""
 
     kind: Literal["rotary"] = "rotary"
-    base: PositiveFloat = 10_000.0
+    base: Annotated[float, Field(gt=1.0)] = 10_000.0
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Share of each head's width that is rotated."""
     scaling: RotaryScaling | None = None
 
     def rotated(self, d_head: int) -> int:
         """How many of a head's components are rotated."""
-        return round(d_head * self.fraction)
+        return int(d_head * self.fraction)
+
+    def fits(self, d_head: int) -> bool:
+        """Whether the rotated components come in pairs, and there are any."""
+        return self.rotated(d_head) > 0 and self.rotated(d_head) % 2 == 0
 
 
 class RelativeBias(Config):
     """A learned bias for each head and bucket of distance, added to the scores (Raffel et al. 2019, 2.1)."""
 
     kind: Literal["relative"] = "relative"
-    n_buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
-    max_distance: PositiveInt = 128
+    n_buckets: Annotated[int, Field(ge=4, le=2**20, multiple_of=2)] = 32
+    max_distance: Count = 128
 
     @model_validator(mode="after")
     def _beyond_the_exact_buckets(self) -> Self:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from clearhead.config.base import Config, Probability
+from clearhead.config.base import Config, Count, Probability, Width
 from clearhead.config.positions import Learned, Positions, Rotary, Sinusoidal
 
 # --- what a stack reads ------------------------------------------------------------------------------------------
@@ -14,10 +14,10 @@ class TokenInput(Config):
     """Token ids, looked up in a table of vocab_size vectors."""
 
     kind: Literal["tokens"] = "tokens"
-    vocab_size: PositiveInt
+    vocab_size: Count
     scale: bool = False
     """Multiply the looked-up vector by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
-    n_types: NonNegativeInt = 0
+    n_types: Annotated[int, Field(ge=0, le=2**32)] = 0
     """Number of segment types (sentence A, sentence B); 0 for none."""
     norm: bool = False
     """Normalise the sum of tokens, positions and types."""
@@ -27,9 +27,9 @@ class PatchInput(Config):
     """An image cut in square patches, each projected to d_model (Dosovitskiy et al. 2020, 3.1)."""
 
     kind: Literal["patches"] = "patches"
-    image_size: PositiveInt
+    image_size: Annotated[int, Field(gt=0, le=2**14)]
     patch_size: PositiveInt
-    n_channels: PositiveInt = 3
+    n_channels: Annotated[int, Field(gt=0, le=2**10)] = 3
     class_token: bool = True
     """Put one learned vector in front, whose last state is what a classifier reads."""
 
@@ -59,18 +59,22 @@ class StackConfig(Config):
     """A stack of equal blocks: attention, (cross-attention,) feed-forward, each in a residual with its norm."""
 
     input: StackInput
-    d_model: PositiveInt
+    d_model: Width
     n_layers: Annotated[int, Field(ge=1, le=1024)]
-    n_heads: PositiveInt
-    d_ff: PositiveInt
+    n_heads: Width
+    d_ff: Count
     positions: Positions = Sinusoidal()
 
-    n_kv_heads: PositiveInt | None = None
+    n_kv_heads: Width | None = None
     """Key and value heads: n_heads (the default) is multi-head, 1 is multi-query, between is grouped-query."""
-    d_head: PositiveInt | None = None
+    d_head: Width | None = None
     """Width of one head; default d_model / n_heads."""
-    window: PositiveInt | None = None
+    window: Count | None = None
     """Attend only to keys less than this many positions away; None for all."""
+    window_layers: tuple[NonNegativeInt, ...] | None = None
+    """The layers that `window` limits, from 0 and in order; None for all."""
+    window_positions: Rotary | None = None
+    """Rotary positions of those layers where they differ from the others'."""
     attn_scale: PositiveFloat | None = None
     """Factor on q.k; default 1 / sqrt(d_head)."""
     soft_cap: PositiveFloat | None = None
@@ -82,6 +86,8 @@ class StackConfig(Config):
     norm_place: Literal["pre", "post", "sandwich"] = "pre"
     """pre: x + f(Norm(x)); post: Norm(x + f(x)); sandwich: x + Norm(f(Norm(x)))."""
     norm_eps: PositiveFloat = 1e-5
+    first_norm: bool = True
+    """False: the first block's attention reads its input as it is, which the embedding has just normalised."""
     final_norm: bool | None = None
     """Normalise the last state; default: yes, unless the norms are post."""
 
@@ -98,6 +104,8 @@ class StackConfig(Config):
 
     dropout: Probability = 0.0
     """On the embeddings and on each branch before it joins the residual stream."""
+    embed_dropout: Probability | None = None
+    """On the embeddings alone; default dropout."""
     attn_dropout: Probability = 0.0
     ffn_dropout: Probability = 0.0
     """On the activations between the two feed-forward layers."""
@@ -116,6 +124,11 @@ class StackConfig(Config):
         return self.attn_scale if self.attn_scale is not None else self.head_width**-0.5
 
     @property
+    def embedding_dropout(self) -> float:
+        """embed_dropout where given, else dropout."""
+        return self.dropout if self.embed_dropout is None else self.embed_dropout
+
+    @property
     def has_final_norm(self) -> bool:
         return self.norm_place != "post" if self.final_norm is None else self.final_norm
 
@@ -123,6 +136,10 @@ class StackConfig(Config):
     def max_length(self) -> int | None:
         """Longest sequence its positions can name, or None where there is no limit."""
         return self.positions.max_length if isinstance(self.positions, Learned) else None
+
+    def is_windowed(self, layer: int) -> bool:
+        """Whether `window` limits the attention of this layer."""
+        return self.window is not None and (self.window_layers is None or layer in self.window_layers)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -132,15 +149,37 @@ class StackConfig(Config):
             raise ValueError(f"n_kv_heads={self.n_kv_heads} must divide n_heads={self.n_heads}")
         if isinstance(self.positions, Sinusoidal) and self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} must be even for sinusoidal positions")
-        if isinstance(self.positions, Rotary):
-            rotated, fraction = self.positions.rotated(self.head_width), self.positions.fraction
-            if rotated == 0 or rotated % 2:
-                raise ValueError(f"d_head={self.head_width} * fraction={fraction} must be even and not 0 for rotary")
+        for positions in (self.positions, self.window_positions):
+            if isinstance(positions, Rotary) and not positions.fits(self.head_width):
+                raise ValueError(
+                    f"d_head={self.head_width} * fraction={positions.fraction} must be even and not 0 for rotary"
+                )
         if self.norm == "rms" and self.norm_bias:
             raise ValueError("norm_bias=True has no meaning for norm='rms', which has no bias; leave it out")
+        if not self.first_norm and self.norm_place != "pre":
+            raise ValueError(f"first_norm=False needs norm_place='pre', got {self.norm_place!r}")
         if isinstance(self.input, PatchInput) and self.max_length is not None and self.max_length < self.input.length:
             raise ValueError(
                 f"positions.max_length={self.max_length} must be at least the {self.input.length} patches"
                 f" of image_size={self.input.image_size}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _windowed_layers(self) -> Self:
+        layers = self.window_layers
+        if layers is not None:
+            if self.window is None:
+                raise ValueError(f"window_layers={layers} needs window, the reach of these layers")
+            if not layers:
+                raise ValueError("window_layers=() limits no layer; leave window and window_layers out")
+            if list(layers) != sorted(set(layers)):
+                raise ValueError(f"window_layers={layers} must be in order and different")
+            if layers[-1] >= self.n_layers:
+                raise ValueError(f"window_layers={layers} must be less than n_layers={self.n_layers}")
+        if self.window_positions is not None:
+            if layers is None:
+                raise ValueError("window_positions needs window_layers; where all layers are alike, give positions")
+            if not isinstance(self.positions, Rotary):
+                raise ValueError(f"window_positions needs rotary positions, got {self.positions.kind!r}")
         return self

@@ -155,7 +155,7 @@ class _Work:
 
     def __post_init__(self) -> None:
         self.columns = _columns(self.split)
-        self.ids = tuple(self.tokenizer.encode_batch(column) for column in self.columns)
+        self.ids = tuple(self.tokenizer.encode_batch(c, target=i > 0) for i, c in enumerate(self.columns))
         self.counts = dict.fromkeys(
             ("empty", "duplicates", "duplicates_removed", "overlap_removed", "dropped", "cut"), 0
         )
@@ -200,10 +200,10 @@ class _Work:
             self.counts["dropped"] = self.keep(fits)
             return
         self.counts["cut"] = fits.count(False)
-        for column, ids in zip(self.columns, self.ids, strict=True):
+        for side, (column, ids) in enumerate(zip(self.columns, self.ids, strict=True)):
             for i, sequence in enumerate(ids):
                 if len(sequence) > limit:
-                    column[i], ids[i] = _cut(column[i], limit, self.tokenizer)
+                    column[i], ids[i] = _cut(column[i], limit, self.tokenizer, target=side > 0)
 
     def examples(self) -> Pairs | Texts:
         return Texts(*self.columns) if isinstance(self.split, Texts) else Pairs(*self.columns)
@@ -246,14 +246,14 @@ def _sources(split: Pairs | Texts) -> list[str]:
     return [source for text in _columns(split)[0] if (source := text.strip())]
 
 
-def _cut(text: str, limit: int, tokenizer: Tokenizer) -> tuple[str, list[int]]:
+def _cut(text: str, limit: int, tokenizer: Tokenizer, *, target: bool) -> tuple[str, list[int]]:
     """The longest beginning of `text` that ends with a token and whose own ids are at most `limit`.
 
     A beginning may be split otherwise than the whole was, so its ids are made anew.
     """
     ends = [end for _, end in tokenizer.offsets(text)]
     for end in reversed(ends[:limit]):
-        ids = tokenizer.encode(text[:end])
+        ids = tokenizer.encode(text[:end], target=target)
         if len(ids) <= limit:
             return text[:end], ids
     return "", []

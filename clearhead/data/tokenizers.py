@@ -6,21 +6,22 @@ read.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 import tokenizers
 
+from clearhead.data import formats
+from clearhead.data.formats.checked import guarded, json_object
+from clearhead.data.formats.special import CONFIG_FILE, content_of
+from clearhead.data.formats.two_sided import Pieces, Sides
+from clearhead.data.formats.visible_bytes import readable
 from clearhead.data.merges import Merge, merge_history
 from clearhead.data.schemes import BOS, EOS, PAD, SPACE, UNK, fit
 from clearhead.errors import UserError
 from clearhead.recipe.data import TokenizerConfig
-
-MODEL_FILE = "tokenizer.json"
-CONFIG_FILE = "tokenizer_config.json"
-NAMES_FILE = "special_tokens_map.json"
 
 Role = Literal["pad", "unk", "bos", "eos"]
 
@@ -33,25 +34,38 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "eos": ("eos_token", "sep_token"),
 }
 
+TEXT = "text: expected text that is valid Unicode"
 VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\t": "⇥", "\r": "␍"})
-
-T = TypeVar("T")
 
 
 class Tokenizer:
     """A `tokenizers.Tokenizer` whose special tokens are explicit; encoding adds none unless asked.
 
     Text that spells a special token is text: only tokenizers from elsewhere that say otherwise read it as the
-    token.
+    token. One with two sides, a source and a target language, decodes the target.
     """
 
-    def __init__(self, library: tokenizers.Tokenizer, settings: Mapping[str, object]) -> None:
-        """`settings` is tokenizer_config.json: `pad_token` and the rest name the special tokens."""
+    def __init__(
+        self,
+        library: tokenizers.Tokenizer,
+        settings: Mapping[str, object],
+        *,
+        sides: Sides | None = None,
+        beside: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """`settings` is tokenizer_config.json: `pad_token` and the rest name the special tokens.
+
+        `beside` are files to write back byte for byte; with `sides` they are all there is.
+        """
         _quiet()
         library.no_padding()
         library.no_truncation()
-        library.encode_special_tokens = bool(settings.get("split_special_tokens", False))
+        splits = bool(settings.get("split_special_tokens", False))
+        for part in (library, sides.source.segmenter, sides.target.segmenter) if sides else (library,):
+            part.encode_special_tokens = splits
         self.library = library
+        self._sides = sides
+        self._beside = dict(beside or {})
         self._settings = dict(settings)
         self.pad_id = self._special("pad")
         self.unk_id = self._special("unk")
@@ -64,7 +78,7 @@ class Tokenizer:
     @cached_property
     def _parts(self) -> dict[str, object]:
         """What tokenizer.json says."""
-        return _json_object(self.library.to_str().encode(), MODEL_FILE)
+        return json_object(self.library.to_str().encode(), formats.MODEL_FILE)
 
     @cached_property
     def _is_bytes(self) -> bool:
@@ -85,11 +99,11 @@ class Tokenizer:
                 yield text
 
         what = f"tokenizer: expected {config.kind} to train with vocab_size={config.vocab_size}"
-        library = _guarded(lambda: fit(config, counted()), what)
+        library = guarded(lambda: fit(config, counted()), what)
         if not n_texts:
             raise UserError("tokenizer: expected text to train on, got none; try another source")
         settings: dict[str, object] = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
+            "tokenizer_class": formats.GENERIC,
             "pad_token": PAD,
             "unk_token": UNK,
             "bos_token": BOS,
@@ -101,34 +115,44 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read tokenizer.json and, where there is one, the file that names its special tokens."""
-        files: dict[str, bytes] = {}
-        for name in (MODEL_FILE, CONFIG_FILE, NAMES_FILE):
-            try:
-                files[name] = (folder / name).read_bytes()
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                raise UserError(f"{folder / name}: expected a readable file, got {error.strerror}") from None
-        return cls.from_files(files, where=str(folder))
+        """Read a folder's tokenizer: tokenizer.json, or the pieces of an older format.
+
+        Raises UserError where there is none, naming what was looked for.
+        """
+        return cls.from_files(formats.read_folder(folder), where=str(folder))
+
+    @classmethod
+    def find(cls, folder: Path) -> Self | None:
+        """As `load`, but None where the folder has no tokenizer. A malformed one is still an error."""
+        files = formats.read_folder(folder)
+        return cls.from_files(files, where=str(folder)) if formats.is_there(files) else None
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, where: str = "tokenizer") -> Self:
         """The inverse of `to_files`; `where` names the folder in errors."""
-        if MODEL_FILE not in files:
-            raise UserError(f"{where}: expected {MODEL_FILE}, got no such file; try a folder that a run saved")
-        settings = _json_object(files.get(NAMES_FILE, b"{}"), f"{where}/{NAMES_FILE}")
-        settings |= _json_object(files.get(CONFIG_FILE, b"{}"), f"{where}/{CONFIG_FILE}")
-
-        def read() -> tokenizers.Tokenizer:
-            return tokenizers.Tokenizer.from_str(files[MODEL_FILE].decode("utf-8"))
-
-        return cls(_guarded(read, f"{where}/{MODEL_FILE}: expected a tokenizer"), settings)
+        opened = formats.open_files(files, where)
+        kept = formats.ALL if opened.sides else formats.KEPT
+        beside = {name: content for name, content in files.items() if name in kept}
+        return cls(opened.library, opened.settings, sides=opened.sides, beside=beside)
 
     def to_files(self) -> dict[str, bytes]:
-        """File names and contents, for a checkpoint."""
+        """File names and contents, for a checkpoint: tokenizer.json, or both sides as they came."""
+        if self._sides is not None:
+            return dict(self._beside)
         settings = json.dumps(self._settings, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-        return {MODEL_FILE: self.library.to_str(pretty=True).encode(), CONFIG_FILE: settings.encode()}
+        model = self.library.to_str(pretty=True).encode()
+        return {formats.MODEL_FILE: model, CONFIG_FILE: settings.encode(), **self._beside}
+
+    def ending(self) -> Self:
+        """One whose own template ends a text with the end token, as the source of an encoder-decoder ends."""
+        if self.has_marks:
+            return self
+        end = self.library.id_to_token(self.need("eos"))
+        library = tokenizers.Tokenizer.from_str(self.library.to_str())
+        library.post_processor = tokenizers.processors.TemplateProcessing(
+            single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, self.need("eos"))]
+        )
+        return type(self)(library, self._settings, beside=self._beside)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -137,9 +161,8 @@ class Tokenizer:
 
     def _special(self, role: Role) -> int | None:
         for key in ROLES[role]:
-            value = self._settings.get(key)
-            content = value.get("content") if isinstance(value, dict) else value
-            if isinstance(content, str) and (found := self.library.token_to_id(content)) is not None:
+            content = content_of(self._settings.get(key))
+            if content is not None and (found := self.library.token_to_id(content)) is not None:
                 return found
         return self._unknown_of_model() if role == "unk" else None
 
@@ -152,18 +175,55 @@ class Tokenizer:
 
     # --- text to ids and back ---
 
-    def encode(self, text: str, *, bos: bool = False, eos: bool = False) -> list[int]:
-        return self.encode_batch([text], bos=bos, eos=eos)[0]
+    @property
+    def has_marks(self) -> bool:
+        """Whether the tokenizer has a template of its own that puts marks around a text."""
+        return self._sides is not None or self.library.num_special_tokens_to_add(is_pair=False) > 0
 
-    def encode_batch(self, texts: Sequence[str], *, bos: bool = False, eos: bool = False) -> list[list[int]]:
-        """The ids of each text, with the marks of its ends where asked for."""
-        first = [self.need("bos")] if bos else []
-        last = [self.need("eos")] if eos else []
-        encodings = _guarded(
-            lambda: self.library.encode_batch_fast(list(texts), add_special_tokens=False),
-            "text: expected text that is valid Unicode",
-        )
+    def encode(
+        self, text: str, *, bos: bool = False, eos: bool = False, marks: bool = False, target: bool = False
+    ) -> list[int]:
+        return self.encode_batch([text], bos=bos, eos=eos, marks=marks, target=target)[0]
+
+    def encode_batch(
+        self,
+        texts: Sequence[str],
+        *,
+        bos: bool = False,
+        eos: bool = False,
+        marks: bool = False,
+        target: bool = False,
+    ) -> list[list[int]]:
+        """The ids of each text, with the marks of its ends where asked for.
+
+        `marks` are those of the tokenizer's own template, [CLS] and [SEP] or what it has. `target` reads the
+        texts as the target language, where the tokenizer tells the two apart.
+        """
+        if marks and (bos or eos):
+            raise UserError("tokenizer: expected marks, or bos and eos, got both; try marks alone")
+        if self._sides is not None:
+            side = self._sides.target if target else self._sides.source
+            first, last = [self.need("bos")] if bos else [], [side.last] if eos or marks else []
+            return [first + pieces.ids + last for pieces in guarded(lambda: side.encode(texts), TEXT)]
+        first, last = [self.need("bos")] if bos else [], [self.need("eos")] if eos else []
+        encodings = guarded(lambda: self.library.encode_batch_fast(list(texts), add_special_tokens=marks), TEXT)
         return [first + encoding.ids + last for encoding in encodings]
+
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """The ids of two texts in the tokenizer's template, and which text each id belongs to.
+
+        [CLS] first [SEP] second [SEP]: 0 up to the first [SEP], then 1; some templates say 0 throughout.
+        """
+        if self._sides is not None or not self.library.num_special_tokens_to_add(is_pair=True):
+            raise UserError("tokenizer: expected a template for two texts, got none; try one with [CLS] and [SEP]")
+        encoding = guarded(lambda: self.library.encode(first, second), TEXT)
+        return encoding.ids, encoding.type_ids
+
+    def _pieces(self, text: str) -> Pieces:
+        if self._sides is not None:
+            return self._sides.source.encode([text])[0]
+        encoding = self.library.encode(text, add_special_tokens=False)
+        return Pieces(encoding.ids, encoding.tokens, encoding.offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, special tokens left out."""
@@ -179,6 +239,23 @@ class Tokenizer:
             raise UserError(f"tokenizer: expected {role}_token in {CONFIG_FILE}, got none; try naming it there")
         return found
 
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        """The special tokens that have a name, such as bos_token."""
+        found = {name: content_of(value) for name, value in self._settings.items() if name.endswith("_token")}
+        return {name: content for name, content in found.items() if content is not None}
+
+    @cached_property
+    def chat_template(self) -> str | None:
+        """The Jinja template of a conversation: chat_template.jinja, else tokenizer_config.json's."""
+        if formats.TEMPLATE_FILE in self._beside:
+            return self._beside[formats.TEMPLATE_FILE].decode("utf-8", "replace")
+        found = self._settings.get("chat_template")
+        if isinstance(found, list):  # several, by name
+            named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
+            found = named.get("default")
+        return found if isinstance(found, str) else None
+
     # --- for people to read ---
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -190,14 +267,15 @@ class Tokenizer:
 
         Bytes of one character share its place; the space that stands before the text has none.
         """
-        encoding = self.library.encode(text, add_special_tokens=False)
+        _, tokens, found = self._pieces(text)
+        following = [*(start for start, _ in found[1:]), len(text)][: len(found)]
         places: list[tuple[int, int]] = []
-        for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
+        for token, (start, end), after in zip(tokens, found, following, strict=True):
             piece = text[start:end]
-            if not token.strip(SPACE) and piece.strip(" " + SPACE):
+            if not token.strip(SPACE) and (piece.replace(SPACE, " ").strip() or after < end):
                 end = start
-            elif piece.strip(" "):
-                start = end - len(piece.lstrip(" "))
+            elif piece.strip():
+                start = end - len(piece.lstrip())
             places.append((start, end))
         return places
 
@@ -214,15 +292,16 @@ class Tokenizer:
 
     def unknown(self, text: str) -> list[str]:
         """The words of `text` that hold something the tokenizer has never seen, each once, in order."""
-        encoding = self.library.encode(text, add_special_tokens=False)
+        ids, _, offsets = self._pieces(text)
+        unknown = self._sides.source.unknown if self._sides else self.unk_id
         words: dict[str, None] = {}
-        for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            if token == self.unk_id and text[start:end].strip():
+        for token, (start, end) in zip(ids, offsets, strict=True):
+            if token == unknown and text[start:end].strip():
                 words.setdefault(_word_around(text, start, end))
         return list(words)
 
     def _shown(self, token: str) -> str:
-        return (_byte_text(token) if self._is_bytes else token).translate(VISIBLE)
+        return (readable(token) if self._is_bytes else token).translate(VISIBLE)
 
 
 def _word_around(text: str, start: int, end: int) -> str:
@@ -234,55 +313,6 @@ def _word_around(text: str, start: int, end: int) -> str:
     while piece[-1:].isalnum() and end < len(text) and text[end].isalnum():
         end += 1
     return text[start:end]
-
-
-def _byte_values() -> dict[str, int]:
-    """The printable character that stands for each byte in a byte-level vocabulary (Radford et al. 2019)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
-
-
-BYTE_VALUES = _byte_values()
-
-
-def _byte_text(token: str) -> str:
-    if any(character not in BYTE_VALUES for character in token):
-        return token
-    raw = bytes(BYTE_VALUES[character] for character in token)
-    text = ""
-    while raw:
-        try:
-            return text + raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            bad = raw[error.start : error.end]
-            text += raw[: error.start].decode("utf-8") + "".join(f"<0x{byte:02X}>" for byte in bad)
-            raw = raw[error.end :]
-    return text
-
-
-def _json_object(content: bytes, where: str) -> dict[str, object]:
-    try:
-        value = json.loads(content)
-    except ValueError as error:  # malformed UTF-8 and malformed JSON alike
-        raise UserError(f"{where}: expected JSON, got {error}; try saving the tokenizer again") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _guarded(action: Callable[[], T], message: str) -> T:
-    """The action's result; whatever the library raises becomes one line.
-
-    A panic of the library derives from BaseException, not from Exception.
-    """
-    try:
-        return action()
-    except (KeyboardInterrupt, SystemExit, GeneratorExit, UserError):
-        raise
-    except BaseException as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{message}, got {type(error).__name__}: {reason}") from None
 
 
 def _quiet() -> None:

@@ -1,12 +1,55 @@
-"""Named architectures: each family is data, one file a family. Imports no torch."""
+"""Named architectures, and other people's: each family is data, one file a family."""
 
+from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import bert, gpt2, llama, small, transformer, vit
+from clearhead.families import bart, bert, gpt2, llama, marian, modernbert, qwen, roberta, small, t5, transformer, vit
+from clearhead.families.family import Family, HeadMap
 
-__all__ = ["preset", "presets"]
+__all__ = ["FAMILIES", "Family", "HeadMap", "family_for", "family_of", "preset", "presets"]
+
+FAMILIES: tuple[Family, ...] = (
+    gpt2.FAMILY,
+    llama.FAMILY,
+    llama.ARCEE,
+    llama.MISTRAL,
+    qwen.QWEN2,
+    qwen.QWEN3,
+    bert.FAMILY,
+    roberta.FAMILY,
+    roberta.XLM_FAMILY,
+    roberta.CAMEMBERT_FAMILY,
+    modernbert.FAMILY,
+    vit.FAMILY,
+    marian.MARIAN,
+    marian.PEGASUS,
+    bart.FAMILY,
+    t5.FAMILY,
+)
+"""Every architecture that goes in and out; where several fit, the first is written."""
+
+
+def family_of(document: Mapping[str, Any], *, where: str) -> Family:
+    """The family that a config names; UserError for an architecture that is not among them."""
+    name = document.get("model_type")
+    for family in FAMILIES:
+        if family.model_type == name:
+            return family
+    known = ", ".join(family.model_type for family in FAMILIES)
+    raise UserError(f"{where}:model_type: expected one of {known}, got {name!r}; this architecture is not supported")
+
+
+def family_for(config: ModelConfig, prefer: str | None = None) -> tuple[Family, HeadMap, dict[str, Any]] | None:
+    """A family that has this network, its head and its config there; `prefer` goes first where it fits."""
+    for family in sorted(FAMILIES, key=lambda family: family.model_type != prefer):
+        found = family.write(config)
+        if found is not None:
+            document, head = found
+            return family, head, document
+    return None
 
 
 def presets() -> dict[str, ModelConfig]:

@@ -1,6 +1,12 @@
-"""The encoder of Devlin et al. 2018, with the head of its masked-word objective."""
+"""The encoder of Devlin et al. 2018, and what RoBERTa shares with it: tensors, and heads on the first state."""
 
-from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
+from collections.abc import Sequence
+
+from clearhead.config import Init, LanguageHead, Learned, ModelConfig, NoHead, StackConfig, TokenInput
+from clearhead.families.family import Family, HeadMap
+from clearhead.families.shared import ACTIVATIONS, labels
+from clearhead.weights.fields import Entry, Field, computed, ignored, named, only, same
+from clearhead.weights.mapping import Rule, ignore, leave_out, rename, tie
 
 PRESETS = {
     "bert-base": ModelConfig(
@@ -21,3 +27,170 @@ PRESETS = {
         init=Init(depth_scaled=False),
     )
 }
+
+# --- what RoBERTa shares -----------------------------------------------------------------------------------------
+
+CONSTANTS = {
+    "encoder.input.kind": "tokens",
+    "encoder.input.norm": True,
+    "encoder.positions.kind": "learned",
+    "encoder.norm_place": "post",
+    "init.depth_scaled": False,
+}
+
+
+def encoder_fields(vocab_size: int) -> tuple[Entry, ...]:
+    """All but the positions."""
+    return (
+        same("vocab_size", "encoder.input.vocab_size", default=vocab_size),
+        same("type_vocab_size", "encoder.input.n_types", default=2),
+        same("hidden_size", "encoder.d_model", default=768),
+        same("num_hidden_layers", "encoder.n_layers", default=12),
+        same("num_attention_heads", "encoder.n_heads", default=12),
+        same("intermediate_size", "encoder.d_ff", default=3072),
+        named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
+        same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
+        same("initializer_range", "init.std", default=0.02),
+        same("hidden_dropout_prob", "encoder.dropout", default=0.1),
+        same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.1),
+        only("position_embedding_type", "absolute"),
+        ignored("classifier_dropout", "gradient_checkpointing", "use_bfloat16", "_num_labels"),
+        # Notes of those who trained the checkpoint, and settings of other programs.
+        ignored("directionality", "language", "name", "pooler_fc_size", "pooler_num_*", "pooler_size_per_head"),
+        ignored("pooler_type", "sentence_transformers", "sbert_ce_default_activation_function"),
+    )
+
+
+def norm(theirs: str, ours: str) -> tuple[Rule, ...]:
+    """A norm, whose weight and bias were once called gamma and beta."""
+    names = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+    return tuple(rename(f"{theirs}.{old}", f"{ours}.{new}") for old, new in names.items())
+
+
+def rules(_: ModelConfig) -> Sequence[Rule]:
+    """Each norm follows its branch."""
+    theirs, ours = "encoder.layer.{i}", "encoder.blocks.{i}"
+    return (
+        rename("embeddings.word_embeddings.weight", "encoder.embed.tokens.weight"),
+        rename("embeddings.position_embeddings.weight", "encoder.positions.table.weight"),
+        rename("embeddings.token_type_embeddings.weight", "encoder.embed.types.weight"),
+        *norm("embeddings.LayerNorm", "encoder.embed.norm"),
+        rename(f"{theirs}.attention.self.query.{{p}}", f"{ours}.attn.q.{{p}}"),
+        rename(f"{theirs}.attention.self.key.{{p}}", f"{ours}.attn.k.{{p}}"),
+        rename(f"{theirs}.attention.self.value.{{p}}", f"{ours}.attn.v.{{p}}"),
+        rename(f"{theirs}.attention.output.dense.{{p}}", f"{ours}.attn.out.{{p}}"),
+        *norm(f"{theirs}.attention.output.LayerNorm", f"{ours}.attn_norm"),
+        rename(f"{theirs}.intermediate.dense.{{p}}", f"{ours}.ffn.up.{{p}}"),
+        rename(f"{theirs}.output.dense.{{p}}", f"{ours}.ffn.down.{{p}}"),
+        *norm(f"{theirs}.output.LayerNorm", f"{ours}.ffn_norm"),
+        ignore("embeddings.position_ids", "embeddings.token_type_ids"),
+    )
+
+
+def output_bias(theirs: str, decoder: str, *, tied: bool) -> tuple[Rule, ...]:
+    """The bias over the vocabulary, which is stored twice: only where nothing is tied do the two differ."""
+    ours = "head.output.bias"
+    if tied:
+        return rename(theirs, ours), tie(decoder, ours)
+    # The decoder's own is the one that is added; the other is written for the reader that looks for it.
+    both = Rule((decoder, theirs), (ours,), lambda t: [t[0]], lambda t: [t[0], t[0].clone()])
+    return both, rename(theirs, ours)
+
+
+def no_pooler(prefix: str) -> Rule:
+    """The pooler of a checkpoint whose head reads the states themselves."""
+    return leave_out(f"{prefix}pooler.dense.{{p}}", because="this head reads the states, not the pooled one")
+
+
+def classifier_dropout() -> Field:
+    """The dropout before a classifier, which is that of the network where the config says none."""
+    return computed(
+        "classifier_dropout",
+        "head.dropout",
+        read=lambda share, values: values["hidden_dropout_prob"] if share is None else share,
+        write=lambda share, _: share,
+        default=None,
+    )
+
+
+def bare_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The pooler, where there is one."""
+    assert isinstance(config.head, NoHead)
+    return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()
+
+
+def bare(architecture: str) -> HeadMap:
+    """No head; no config says whether there is a pooler."""
+    return HeadMap(architecture, {"head.kind": "none"}, bare_rules, presence={"head.pooler": "pooler.dense.weight"})
+
+
+def tagging(architecture: str, prefix: str) -> HeadMap:
+    """A class for each token."""
+    return HeadMap(
+        architecture,
+        {"head.kind": "tagging"},
+        lambda _: (rename("classifier.{p}", "head.output.{p}"), no_pooler(prefix)),
+        (*labels(), classifier_dropout()),
+        prefix=prefix,
+    )
+
+
+def span(architecture: str, prefix: str) -> HeadMap:
+    """Where an answer starts and ends."""
+    return HeadMap(
+        architecture,
+        {"head.kind": "span"},
+        lambda _: (rename("qa_outputs.{p}", "head.output.{p}"), no_pooler(prefix)),
+        prefix=prefix,
+    )
+
+
+# --- this one ----------------------------------------------------------------------------------------------------
+
+
+def language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The head of the masked-word objective."""
+    assert isinstance(config.head, LanguageHead)
+    theirs, tied = "cls.predictions", config.head.tied
+    matrix = f"{theirs}.decoder.weight"
+    return (
+        tie(matrix, "encoder.embed.tokens.weight") if tied else rename(matrix, "head.output.weight"),
+        *output_bias(f"{theirs}.bias", f"{theirs}.decoder.bias", tied=tied),
+        rename(f"{theirs}.transform.dense.{{p}}", "head.dense.{p}"),
+        *norm(f"{theirs}.transform.LayerNorm", "head.norm"),
+        leave_out("cls.seq_relationship.{p}", because="no head here tells whether two sentences follow"),
+        no_pooler("bert."),
+    )
+
+
+HEADS = (
+    HeadMap(
+        "BertForMaskedLM",
+        {"head.kind": "language", "head.bias": True, "head.transform": True},
+        language_rules,
+        (same("tie_word_embeddings", "head.tied", default=True),),
+        prefix="bert.",
+        also=("BertForPreTraining",),
+    ),
+    bare("BertModel"),
+    HeadMap(
+        "BertForSequenceClassification",
+        {"head.kind": "classification", "head.pooler": True},
+        lambda _: (rename("classifier.{p}", "head.output.{p}"), rename("bert.pooler.dense.{p}", "head.pooler.{p}")),
+        (*labels(), classifier_dropout()),
+        prefix="bert.",
+    ),
+    tagging("BertForTokenClassification", "bert."),
+    span("BertForQuestionAnswering", "bert."),
+)
+
+FAMILY = Family(
+    model_type="bert",
+    constants=CONSTANTS,
+    fields=(
+        *encoder_fields(30_522),
+        same("max_position_embeddings", "encoder.positions.max_length", default=512),
+    ),
+    rules=rules,
+    heads=HEADS,
+)

@@ -1,10 +1,16 @@
-"""The decoder of Radford et al. 2019, in its two smaller sizes."""
+"""The decoder of Radford et al. 2019: pre-norm, tanh GELU, learned positions, output tied to the token table (2.3)."""
+
+from collections.abc import Sequence
 
 from clearhead.config import LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
+from clearhead.families.family import Family, HeadMap
+from clearhead.families.shared import ACTIVATIONS, labels, tagging_dropout
+from clearhead.weights.fields import Values, computed, ignored, named, only, same
+from clearhead.weights.mapping import Rule, ignore, leave_out, rename, split, tie, transpose
 
 
 def decoder(d_model: int, n_layers: int, *, n_heads: int) -> ModelConfig:
-    """Pre-norm, tanh GELU, learned positions, output tied to the token table (section 2.3)."""
+    """The network of one size."""
     return ModelConfig(
         decoder=StackConfig(
             input=TokenInput(vocab_size=50_257),
@@ -25,3 +31,117 @@ PRESETS = {
     "gpt2": decoder(768, 12, n_heads=12),
     "gpt2-medium": decoder(1024, 24, n_heads=16),
 }
+
+
+def _scale(scaled: bool, _: Values) -> float | None:
+    return None if scaled else 1.0
+
+
+def _scaled(scale: float | None, _: Values) -> bool:
+    if scale not in (None, 1.0):
+        raise ValueError(scale)
+    return scale is None
+
+
+FIELDS = (
+    same("vocab_size", "decoder.input.vocab_size", default=50_257),
+    same("n_positions", "decoder.positions.max_length", default=1024),
+    same("n_embd", "decoder.d_model", default=768),
+    same("n_layer", "decoder.n_layers", default=12),
+    same("n_head", "decoder.n_heads", default=12),
+    computed(
+        "n_inner",
+        "decoder.d_ff",
+        read=lambda width, values: width or 4 * values["n_embd"],
+        write=lambda d_ff, _: d_ff,
+        default=None,
+    ),
+    named("activation_function", "decoder.activation", names=ACTIVATIONS, default="gelu_new"),
+    same("layer_norm_epsilon", "decoder.norm_eps", default=1e-5),
+    same("initializer_range", "init.std", default=0.02),
+    same("resid_pdrop", "decoder.dropout", default=0.1),
+    computed(
+        "embd_pdrop",
+        "decoder.embed_dropout",
+        read=lambda share, _: share,
+        write=lambda share, ours: ours["decoder"]["dropout"] if share is None else share,
+        default=0.1,
+    ),
+    same("attn_pdrop", "decoder.attn_dropout", default=0.1),
+    computed("scale_attn_weights", "decoder.attn_scale", read=_scale, write=_scaled, default=True),
+    only("scale_attn_by_inverse_layer_idx", False),
+    # It chooses the precision of one product, and no number in exact arithmetic.
+    ignored("reorder_and_upcast_attn"),
+    ignored("gradient_checkpointing", "n_ctx", "n_special", "_num_labels", "predict_special_tokens", "summary_*"),
+)
+
+
+def rules(_: ModelConfig) -> Sequence[Rule]:
+    """Matrices are stored input first (Conv1D), and q, k and v in one."""
+    ours = "decoder.blocks.{i}"
+    return (
+        rename("wte.weight", "decoder.embed.tokens.weight"),
+        rename("wpe.weight", "decoder.positions.table.weight"),
+        rename("h.{i}.ln_1.{p}", f"{ours}.attn_norm.{{p}}"),
+        split("h.{i}.attn.c_attn.weight", [f"{ours}.attn.{n}.weight" for n in "qkv"], transposed=True),
+        split("h.{i}.attn.c_attn.bias", [f"{ours}.attn.{n}.bias" for n in "qkv"]),
+        transpose("h.{i}.attn.c_proj.weight", f"{ours}.attn.out.weight"),
+        rename("h.{i}.attn.c_proj.bias", f"{ours}.attn.out.bias"),
+        rename("h.{i}.ln_2.{p}", f"{ours}.ffn_norm.{{p}}"),
+        transpose("h.{i}.mlp.c_fc.weight", f"{ours}.ffn.up.weight"),
+        rename("h.{i}.mlp.c_fc.bias", f"{ours}.ffn.up.bias"),
+        transpose("h.{i}.mlp.c_proj.weight", f"{ours}.ffn.down.weight"),
+        rename("h.{i}.mlp.c_proj.bias", f"{ours}.ffn.down.bias"),
+        rename("ln_f.{p}", "decoder.final_norm.{p}"),
+        ignore("h.{i}.attn.bias", "h.{i}.attn.masked_bias"),
+    )
+
+
+def language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The output matrix, where it is not the token table."""
+    assert isinstance(config.head, LanguageHead)
+    second = leave_out("multiple_choice_head.summary.{p}", because="there is no head that chooses among texts")
+    if config.head.tied:
+        return (tie("lm_head.weight", "decoder.embed.tokens.weight"), second)
+    return (rename("lm_head.weight", "head.output.weight"), second)
+
+
+HEADS = (
+    HeadMap(
+        "GPT2LMHeadModel",
+        {"head.kind": "language"},
+        language_rules,
+        (same("tie_word_embeddings", "head.tied", default=True),),
+        prefix="transformer.",
+        also=("GPT2DoubleHeadsModel",),
+    ),
+    HeadMap("GPT2Model", {"head.kind": "none"}),
+    HeadMap(
+        "GPT2ForSequenceClassification",
+        {"head.kind": "classification", "head.pool": "last", "head.bias": False},
+        lambda _: (rename("score.weight", "head.output.weight"),),
+        labels(),
+        prefix="transformer.",
+    ),
+    HeadMap(
+        "GPT2ForTokenClassification",
+        {"head.kind": "tagging"},
+        lambda _: (rename("classifier.{p}", "head.output.{p}"),),
+        (*labels(), *tagging_dropout()),
+        prefix="transformer.",
+    ),
+    HeadMap(
+        "GPT2ForQuestionAnswering",
+        {"head.kind": "span"},
+        lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
+        prefix="transformer.",
+    ),
+)
+
+FAMILY = Family(
+    model_type="gpt2",
+    constants={"decoder.input.kind": "tokens", "decoder.positions.kind": "learned"},
+    fields=FIELDS,
+    rules=rules,
+    heads=HEADS,
+)

@@ -1,6 +1,14 @@
-"""The decoder of Touvron et al. 2023, in a size for one core."""
+"""The decoder of Touvron et al. 2023, and those that differ from it in one mechanism: a window, or no gate."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig, Rotary, StackConfig, TokenInput
+from clearhead.families.family import Family, HeadMap
+from clearhead.families.rotary import modern, rotary
+from clearhead.families.shared import ACTIVATIONS, labels, tagging_dropout
+from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
+from clearhead.weights.mapping import Rule, ignore, rename, tie
 
 PRESETS = {
     # RMSNorm before each branch, a gated SiLU, rotary positions, no bias anywhere (section 2.2).
@@ -20,3 +28,189 @@ PRESETS = {
         head=LanguageHead(tied=True),
     )
 }
+
+Width = Callable[[Values], int]
+
+CONSTANTS = {
+    "decoder.input.kind": "tokens",
+    "decoder.norm": "rms",
+    "decoder.gated": True,
+    "decoder.bias": False,
+}
+
+
+def sizes(
+    *,
+    vocab_size: int = 32_000,
+    hidden_size: int = 4096,
+    intermediate_size: int,
+    kv_heads: int | None,
+    head_dim: int | None = None,
+    hidden_act: str = "silu",
+    eps: float = 1e-6,
+    max_length: int,
+) -> tuple[Entry, ...]:
+    """The fields that all of these have; the arguments are what each takes an absent one for."""
+    return (
+        same("vocab_size", "decoder.input.vocab_size", default=vocab_size),
+        same("hidden_size", "decoder.d_model", default=hidden_size),
+        same("intermediate_size", "decoder.d_ff", default=intermediate_size),
+        same("num_hidden_layers", "decoder.n_layers", default=32),
+        same("num_attention_heads", "decoder.n_heads", default=32),
+        _width(
+            "num_key_value_heads",
+            "decoder.n_kv_heads",
+            there=lambda theirs: theirs["num_attention_heads"],
+            here=lambda ours: ours["n_heads"],
+            default=kv_heads,
+        ),
+        _width(
+            "head_dim",
+            "decoder.d_head",
+            there=lambda theirs: theirs["hidden_size"] // theirs["num_attention_heads"],
+            here=lambda ours: ours["d_model"] // ours["n_heads"],
+            default=head_dim,
+        ),
+        named("hidden_act", "decoder.activation", names=ACTIVATIONS, default=hidden_act),
+        same("rms_norm_eps", "decoder.norm_eps", default=eps),
+        same("initializer_range", "init.std", default=0.02),
+        same("attention_dropout", "decoder.attn_dropout", default=0.0),
+        *rotary(max_length=max_length),
+        only("pretraining_tp", 1),
+        only("rope_interleaved", False),
+        ignored("gradient_checkpointing", "is_llama_config", "max_sequence_length", "transformers.js_config"),
+        ignored("unsloth_*"),
+    )
+
+
+def _width(theirs: str, ours: str, *, there: Width, here: Width, default: int | None) -> Field:
+    """A width that is None where it is what the others say, and written out."""
+
+    def read(value: int | None, values: Values) -> int | None:
+        return None if value == there(values) else value
+
+    def write(value: int | None, config: Values) -> int:
+        return value or here(config["decoder"])
+
+    return computed(theirs, ours, read=read, write=write, default=default)
+
+
+def bias(theirs: str, *ours: str) -> Field:
+    """One word there for several biases here, which must agree to be written."""
+
+    def write(_: Any, config: Values) -> bool:
+        stack = config["decoder"]
+        said = {stack["bias"] if stack[name] is None else stack[name] for name in ours}
+        (value,) = said
+        return value
+
+    return computed(
+        theirs,
+        *(f"decoder.{name}" for name in ours),
+        read=lambda value, _: value,
+        write=write,
+        default=False,
+    )
+
+
+BIASES = (bias("attention_bias", "qkv_bias", "out_bias"), bias("mlp_bias", "ffn_bias"))
+
+
+def rules(_: ModelConfig) -> Sequence[Rule]:
+    """The same matrices under other names; the gate, biases and norms of heads are where the config has them."""
+    ours = "decoder.blocks.{i}"
+    attention = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "q_norm": "q_norm", "k_norm": "k_norm"}
+    return (
+        rename("embed_tokens.weight", "decoder.embed.tokens.weight"),
+        rename("layers.{i}.input_layernorm.{p}", f"{ours}.attn_norm.{{p}}"),
+        *(rename(f"layers.{{i}}.self_attn.{a}.{{p}}", f"{ours}.attn.{b}.{{p}}") for a, b in attention.items()),
+        rename("layers.{i}.post_attention_layernorm.{p}", f"{ours}.ffn_norm.{{p}}"),
+        *(rename(f"layers.{{i}}.mlp.{n}_proj.{{p}}", f"{ours}.ffn.{n}.{{p}}") for n in ("gate", "up", "down")),
+        rename("norm.{p}", "decoder.final_norm.{p}"),
+        ignore("rotary_emb.inv_freq", "layers.{i}.self_attn.rotary_emb.inv_freq"),
+    )
+
+
+def language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The output matrix, where it is not the token table."""
+    assert isinstance(config.head, LanguageHead)
+    if config.head.tied:
+        return (tie("lm_head.weight", "decoder.embed.tokens.weight"),)
+    return (rename("lm_head.weight", "head.output.weight"),)
+
+
+def heads(name: str, *, span_prefix: str = "transformer.") -> tuple[HeadMap, ...]:
+    """The heads that each of these has."""
+    return (
+        HeadMap(
+            f"{name}ForCausalLM",
+            {"head.kind": "language"},
+            language_rules,
+            (same("tie_word_embeddings", "head.tied", default=False),),
+            prefix="model.",
+        ),
+        HeadMap(f"{name}Model", {"head.kind": "none"}),
+        HeadMap(
+            f"{name}ForSequenceClassification",
+            {"head.kind": "classification", "head.pool": "last", "head.bias": False},
+            lambda _: (rename("score.weight", "head.output.weight"),),
+            labels(),
+            prefix="model.",
+        ),
+        HeadMap(
+            f"{name}ForTokenClassification",
+            {"head.kind": "tagging"},
+            lambda _: (rename("score.{p}", "head.output.{p}"),),
+            (*labels(), *tagging_dropout(), same("token_classification_bias", "head.bias", default=True)),
+            prefix="model.",
+        ),
+        HeadMap(
+            f"{name}ForQuestionAnswering",
+            {"head.kind": "span"},
+            lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
+            prefix=span_prefix,
+        ),
+    )
+
+
+FAMILY = Family(
+    model_type="llama",
+    constants=CONSTANTS,
+    fields=(*sizes(intermediate_size=11_008, kv_heads=None, max_length=2048), *BIASES),
+    rules=rules,
+    heads=heads("Llama"),
+    modernize=modern,
+)
+
+# Its feed-forward layer has no gate.
+ARCEE = Family(
+    model_type="arcee",
+    constants=CONSTANTS | {"decoder.gated": False},
+    fields=(
+        *sizes(
+            hidden_size=2560,
+            intermediate_size=18_432,
+            kv_heads=None,
+            hidden_act="relu2",
+            eps=1e-5,
+            max_length=4096,
+        ),
+        *BIASES,
+    ),
+    rules=rules,
+    heads=heads("Arcee"),
+    modernize=modern,
+)
+
+# A query reaches the last `sliding_window` keys, its own among them (Jiang et al. 2023, 2).
+MISTRAL = Family(
+    model_type="mistral",
+    constants=CONSTANTS,
+    fields=(
+        *sizes(intermediate_size=14_336, kv_heads=8, max_length=131_072),
+        same("sliding_window", "decoder.window", default=4096),
+    ),
+    rules=rules,
+    heads=heads("Mistral", span_prefix="model."),
+    modernize=modern,
+)

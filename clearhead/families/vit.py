@@ -1,6 +1,14 @@
-"""The image encoder of Dosovitskiy et al. 2020, in the tiny size of Touvron et al. 2021 (DeiT, table 1)."""
+"""The image encoder of Dosovitskiy et al. 2020; its tiny preset is from Touvron et al. 2021 (DeiT, table 1)."""
 
-from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, PatchInput, StackConfig
+from collections.abc import Sequence
+from typing import Any
+
+from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, NoHead, PatchInput, StackConfig
+from clearhead.errors import UserError
+from clearhead.families.family import Family, HeadMap
+from clearhead.families.shared import ACTIVATIONS, labels
+from clearhead.weights.fields import Field, Values, computed, ignored, named, only, same
+from clearhead.weights.mapping import Rule, leave_out, rename, reshape
 
 PRESETS = {
     "vit-tiny": ModelConfig(
@@ -18,3 +26,126 @@ PRESETS = {
         init=Init(depth_scaled=False),
     )
 }
+
+
+def _side(size: int | list[int], _: Values | None = None) -> int:
+    """One number for a square, which may be given as two."""
+    sides = size if isinstance(size, list) else [size, size]
+    if len(sides) != 2 or sides[0] != sides[1]:
+        raise UserError(f"expected a square, one number or twice the same, got {size!r}")
+    return sides[0]
+
+
+def _length(image: int | list[int], values: Values) -> int:
+    """A position for each patch, and one for the class token."""
+    return (_side(image) // _side(values["patch_size"])) ** 2 + 1
+
+
+def _written_side(_: Any, ours: Values) -> int:
+    return ours["encoder"]["input"]["image_size"]
+
+
+def pooler_size() -> Field:
+    """The width of the pooled vector, which here is that of the network."""
+
+    def read(width: int | None, values: Values) -> None:
+        if width not in (None, values["hidden_size"]):
+            raise UserError(f"expected hidden_size, {values['hidden_size']}, got {width!r}, which is not supported")
+
+    return computed("pooler_output_size", read=read, write=lambda _, ours: ours["encoder"]["d_model"], default=None)
+
+
+FIELDS = (
+    computed("image_size", "encoder.input.image_size", read=_side, write=lambda side, _: side, default=224),
+    computed("image_size", "encoder.positions.max_length", read=_length, write=_written_side, default=224),
+    computed("patch_size", "encoder.input.patch_size", read=_side, write=lambda side, _: side, default=16),
+    same("num_channels", "encoder.input.n_channels", default=3),
+    same("hidden_size", "encoder.d_model", default=768),
+    same("num_hidden_layers", "encoder.n_layers", default=12),
+    same("num_attention_heads", "encoder.n_heads", default=12),
+    same("intermediate_size", "encoder.d_ff", default=3072),
+    named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
+    computed(
+        "qkv_bias",
+        "encoder.qkv_bias",
+        read=lambda value, _: value,
+        write=lambda value, ours: ours["encoder"]["bias"] if value is None else value,
+        default=True,
+    ),
+    same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
+    same("initializer_range", "init.std", default=0.02),
+    same("hidden_dropout_prob", "encoder.dropout", default=0.0),
+    same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.0),
+    # It belongs to a decoder of pixels, and the pooler to the bare model alone.
+    ignored("encoder_stride", "pooler_output_size", "pooler_act", "gradient_checkpointing"),
+)
+
+
+def rules(config: ModelConfig) -> Sequence[Rule]:
+    """A convolution whose kernels are the rows of a matrix; later names of the library follow the first."""
+    stack = config.encoder
+    assert stack is not None
+    assert isinstance(stack.input, PatchInput)
+    d, side, channels = stack.d_model, stack.input.patch_size, stack.input.n_channels
+    kernels, table = [d, channels, side, side], [stack.input.length, d]
+    patches = "embeddings.patch_embeddings.projection"
+    older, newer, ours = "encoder.layer.{i}", "layers.{i}", "encoder.blocks.{i}"
+    layer = (
+        ("attention.attention.query", "attention.q_proj", "attn.q"),
+        ("attention.attention.key", "attention.k_proj", "attn.k"),
+        ("attention.attention.value", "attention.v_proj", "attn.v"),
+        ("attention.output.dense", "attention.o_proj", "attn.out"),
+        ("intermediate.dense", "mlp.fc1", "ffn.up"),
+        ("output.dense", "mlp.fc2", "ffn.down"),
+        ("layernorm_before", "layernorm_before", "attn_norm"),
+        ("layernorm_after", "layernorm_after", "ffn_norm"),
+    )
+    return (
+        reshape("embeddings.cls_token", "encoder.embed.class_token", there=[1, 1, d], here=[d]),
+        reshape("embeddings.position_embeddings", "encoder.positions.table.weight", there=[1, *table], here=table),
+        reshape(f"{patches}.weight", "encoder.embed.patches.weight", there=kernels, here=[d, channels * side * side]),
+        rename(f"{patches}.bias", "encoder.embed.patches.bias"),
+        *(rename(f"{older}.{theirs}.{{p}}", f"{ours}.{here}.{{p}}") for theirs, _, here in layer),
+        *(rename(f"{newer}.{theirs}.{{p}}", f"{ours}.{here}.{{p}}") for _, theirs, here in layer),
+        rename("layernorm.{p}", "encoder.final_norm.{p}"),
+        leave_out("embeddings.mask_token", because="no patch is masked here"),
+    )
+
+
+def bare_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The pooler, where there is one."""
+    assert isinstance(config.head, NoHead)
+    return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()
+
+
+HEADS = (
+    HeadMap(
+        "ViTForImageClassification",
+        {"head.kind": "classification"},
+        lambda _: (
+            rename("classifier.{p}", "head.output.{p}"),
+            leave_out("vit.pooler.dense.{p}", because="this head reads the class token's state, not the pooled one"),
+        ),
+        labels(),
+        prefix="vit.",
+    ),
+    HeadMap(
+        "ViTModel",
+        {"head.kind": "none"},
+        bare_rules,
+        (pooler_size(), only("pooler_act", "tanh")),
+        presence={"head.pooler": "pooler.dense.weight"},
+    ),
+)
+
+FAMILY = Family(
+    model_type="vit",
+    constants={
+        "encoder.input.kind": "patches",
+        "encoder.positions.kind": "learned",
+        "init.depth_scaled": False,
+    },
+    fields=FIELDS,
+    rules=rules,
+    heads=HEADS,
+)

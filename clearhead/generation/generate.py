@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import UserError
-from clearhead.generation.sampling import History, Sampler
-from clearhead.generation.search import BeamSearch, Ends, Hypothesis, Sampling, Search, Step, Stop
+from clearhead.generation.sampling import History
+from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.recipe.generation import GenerationConfig
@@ -43,15 +43,15 @@ def generate(
 ) -> Iterator[Event]:
     """One `Step` a token, then `Finished`; the network is in evaluation mode meanwhile.
 
-    A decoder continues `prompts` (left-padded), or begins with bos_id; with an encoder it first reads
-    `source`, one row a prompt. Inputs that are done leave the batch. `numbers` are the inputs' own numbers
-    (default: their rows), from which samples are drawn: a text does not depend on the batch it is in.
-    Each step is one visit of a trace.
+    A decoder continues `prompts` (left-padded), or begins with the start token; with an encoder it first reads
+    `source`, one row a prompt. Special tokens that the config names win over bos_id, eos_id and pad_id. Inputs that
+    are done leave the batch. `numbers` are the inputs' own numbers (default: their rows), from which samples are
+    drawn: a text does not depend on the batch it is in. Each step is one visit of a trace.
 
     Raises UserError, at the call, for a prompt that is too long or an input that this network does not take.
     """
-    config = config or GenerationConfig()
-    prompts = _prompts(network, prompts, source, bos_id)
+    config = (config or GenerationConfig()).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
+    prompts = _prompts(network, prompts, source, config)
     b, width = prompts.grid
     limit = network.decoder.config.max_length if network.decoder else None
     if limit is not None and width > limit:
@@ -61,35 +61,37 @@ def generate(
         )
     n_steps = config.max_new_tokens if limit is None else min(config.max_new_tokens, limit - width + 1)
     valid = torch.ones_like(prompts.ids, dtype=torch.bool) if prompts.valid is None else prompts.valid
-    history, sampler = History(prompts.ids, valid, width), Sampler(config, eos_id)
-    ends, fill = Ends(eos_id, n_steps, stop), pad_id or 0
+    history = History(prompts.ids, valid, width)
     search: Search
     if config.beams > 1:
-        search = BeamSearch(history, sampler, ends, pad_id=fill)
+        search = BeamSearch(history, config, limit=n_steps, stop=stop)
     else:
         numbers = range(b) if numbers is None else numbers
-        search = Sampling(history, sampler, ends, pad_id=fill, numbers=numbers)
+        search = Sampling(history, config, limit=n_steps, stop=stop, numbers=numbers)
     return _events(network, prompts, source, search)
 
 
-def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None, bos_id: int | None) -> Tokens:
+def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None, config: GenerationConfig) -> Tokens:
     """What the decoder reads first, on the network's device; raises UserError where the inputs do not fit."""
     if network.decoder is None:
         raise UserError("generate: expected a network with a decoder, got an encoder, which writes nothing")
     if (source is None) != (network.encoder is None):
         has, got = ("an", "no") if network.encoder is not None else ("no", "a")
         raise UserError(f"generate: this network has {has} encoder, got {got} source")
-    device = network.decoder.table.weight.device
+    table = network.decoder.table.weight
+    for name in ("start_id", "forced_first_id", "forced_last_id"):
+        if (token := dict(config)[name]) is not None and token >= len(table):
+            raise UserError(f"generation.{name}: expected a token of the vocabulary, below {len(table)}, got {token}")
     rows = 1 if source is None else source.ids.shape[0]
     if prompts is None:
-        if bos_id is None:
-            raise UserError("generate: expected a prompt or a begin token (bos_id), got neither")
-        return Tokens(torch.full((rows, 1), bos_id, device=device))
+        if config.start_id is None:
+            raise UserError("generate: expected a prompt or a begin token (start_id), got neither")
+        return Tokens(torch.full((rows, 1), config.start_id, device=table.device))
     if source is not None and prompts.grid[0] != rows:
         raise UserError(f"generate: expected one prompt a source, got {prompts.grid[0]} and {rows}")
     if prompts.rows is not None or (prompts.valid is not None and not prompts.valid[:, -1].all()):
         raise UserError("generate: expected prompts padded on the left: Tokens.pad(..., left=True)")
-    return prompts.to(device)
+    return prompts.to(table.device)
 
 
 @contextmanager
@@ -194,43 +196,6 @@ def in_batches(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
     return batches
 
 
-def complete_each(
-    network: Transformer,
-    prompts: Sequence[Sequence[int]] | None = None,
-    *,
-    source: Sequence[Sequence[int]] | None = None,
-    config: GenerationConfig | None = None,
-    bos_id: int | None = None,
-    eos_id: int | None = None,
-    pad_id: int | None = None,
-    stop: Stop | None = None,
-    budget: int = BUDGET,
-) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """(i, n_best hypotheses of input i), batch by batch as they are done: the longest inputs first."""
-    config = config or GenerationConfig()
-    if prompts is not None and source is not None and len(prompts) != len(source):
-        raise UserError(f"expected one prompt a source, got {len(prompts)} and {len(source)}")
-    inputs = source if source is not None else prompts
-    lengths = [1] if inputs is None else list(map(len, inputs))
-    if not all(lengths):
-        raise UserError(f"input {lengths.index(0) + 1}: expected at least one token, got none; leave it out")
-    for batch in in_batches(lengths, budget=budget // config.width):
-        events = generate(
-            network,
-            None if prompts is None else Tokens.pad([prompts[i] for i in batch], fill=pad_id or 0, left=True),
-            source=None if source is None else Tokens.pad([source[i] for i in batch], fill=pad_id or 0, packed=True),
-            config=config,
-            bos_id=bos_id,
-            eos_id=eos_id,
-            pad_id=pad_id,
-            stop=stop,
-            numbers=batch,
-        )
-        for event in events:
-            if isinstance(event, Finished):
-                yield from zip(batch, event.hypotheses, strict=True)
-
-
 def complete(
     network: Transformer,
     prompts: Sequence[Sequence[int]] | None = None,
@@ -243,16 +208,25 @@ def complete(
     stop: Stop | None = None,
     budget: int = BUDGET,
 ) -> list[list[Hypothesis]]:
-    """For each input, in the inputs' order, its n_best hypotheses, best first. Arguments as in `generate`."""
-    found = complete_each(
-        network,
-        prompts,
-        source=source,
-        config=config,
-        bos_id=bos_id,
-        eos_id=eos_id,
-        pad_id=pad_id,
-        stop=stop,
-        budget=budget,
-    )
-    return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
+    """For each input its n_best hypotheses, best first; arguments as in `generate`, inputs of unequal lengths."""
+    config = (config or GenerationConfig()).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
+    if prompts is not None and source is not None and len(prompts) != len(source):
+        raise UserError(f"expected one prompt a source, got {len(prompts)} and {len(source)}")
+    inputs = source if source is not None else prompts
+    lengths = [1] if inputs is None else list(map(len, inputs))
+    if not all(lengths):
+        raise UserError(f"input {lengths.index(0) + 1}: expected at least one token, got none; leave it out")
+    found: dict[int, list[Hypothesis]] = {}
+    for batch in in_batches(lengths, budget=budget // config.width):
+        events = generate(
+            network,
+            None if prompts is None else Tokens.pad([prompts[i] for i in batch], left=True),
+            source=None if source is None else Tokens.pad([source[i] for i in batch], packed=True),
+            config=config,
+            stop=stop,
+            numbers=batch,
+        )
+        for event in events:
+            if isinstance(event, Finished):
+                found |= zip(batch, event.hypotheses, strict=True)
+    return [found[i] for i in range(len(lengths))]

@@ -65,6 +65,21 @@ def repeated_ngrams(history: History, n: int, vocab_size: int) -> Tensor:
     return count.scatter_add(1, grams[..., -1], (whole & begins_alike).to(torch.int32)) > 0
 
 
+# --- what the config names -----------------------------------------------------------------------------------
+
+
+def among(tokens: Sequence[int], scores: Tensor) -> Tensor:
+    """v, bool: which tokens of the vocabulary are these."""
+    v = scores.shape[-1]
+    index = torch.tensor([token for token in tokens if token < v], dtype=torch.long, device=scores.device)
+    return torch.zeros(v, dtype=torch.bool, device=scores.device).index_fill(0, index, True)
+
+
+def certain(token: int, scores: Tensor) -> Tensor:
+    """0 for one token and -inf for the others."""
+    return torch.full_like(scores, NEVER).index_fill(-1, torch.tensor([token], device=scores.device), 0.0)
+
+
 # --- what is too unlikely -----------------------------------------------------------------------------------
 
 
@@ -113,22 +128,37 @@ class Sampler:
     """The rules above in their order, as the config says: control, then (when sampling) narrow, then draw."""
 
     config: GenerationConfig
-    eos_id: int | None = None
+    limit: int | None = None
+    """Tokens written at most; None: as many as the config says."""
 
     def control(self, scores: Tensor, history: History) -> Tensor:
-        """Scores after repetition control and minimum length; where these forbid all, they forbid none."""
+        """Scores after repetition control, minimum length, bans and forced tokens."""
         config, v = self.config, scores.shape[-1]
         if config.repetition_penalty != 1.0:
             scores = repetition_penalty(scores, seen(history, v), config.repetition_penalty)
-        forbidden: Tensor | None = None
+        if config.banned_ids or config.no_repeat_ngram is not None or history.n_new < config.min_new_tokens:
+            scores = self.forbid(scores, history)
+        return self.force(scores, history)
+
+    def forbid(self, scores: Tensor, history: History) -> Tensor:
+        """-inf for banned tokens, and for repeated n-grams and too early ends unless these leave no token."""
+        config = self.config
+        banned = among(config.banned_ids, scores)
+        forbidden = among(config.end_ids if history.n_new < config.min_new_tokens else (), scores)
         if config.no_repeat_ngram is not None:
-            forbidden = repeated_ngrams(history, config.no_repeat_ngram, v)
-        if self.eos_id is not None and history.n_new < config.min_new_tokens:
-            is_end = (torch.arange(v, device=scores.device) == self.eos_id).expand_as(scores)
-            forbidden = is_end if forbidden is None else forbidden | is_end
-        if forbidden is None:
-            return scores
-        return scores.masked_fill(forbidden & ~forbidden.all(-1, keepdim=True), NEVER)
+            forbidden = forbidden | repeated_ngrams(history, config.no_repeat_ngram, scores.shape[-1])
+        left = ~(banned | forbidden).all(-1, keepdim=True)
+        return scores.masked_fill(banned | (forbidden & left), NEVER)
+
+    def force(self, scores: Tensor, history: History) -> Tensor:
+        """Where a token is forced it is certain: 0, the logarithm of 1, and -inf for all others."""
+        config = self.config
+        if config.forced_first_id is not None and history.n_new == 0:
+            begins = history.valid.sum(1, keepdim=True) == 1
+            scores = torch.where(begins, certain(config.forced_first_id, scores), scores)
+        if config.forced_last_id is not None and history.n_new + 1 == (self.limit or config.max_new_tokens):
+            scores = certain(config.forced_last_id, scores)
+        return scores
 
     def narrow(self, scores: Tensor) -> Tensor:
         """Scores over temperature, -inf for the tokens that top-k, top-p and min-p leave out."""

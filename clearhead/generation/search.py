@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.sampling import NEVER, History, Sampler
+from clearhead.recipe.generation import GenerationConfig
 
 Stop = Callable[[list[int]], bool]
-"""Whether the tokens written so far end a hypothesis, as at a stop string; no need to look for eos_id."""
+"""Whether the tokens written so far end a hypothesis, as at a stop string; no need to look for end tokens."""
 Reason = Literal["eos", "stop", "length"]
 
 
@@ -27,9 +28,11 @@ class Hypothesis:
     score: float
     """log_prob / length^length_penalty."""
     log_prob: float
-    """Natural logarithm of the probability of all tokens, the end token included."""
+    """Natural logarithm of the probability of all tokens, the end token included; forced ones are certain."""
     reason: Reason
-    """Why it ended: the end token, `stop`, or the limit."""
+    """Why it ended: an end token, `stop`, or the limit."""
+    end_id: int | None = None
+    """The end token that ended it."""
 
     @property
     def length(self) -> int:
@@ -68,13 +71,13 @@ class Move:
 class Ends:
     """What ends a hypothesis."""
 
-    eos_id: int | None
+    ids: tuple[int, ...]
     limit: int
     stop: Stop | None = None
 
     def reason(self, tokens: Sequence[int]) -> Reason | None:
         """Why these tokens are a whole hypothesis, or None when they go on."""
-        if tokens[-1] == self.eos_id:
+        if tokens[-1] in self.ids:
             return "eos"
         if self.stop is not None and self.stop(list(tokens)):
             return "stop"
@@ -84,9 +87,10 @@ class Ends:
 class Search(ABC):
     """Hypotheses that grow in slots: b inputs of k slots each, of which the live ones are computed."""
 
-    def __init__(self, history: History, sampler: Sampler, ends: Ends, *, pad_id: int) -> None:
-        self.sampler, self.ends, self.pad_id = sampler, ends, pad_id
-        self.config = sampler.config
+    def __init__(self, history: History, config: GenerationConfig, *, limit: int, stop: Stop | None = None) -> None:
+        """`config` names the special tokens; `limit` is how many tokens are written at most."""
+        self.config, self.sampler = config, Sampler(config, limit)
+        self.ends = Ends(config.end_ids, limit, stop)
         self.b, self.k = len(history.ids), self.config.width
         slots = torch.arange(self.b, device=history.ids.device).repeat_interleave(self.k)
         self.history = history.select(slots)
@@ -103,14 +107,15 @@ class Search(ABC):
     def hypothesis(self, tokens: Sequence[int], log_prob: float, reason: Reason) -> Hypothesis:
         """A finished hypothesis with its score."""
         score = log_prob / len(tokens) ** self.config.length_penalty
-        kept = tokens[:-1] if reason == "eos" else tokens
-        return Hypothesis(tuple(kept), score, log_prob, reason)
+        if reason == "eos":
+            return Hypothesis(tuple(tokens[:-1]), score, log_prob, reason, end_id=tokens[-1])
+        return Hypothesis(tuple(tokens), score, log_prob, reason)
 
     def step(self, live: list[int], tokens: Tensor, log_probs: Tensor, parents: Tensor, open_: list[bool]) -> Step:
         """The event for all b k slots, of which the live ones did something."""
         n = self.b * self.k
         cells = torch.tensor(live)
-        written = torch.full((n,), self.pad_id).index_copy(0, cells, tokens.cpu())
+        written = torch.full((n,), self.config.pad_id or 0).index_copy(0, cells, tokens.cpu())
         logs = torch.zeros(n).index_copy(0, cells, log_probs.float().cpu())
         whose = torch.arange(self.k).repeat(self.b).index_copy(0, cells, parents.cpu())
         done = torch.ones(n, dtype=torch.bool).index_copy(0, cells, ~torch.tensor(open_))
@@ -121,17 +126,26 @@ class Search(ABC):
 class Sampling(Search):
     """Each slot on its own: the most likely token, or one that chance picks."""
 
-    def __init__(self, history: History, sampler: Sampler, ends: Ends, *, pad_id: int, numbers: Sequence[int]) -> None:
-        super().__init__(history, sampler, ends, pad_id=pad_id)
+    def __init__(
+        self,
+        history: History,
+        config: GenerationConfig,
+        *,
+        limit: int,
+        stop: Stop | None = None,
+        numbers: Sequence[int],
+    ) -> None:
+        super().__init__(history, config, limit=limit, stop=stop)
         self.names = [(number, sample) for number in numbers for sample in range(self.k)]
         self.live = list(range(self.b * self.k))
         self.written: list[list[int]] = [[] for _ in self.live]
         self.log_prob = [0.0 for _ in self.live]
 
     def advance(self, logits: Tensor) -> Move:
-        scores = self.sampler.control(logits.float(), self.history)
+        logits = logits.float()
+        scores = self.sampler.control(logits, self.history)
         tokens = self.sampler.choose(scores, [self.names[slot] for slot in self.live], self.history.n_new)
-        log_probs = logits.float().log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+        log_probs = self.sampler.force(logits.log_softmax(-1), self.history).gather(1, tokens[:, None])[:, 0]
         open_: list[bool] = []
         for slot, token, log_prob in zip(self.live, tokens.tolist(), log_probs.tolist(), strict=True):
             self.written[slot].append(token)
@@ -155,14 +169,15 @@ class Sampling(Search):
 class BeamSearch(Search):
     """The k best hypotheses of each input go on, and the k best finished ones are kept.
 
-    Of the 2k best continuations, those among the first k that end become finished hypotheses; the best k that
-    do not end go on. An input is done when k are finished and the best running one, scored at its present
-    length (`early_stopping="never"`: at the length that suits it best), is not better than the worst of them.
+    Of the best continuations (2k, or with several end tokens k more for each), those among the first k that end
+    become finished hypotheses; the best k that do not end go on. An input is done when k are finished and the best
+    running one, scored at its present length (`early_stopping="never"`: at the length that suits it best), is not
+    better than the worst of them.
     (Graves 2012; score as in Wu et al. 2016, 7, with length^alpha; the rules of the `transformers` library.)
     """
 
-    def __init__(self, history: History, sampler: Sampler, ends: Ends, *, pad_id: int) -> None:
-        super().__init__(history, sampler, ends, pad_id=pad_id)
+    def __init__(self, history: History, config: GenerationConfig, *, limit: int, stop: Stop | None = None) -> None:
+        super().__init__(history, config, limit=limit, stop=stop)
         self.rows = list(range(self.b))
         self.scores = torch.full((self.b, self.k), NEVER, device=history.ids.device)
         self.scores[:, 0] = 0.0
@@ -171,7 +186,7 @@ class BeamSearch(Search):
         n, k, v = len(self.rows), self.k, logits.shape[-1]
         log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history)
         totals = self.scores[:, :, None] + log_probs.view(n, k, v)
-        best, index = totals.flatten(1).topk(min(2 * k, k * v))
+        best, index = totals.flatten(1).topk(min(max(2, 1 + len(self.ends.ids)) * k, k * v))
         parents, tokens = index // v, index % v
         ended = self._end(best, parents, tokens)
         order = ended.int().sort(dim=1, stable=True).indices[:, :k]
@@ -199,11 +214,10 @@ class BeamSearch(Search):
         return Move(step, tokens, slots)
 
     def _end(self, scores: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
-        """n 2k, bool: which candidates end; those of the first k become finished hypotheses."""
+        """n c, bool: which candidates end; those of the first k become finished hypotheses."""
         is_last = self.history.n_new + 1 >= self.ends.limit
         may_end = torch.full_like(tokens, is_last or self.ends.stop is not None, dtype=torch.bool)
-        if self.ends.eos_id is not None:
-            may_end = may_end | (tokens == self.ends.eos_id)
+        may_end = may_end | torch.isin(tokens, torch.tensor(self.ends.ids, dtype=torch.long, device=tokens.device))
         where = (may_end & (scores > NEVER)).nonzero()
         if not len(where):
             return may_end & False

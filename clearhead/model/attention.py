@@ -15,7 +15,7 @@ from clearhead.model.norm import build_norm
 from clearhead.model.positions import PositionEncoding, Rotation
 from clearhead.trace import tap, tracing
 
-EXPLICIT_UP_TO = 512
+EXPLICIT_UP_TO: int = 512
 """Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log.md)."""
 
 

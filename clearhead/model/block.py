@@ -17,10 +17,12 @@ Memory = tuple[Tensor, Layout]
 class Block(nn.Module):
     """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1)."""
 
-    def __init__(self, config: StackConfig, *, cross: bool) -> None:
+    def __init__(self, config: StackConfig, *, cross: bool, first_norm: bool = True) -> None:
+        """Without `first_norm`, attention reads the block's input as it is."""
         super().__init__()
         self.residual = residual = Residual(config)
-        self.attn_norm, self.attn_out_norm = residual.norms()
+        attn_norm, self.attn_out_norm = residual.norms()
+        self.attn_norm = attn_norm if first_norm else None
         self.attn = Attention(config)
         self.cross_norm, self.cross_out_norm = residual.norms() if cross else (None, None)
         self.cross = Attention(config) if cross else None
@@ -50,7 +52,7 @@ class Block(nn.Module):
         x = tap(self, "resid_pre", x, "b t d")
         x = self.residual(x, attend, (self.attn_norm, self.attn_out_norm), self.training)
         x = tap(self, "resid_attn", x, "b t d")
-        if self.cross_norm is not None:
+        if self.cross is not None:
             x = self.residual(x, attend_memory, (self.cross_norm, self.cross_out_norm), self.training)
             x = tap(self, "resid_cross", x, "b t d")
         x = self.residual(x, self.ffn, (self.ffn_norm, self.ffn_out_norm), self.training)

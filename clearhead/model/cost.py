@@ -7,7 +7,7 @@ from torch import nn
 
 from clearhead import config as c
 from clearhead.model.attention import EXPLICIT_UP_TO
-from clearhead.model.heads import ClassificationHead, LanguageHead
+from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.model.norm import LayerNorm, RMSNorm
 from clearhead.model.transformer import Stack, Transformer
 
@@ -92,7 +92,9 @@ def parts(network: Transformer, source: int, target: int) -> Iterator[Part]:
         yield from stack_parts("decoder", network.decoder, target, memory=source)
     length = target if network.decoder else source
     if isinstance(config.head, c.NoHead):
-        yield Part("last states", last, "head", length, Cost(kept=length * config.output.d_model))
+        yield Part("last states", last, "states", length, Cost(kept=length * config.output.d_model))
+        if config.head.pooler:
+            yield Part("head pooler", "head.pooler", "head.pooler", length)
     else:
         yield from head_parts(network.head, config, length)
 
@@ -109,7 +111,12 @@ def stack_parts(name: str, stack: Stack, t: int, *, memory: int) -> Iterator[Par
     def in_blocks(component: str, child: str, cost: Cost) -> Part:
         return Part(component, f"{blocks}.{child}", f"{first}.{child}", t, cost, n)
 
-    norms = [child for child, module in stack.blocks[0].named_children() if _is_norm(module)]
+    norms = [
+        f"{name}.blocks.{i}.{child}"
+        for i, block in enumerate(stack.blocks)
+        for child, module in block.named_children()
+        if _is_norm(module)
+    ]
     norm = Cost(kept=norm_kept(config, t, config.d_model))
     yield in_blocks("attention Q K V O", "attn", attention_cost(config, t, t, cross=False, cached=causal))
     if memory:
@@ -117,7 +124,7 @@ def stack_parts(name: str, stack: Stack, t: int, *, memory: int) -> Iterator[Par
         yield in_blocks("cross-attention Q K V O", "cross", cost)
         yield Part("memory", "encoder", "memory", memory, Cost(kept=memory * config.d_model))
     yield in_blocks("feed-forward", "ffn", feedforward_cost(config, t))
-    yield Part("norms", f"{blocks}.*_norm", f"{first}.{norms[0]}", t, norm, n * len(norms))
+    yield Part("norms", f"{blocks}.*_norm", norms[0], t, norm, len(norms))
     if stack.final_norm is not None:
         yield Part("final norm", f"{name}.final_norm", f"{name}.final_norm", t, norm)
 
@@ -125,7 +132,7 @@ def stack_parts(name: str, stack: Stack, t: int, *, memory: int) -> Iterator[Par
 def embedding_parts(name: str, stack: Stack, t: int) -> Iterator[Part]:
     """Lookups cost nothing; patches are a matrix product."""
     config, path = stack.config, f"{name}.embed"
-    dropout = t * config.d_model if config.dropout else 0
+    dropout = t * config.d_model if config.embedding_dropout else 0
 
     def part(component: str, child: str, cost: Cost) -> Part:
         return Part(component, f"{path}.{child}", f"{path}.{child}", t, cost)
@@ -149,6 +156,7 @@ def head_parts(head: nn.Module, config: c.ModelConfig, length: int) -> Iterator[
     """The head's layers, on all positions or, for a classifier, on one pooled vector; with its output."""
     stack = config.output
     rows = 1 if isinstance(head, ClassificationHead) else length
+    drops = isinstance(head, ClassificationHead | TaggingHead) and head.dropout > 0
     for child, module in head.named_children():
         path, cost = f"head.{child}", Cost()
         if isinstance(module, nn.Linear):
@@ -157,7 +165,8 @@ def head_parts(head: nn.Module, config: c.ModelConfig, length: int) -> Iterator[
             if child == "output":
                 soft_cap = isinstance(head, LanguageHead) and head.soft_cap is not None
                 extra = module.out_features * (2 if soft_cap else 1)
-            elif child == "dense" and stack.activation != "relu":
+                extra += module.in_features if drops else 0
+            elif (child == "dense" and stack.activation != "relu") or (child == "pooler" and drops):
                 extra = module.out_features
             cost = Cost(cost.flops, cost.kept + rows * extra)
         elif _is_norm(module):

@@ -44,7 +44,7 @@ class TokenEmbedding(Embedding):
         self.types = nn.Embedding(reads.n_types, config.d_model) if reads.n_types else None
         self.norm = build_norm(config) if reads.norm else None
         self.factor = config.d_model**0.5 if reads.scale else None
-        self.dropout = config.dropout
+        self.dropout = config.embedding_dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         x = self.tokens(layout.pack(tokens.ids))
@@ -64,7 +64,7 @@ class PatchEmbedding(Embedding):
         self.patches = nn.Linear(reads.n_channels * reads.patch_size**2, config.d_model)
         self.class_token = nn.Parameter(torch.zeros(config.d_model)) if reads.class_token else None
         self.norm = None
-        self.dropout = config.dropout
+        self.dropout = config.embedding_dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         pixels = tokens.ids

@@ -1,32 +1,53 @@
 """What a network says at the end: words, a class, a tag for each word, or a span."""
 
+from abc import ABC, abstractmethod
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
+from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.layout import Layout
 from clearhead.model.norm import build_norm
 from clearhead.trace import tap
 
+Pool = Literal["first", "last", "mean"]
+Readout = c.LanguageHead | c.ClassificationHead | c.TaggingHead | c.SpanHead
 
-class LanguageHead(nn.Module):
+
+class OutputHead(nn.Module, ABC):
+    """norm(act(dense(states))) where the config has it, before an output matrix   (Devlin et al. 2018, masked LM)"""
+
+    def __init__(self, head: Readout, stack: c.StackConfig, *, axes: str = "b t d") -> None:
+        super().__init__()
+        d = stack.d_model
+        self.dense = nn.Linear(d, d, bias=head.transform_bias) if head.transform else None
+        self.norm = build_norm(stack, axes=axes) if head.transform else None
+        self.act = ACTIVATIONS[stack.activation]
+
+    @abstractmethod
+    def forward(self, states: Tensor, layout: Layout) -> Tensor:
+        """b t d (or packed n d) -> logits."""
+
+    def transform(self, x: Tensor) -> Tensor:
+        """The same shape; x itself where there is nothing to do."""
+        return x if self.dense is None or self.norm is None else self.norm(self.act(self.dense(x)))
+
+
+class LanguageHead(OutputHead):
     """logits = states @ W^T, W the token table where tied   (Vaswani et al. 2017, 3.4; Press and Wolf 2017)"""
 
     def __init__(self, head: c.LanguageHead, stack: c.StackConfig) -> None:
-        super().__init__()
+        super().__init__(head, stack)
         assert isinstance(stack.input, c.TokenInput)
-        d = stack.d_model
         self.scale, self.soft_cap = head.scale, head.soft_cap
-        self.dense = nn.Linear(d, d) if head.transform else None
-        self.norm = build_norm(stack) if head.transform else None
-        self.act = ACTIVATIONS[stack.activation]
-        self.output = nn.Linear(d, stack.input.vocab_size, bias=head.bias)
+        self.output = nn.Linear(stack.d_model, stack.input.vocab_size, bias=head.bias)
 
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b t v (or packed n d -> n v)."""
-        if self.dense is not None and self.norm is not None:
-            states = self.norm(self.act(self.dense(states)))
+        states = self.transform(states)
         if self.scale is not None:
             states = states * self.scale
         logits = self.output(states)
@@ -35,52 +56,63 @@ class LanguageHead(nn.Module):
         return tap(self, "logits", logits, "b t v")
 
 
-class ClassificationHead(nn.Module):
+class ClassificationHead(OutputHead):
     """logits = pool(states) @ W^T + b, one row a sequence or image   (Devlin et al. 2018; Dosovitskiy et al. 2020)"""
 
     def __init__(self, head: c.ClassificationHead, stack: c.StackConfig) -> None:
-        super().__init__()
-        self.pool = head.pool
+        super().__init__(head, stack, axes="b d")
+        self.pool, self.dropout = head.pool, head.dropout
         self.pooler = nn.Linear(stack.d_model, stack.d_model) if head.pooler else None
-        self.output = nn.Linear(stack.d_model, head.n_labels)
+        self.output = nn.Linear(stack.d_model, head.n_labels, bias=head.bias)
 
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b v, v the labels; padding never counts."""
-        pooled = self.pooled(layout.unpack(states), layout.valid)
+        pooled = self.transform(pool(layout.unpack(states), layout.valid, self.pool))
         pooled = pooled if self.pooler is None else self.pooler(pooled).tanh()
-        return tap(self, "logits", self.output(pooled), "b v")
-
-    def pooled(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        """b t d -> b d: the first real state, the last, or the mean of all."""
-        b, t = x.shape[:2]
-        valid = torch.ones(b, t, dtype=torch.bool, device=x.device) if valid is None else valid
-        if self.pool == "mean":
-            return (x * valid[..., None]).sum(1) / valid.sum(1, keepdim=True)
-        number = torch.arange(t, device=x.device)
-        which = (
-            torch.where(valid, number, t).amin(1) if self.pool == "first" else torch.where(valid, number, -1).amax(1)
-        )
-        return x[torch.arange(b, device=x.device), which]
+        return tap(self, "logits", self.output(dropout(pooled, self.dropout, self.training)), "b v")
 
 
-class TaggingHead(nn.Module):
+class TaggingHead(OutputHead):
     """logits = states @ W^T + b, one row a position; with two labels, where an answer starts and ends."""
 
-    def __init__(self, n_labels: int, stack: c.StackConfig) -> None:
-        super().__init__()
-        self.output = nn.Linear(stack.d_model, n_labels)
+    def __init__(self, head: c.TaggingHead | c.SpanHead, stack: c.StackConfig) -> None:
+        super().__init__(head, stack)
+        self.dropout = head.dropout
+        n_labels = head.n_labels if isinstance(head, c.TaggingHead) else 2
+        self.output = nn.Linear(stack.d_model, n_labels, bias=head.bias)
 
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b t v (or packed n d -> n v), v the labels."""
+        states = dropout(self.transform(states), self.dropout, self.training)
         return tap(self, "logits", self.output(states), "b t v")
 
 
 class NoHead(nn.Module):
     """The states themselves."""
 
+    def __init__(self, head: c.NoHead, stack: c.StackConfig) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(stack.d_model, stack.d_model) if head.pooler else None
+
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b t d."""
         return states
+
+    def pooled(self, states: Tensor, layout: Layout) -> Tensor:
+        """b t d (or packed n d) -> b d: tanh(dense(first real state)), of a head with a pooler."""
+        assert self.pooler is not None
+        return self.pooler(pool(layout.unpack(states), layout.valid, "first")).tanh()
+
+
+def pool(x: Tensor, valid: Tensor | None, how: Pool) -> Tensor:
+    """b t d -> b d: the first real state, the last, or the mean of all; `valid` is b t, None for all."""
+    b, t = x.shape[:2]
+    valid = torch.ones(b, t, dtype=torch.bool, device=x.device) if valid is None else valid
+    if how == "mean":
+        return (x * valid[..., None]).sum(1) / valid.sum(1, keepdim=True)
+    number = torch.arange(t, device=x.device)
+    which = torch.where(valid, number, t).amin(1) if how == "first" else torch.where(valid, number, -1).amax(1)
+    return x[torch.arange(b, device=x.device), which]
 
 
 def build_head(config: c.ModelConfig) -> nn.Module:
@@ -90,9 +122,7 @@ def build_head(config: c.ModelConfig) -> nn.Module:
             return LanguageHead(head, config.output)
         case c.ClassificationHead() as head:
             return ClassificationHead(head, config.output)
-        case c.TaggingHead() as head:
-            return TaggingHead(head.n_labels, config.output)
-        case c.SpanHead():
-            return TaggingHead(2, config.output)
-        case c.NoHead():
-            return NoHead()
+        case c.TaggingHead() | c.SpanHead() as head:
+            return TaggingHead(head, config.output)
+        case c.NoHead() as head:
+            return NoHead(head, config.output)

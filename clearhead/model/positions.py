@@ -3,6 +3,7 @@ to the scores (T5's relative bias, ALiBi). Each class does one of the three; the
 """
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -10,23 +11,42 @@ from torch import Tensor, nn
 from clearhead import config as c
 
 
-class PositionEncoding(nn.Module):
-    """No position at all; the base of the encodings below, each of which answers one of three questions."""
+class PositionEncoding(nn.Module, ABC):
+    """Answers three questions; the encodings below say None to those that do not concern them."""
 
+    @abstractmethod
     def embedding(self, positions: Tensor) -> Tensor | None:
         """b t -> b t d: what to add to the token embedding."""
-        return None
 
+    @abstractmethod
     def rotation(self, positions: Tensor) -> "Rotation | None":
         """b t -> how to rotate the heads' queries and keys."""
-        return None
 
+    @abstractmethod
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
         """b t, b s -> b|1 h t s: what to add to the scores."""
+
+
+class _NotAdded(PositionEncoding):
+    def embedding(self, positions: Tensor) -> None:
         return None
 
 
-class SinusoidalEncoding(PositionEncoding):
+class _NotTurned(PositionEncoding):
+    def rotation(self, positions: Tensor) -> None:
+        return None
+
+
+class _NotScored(PositionEncoding):
+    def score_bias(self, query: Tensor, key: Tensor) -> None:
+        return None
+
+
+class NoEncoding(_NotAdded, _NotTurned, _NotScored):
+    """No position at all."""
+
+
+class SinusoidalEncoding(_NotTurned, _NotScored):
     """PE(p, 2i) = sin(p w_i), PE(p, 2i+1) = cos(p w_i), w_i = base^(-2i/d)   (Vaswani et al. 2017, 3.5)"""
 
     def __init__(self, config: c.Sinusoidal, d_model: int) -> None:
@@ -43,7 +63,7 @@ class SinusoidalEncoding(PositionEncoding):
         return waves.flatten(-2).to(torch.get_default_dtype())
 
 
-class LearnedEncoding(PositionEncoding):
+class LearnedEncoding(_NotTurned, _NotScored):
     """PE(p) = table[p + offset]"""
 
     def __init__(self, config: c.Learned, d_model: int) -> None:
@@ -70,7 +90,7 @@ class Rotation:
         return torch.cat([turned, kept], -1) if kept.shape[-1] else turned
 
 
-class RotaryEncoding(PositionEncoding):
+class RotaryEncoding(_NotAdded, _NotScored):
     """Each pair of a head's components turns by p w_i, so that q.k depends on the distance (Su et al. 2021, 3.2)."""
 
     def __init__(self, config: c.Rotary, d_head: int) -> None:
@@ -106,11 +126,10 @@ def scaled_frequencies(w: Tensor, config: c.Rotary) -> tuple[Tensor, float]:
             low = max(math.floor(pair_with(s.beta_fast)), 0)
             high = min(math.ceil(pair_with(s.beta_slow)), width - 1)
             ramp = ((torch.arange(len(w), dtype=w.dtype, device=w.device) - low) / max(high - low, 1e-3)).clamp(0, 1)
-            magnitude = 0.1 * math.log(s.factor) + 1.0 if s.factor > 1 else 1.0
-            return w * (1 - ramp) + w / s.factor * ramp, magnitude
+            return w * (1 - ramp) + w / s.factor * ramp, s.magnitude
 
 
-class RelativeEncoding(PositionEncoding):
+class RelativeEncoding(_NotAdded, _NotTurned):
     """bias[h, bucket(key - query)], buckets growing with the logarithm of the distance (Raffel et al. 2019, 2.1)."""
 
     def __init__(self, config: c.RelativeBias, n_heads: int, *, causal: bool) -> None:
@@ -137,7 +156,7 @@ class RelativeEncoding(PositionEncoding):
         return self.table(self.bucket(key[:, None, :] - query[:, :, None])).permute(0, 3, 1, 2)
 
 
-class ALiBiEncoding(PositionEncoding):
+class ALiBiEncoding(_NotAdded, _NotTurned):
     """bias = -slope_h |query - key|, slopes 2^(-8h/n) for h = 1..n   (Press et al. 2021, 3)"""
 
     def __init__(self, n_heads: int) -> None:
@@ -166,4 +185,4 @@ def position_encoding(stack: c.StackConfig, *, causal: bool) -> PositionEncoding
         case c.ALiBi():
             return ALiBiEncoding(stack.n_heads)
         case c.NoPositions():
-            return PositionEncoding()
+            return NoEncoding()

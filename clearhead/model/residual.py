@@ -28,13 +28,13 @@ class Residual:
         self,
         x: Tensor,
         f: Callable[[Tensor], Tensor],
-        norms: tuple[nn.Module, nn.Module | None],
+        norms: tuple[nn.Module | None, nn.Module | None],
         training: bool,
     ) -> Tensor:
         """The residual stream after the branch f, same shape as x."""
         norm, out_norm = norms
-        post = self.config.norm_place == "post"
-        branch = f(x if post else norm(x))
+        before, after = (None, norm) if self.config.norm_place == "post" else (norm, None)
+        branch = f(x if before is None else before(x))
         branch = branch if out_norm is None else out_norm(branch)
         x = x + dropout(branch, self.config.dropout, training)
-        return norm(x) if post else x
+        return x if after is None else after(x)

@@ -30,12 +30,13 @@ class Weight:
 
 
 class _Unallocated(TorchFunctionMode):
-    """New matrices have a shape and no memory, and nothing is drawn into them.
+    """New tensors have a shape and no memory, and nothing is drawn into them.
 
     `torch.device("meta")` alone would do; but random draws and ranges there load PyTorch's compiler, which
     takes as long as importing PyTorch.
     """
 
+    ALLOCATIONS = (torch.empty, torch.ones, torch.zeros)
     DRAWS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
 
     def __torch_function__(
@@ -48,11 +49,11 @@ class _Unallocated(TorchFunctionMode):
         named = dict(kwargs or {})
         if func in self.DRAWS:
             return named["tensor"] if "tensor" in named else args[0]
-        return func(*args, **(named | {"device": "meta"} if func is torch.empty else named))
+        return func(*args, **(named | {"device": "meta"} if func in self.ALLOCATIONS else named))
 
 
 def unallocated(config: ModelConfig) -> Transformer:
-    """The network of this config with matrices on the meta device: names and shapes at any size."""
+    """The network of this config with all parameters on the meta device: names and shapes at any size."""
     plain = Init(matrices="normal", depth_scaled=False)
     with _Unallocated():
         return Transformer(config.model_copy(update={"init": plain}))

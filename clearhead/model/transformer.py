@@ -14,7 +14,7 @@ from clearhead.model.cache import Cache
 from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
-from clearhead.model.positions import position_encoding
+from clearhead.model.positions import RotaryEncoding, position_encoding
 from clearhead.trace import tracing
 
 
@@ -26,7 +26,12 @@ class Stack(nn.Module):
         self.config, self.causal = config, causal
         self.embed = build_embedding(config)
         self.positions = position_encoding(config, causal=causal)
-        self.blocks = nn.ModuleList(Block(config, cross=cross) for _ in range(config.n_layers))
+        local = config.window_positions
+        self.window_positions = RotaryEncoding(local, config.head_width) if local else None
+        self.blocks = nn.ModuleList(
+            Block(config, cross=cross, first_norm=config.first_norm or i > 0) for i in range(config.n_layers)
+        )
+        self.windowed: list[bool] = [config.is_windowed(i) for i in range(config.n_layers)]
         self.final_norm = build_norm(config) if config.has_final_norm else None
 
     @property
@@ -45,25 +50,32 @@ class Stack(nn.Module):
             queries, keys = cache.extend(tokens)
         self.check_length(keys, counted=tokens.positions is None and keys.valid is None)
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
-        reach = Reach.between(
-            queries,
-            keys,
-            causal=self.causal,
-            window=self.config.window,
-            positions=self.positions,
-            dtype=x.dtype,
-        )
+        reaches = {
+            windowed: self.reach(queries, keys, windowed=windowed, dtype=x.dtype)
+            for windowed in dict.fromkeys(self.windowed)
+        }
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
         for i, block in enumerate(self.blocks):
             x = block(
                 x,
                 queries,
-                reach,
+                reaches[self.windowed[i]],
                 memory=memory,
                 memory_reach=memory_reach,
                 cache=cache.blocks[i] if cache else None,
             )
         return (x if self.final_norm is None else self.final_norm(x)), queries
+
+    def reach(self, queries: Layout, keys: Layout, *, windowed: bool, dtype: torch.dtype) -> Reach:
+        """What the layers with a window may attend to, or the others."""
+        return Reach.between(
+            queries,
+            keys,
+            causal=self.causal,
+            window=self.config.window if windowed else None,
+            positions=self.window_positions if windowed and self.window_positions else self.positions,
+            dtype=dtype,
+        )
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
         """Raise UserError for a position without a vector; `counted`: each cell of the grid is one position."""
@@ -141,9 +153,9 @@ class Transformer(nn.Module):
         return Cache.empty(len(self.decoder.blocks))
 
 
-def initialize(network: Transformer, init: Init) -> None:
-    """Draw new weights so that the first loss is about ln V: small tables, unit norms, zero biases."""
-    for module in network.modules():
+def draw(part: nn.Module, init: Init) -> None:
+    """New weights: small tables, zero biases."""
+    for module in part.modules():
         if isinstance(module, nn.Linear):
             if init.matrices == "xavier":
                 nn.init.xavier_uniform_(module.weight)
@@ -151,11 +163,16 @@ def initialize(network: Transformer, init: Init) -> None:
                 nn.init.normal_(module.weight, std=init.std)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-    for module in network.modules():
+    for module in part.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=init.std)
         elif isinstance(module, PatchEmbedding) and module.class_token is not None:
             nn.init.normal_(module.class_token, std=init.std)
+
+
+def initialize(network: Transformer, init: Init) -> None:
+    """Draw new weights so that the first loss is about ln V, what writes to the residual stream smaller with depth."""
+    draw(network, init)
     if init.depth_scaled:
         for stack in filter(None, (network.encoder, network.decoder)):
             branches = stack.config.n_layers * (3 if stack is network.decoder and network.encoder else 2)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError, model_validator
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import UserError
@@ -17,11 +17,25 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import Training
 
 Overrides = dict[str, JsonValue]
+DROPOUTS = ("dropout", "embed_dropout", "attn_dropout", "ffn_dropout")
+FINE_TUNING = {
+    "training": {
+        "optimizer": {"kind": "adamw", "lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8},
+        "schedule": {"kind": "wsd", "warmup": 20, "decay_fraction": 0.5},
+    }
+}
+"""Where a run begins from a checkpoint and says nothing else: small steps, which keep what it knows."""
 
 
 class ModelChoice(Config):
-    """A preset and what differs from it."""
+    """A preset and what differs from it; or the checkpoint to start from."""
 
+    start: str | None = None
+    """A folder or a name on the hub: the run begins with its weights, in float32, its architecture and its tokenizer.
+
+    Of the fields below only dropouts may then be given. Learning rates are for AdamW 1e-5 (large models) to 5e-4
+    (small ones), some tenth of what trains from nothing; Muon is for weights that it has trained from the beginning.
+    """
     preset: str = "transformer-tiny"
     stacks: Overrides = Field(default_factory=dict)
     """Fields of every stack, such as `dropout = 0.1`."""
@@ -29,6 +43,18 @@ class ModelChoice(Config):
     decoder: Overrides = Field(default_factory=dict)
     head: Overrides = Field(default_factory=dict)
     init: Overrides = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _architecture_of_start(self) -> Self:
+        if self.start is None:
+            return self
+        others = {"preset": self.preset} if self.preset != ModelChoice.model_fields["preset"].default else {}
+        for table in ("stacks", "encoder", "decoder", "head", "init"):
+            may = DROPOUTS if table in ("stacks", "encoder", "decoder") else ()
+            others |= {f"{table}.{name}": value for name, value in dict(self)[table].items() if name not in may}
+        for name, value in others.items():
+            raise ValueError(f"{name}={value!r} has no place beside start, whose architecture stays; leave it out")
+        return self
 
 
 class TranslationData(Config):
@@ -65,6 +91,11 @@ class TranslationRecipe(Config):
     training: Training = Training()
     generation: GenerationConfig = GenerationConfig()
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        _tokenizer_of_start(self.model, given=self.tokenizer != BPE())
+        return self
+
 
 class LanguageRecipe(Config):
     """How to train a language model."""
@@ -75,6 +106,16 @@ class LanguageRecipe(Config):
     model: ModelChoice = ModelChoice(preset="nano")
     training: Training = Training()
     generation: GenerationConfig = GenerationConfig(max_new_tokens=256, temperature=0.8)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        _tokenizer_of_start(self.model, given=self.tokenizer != Characters())
+        return self
+
+
+def _tokenizer_of_start(model: ModelChoice, *, given: bool) -> None:
+    if model.start is not None and given:
+        raise ValueError("tokenizer has no place beside model.start, whose tokenizer is used; leave it out")
 
 
 Recipe = Annotated[TranslationRecipe | LanguageRecipe, Field(discriminator="task")]
@@ -116,6 +157,26 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         else:
             result[name] = value
     return result
+
+
+def changed(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """merge(base, over) for a recipe's tables.
+
+    Another `model.start` takes the place of base's model, its tokenizer and the steps that suited them; a recipe that
+    starts from a checkpoint takes small ones (`FINE_TUNING`), unless it gives its own.
+    """
+    if _start(over) is not None and _start(base) is None:
+        base = {name: table for name, table in base.items() if name not in ("model", "tokenizer")}
+        if isinstance(training := base.get("training"), Mapping):
+            steps = FINE_TUNING["training"].keys()
+            base["training"] = {name: value for name, value in training.items() if name not in steps}
+    result = merge(base, over)
+    return result if _start(result) is None else merge(FINE_TUNING, result)
+
+
+def _start(tables: Mapping[str, Any]) -> object:
+    model = tables.get("model")
+    return model.get("start") if isinstance(model, Mapping) else None
 
 
 def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:

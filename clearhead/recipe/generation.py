@@ -43,10 +43,33 @@ class GenerationConfig(Config):
     no_repeat_ngram: PositiveInt | None = None
     """No n-gram of this length occurs twice."""
 
+    start_id: NonNegativeInt | None = None
+    """The decoder's first token, which is read and not written; None: the tokenizer's begin token."""
+    end_ids: tuple[NonNegativeInt, ...] = ()
+    """Tokens each of which ends a text; none: the tokenizer's end token."""
+    pad_id: NonNegativeInt | None = None
+    """What stands where a text has ended and others of its batch go on; None: the tokenizer's padding token."""
+    forced_first_id: NonNegativeInt | None = None
+    """The first token written after the start token alone, whatever the model says."""
+    forced_last_id: NonNegativeInt | None = None
+    """The last token that a text may have, where it has not ended before."""
+    banned_ids: tuple[NonNegativeInt, ...] = ()
+    """Tokens that are never written, unless forced."""
+
     @property
     def width(self) -> int:
         """Hypotheses that grow side by side for each input."""
         return self.beams if self.temperature == 0 else self.n_best
+
+    def with_ids(self, *, start_id: int | None, end_id: int | None, pad_id: int | None) -> Self:
+        """These special tokens, such as a tokenizer's, where it names none of its own."""
+        return self.model_copy(
+            update={
+                "start_id": start_id if self.start_id is None else self.start_id,
+                "end_ids": self.end_ids or (() if end_id is None else (end_id,)),
+                "pad_id": pad_id if self.pad_id is None else self.pad_id,
+            }
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

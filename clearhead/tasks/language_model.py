@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from clearhead.config import ModelConfig
+from clearhead.data.marks import template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
@@ -12,7 +13,7 @@ from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
 from clearhead.tasks.reading import read_as
-from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_writes
+from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_vocabulary, check_writes
 
 EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16
@@ -37,8 +38,8 @@ class LanguageModel(Task):
         self.tokenizer, self.length, self.generation = tokenizer, length, generation
         # One training text runs on, several are documents; validation is read in the same way.
         running = len(train) == 1
-        self.train = read_as(train, length, tokenizer, running=running, name="train")
-        self.valid = read_as(valid, length, tokenizer, running=running, name="valid")
+        self.train = read_as(train, length, tokenizer, generation=generation, running=running, name="train")
+        self.valid = read_as(valid, length, tokenizer, generation=generation, running=running, name="valid")
         self.valid_texts = valid
         self.batch_size = max(1, max_tokens // length)
 
@@ -49,18 +50,27 @@ class LanguageModel(Task):
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.train.batch(examples)
 
-    def check(self, config: ModelConfig) -> None:
-        check_writes(config)
+    @staticmethod
+    def check_kind(config: ModelConfig, *, where: str = "model", remedy: str = "try preset nano") -> None:
+        """Nothing, if a network of this kind can model language; `where` names it in the error."""
         if config.encoder is not None or config.decoder is None:
-            raise UserError("model: expected a decoder alone to model language, got an encoder too; try preset nano")
-        check_length("decoder", config.decoder, self.length, remedy="try a lower data.length")
+            got = "an encoder alone" if config.decoder is None else "an encoder too"
+            raise UserError(f"{where}: expected a decoder alone to model language, got {got}; {remedy}")
+        check_writes(config, where=where)
+
+    def check(self, config: ModelConfig) -> None:
+        self.check_kind(config)
+        check_length("decoder", config.output, self.length, remedy="try a lower data.length")
+        check_vocabulary("decoder", config.output, [*self.train.sequences(), *self.valid.sequences()])
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        prompt = self.tokenizer.encode(self.valid_texts[0][: 8 * PROMPT_TOKENS])[: min(PROMPT_TOKENS, self.length // 2)]
+        ids = self.tokenizer.encode(self.valid_texts[0][: 8 * PROMPT_TOKENS])[: min(PROMPT_TOKENS, self.length // 2)]
+        prompt = [*template_marks(self.tokenizer).before, *ids]
         written = complete(
             network,
-            [prompt or [self.tokenizer.need("bos")]],
+            [prompt] if prompt else None,
             config=self.generation,
+            bos_id=self.tokenizer.bos_id,
             eos_id=self.tokenizer.eos_id,
             pad_id=self.tokenizer.pad_id or 0,
         )

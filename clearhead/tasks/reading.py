@@ -7,10 +7,12 @@ import numpy as np
 import torch
 
 from clearhead.data.batches import Piece, pack_documents, spans, windows
+from clearhead.data.marks import Marks, document_marks, template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.randomness import key
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.task import Batch
 
 IGNORED = -1
@@ -22,6 +24,10 @@ class Reading(ABC):
 
     length: int
     """Tokens a row at most."""
+
+    @abstractmethod
+    def sequences(self) -> Sequence[np.ndarray]:
+        """All its token ids."""
 
     @abstractmethod
     def examples(self, *, seed: int, epoch: int) -> list[int]:
@@ -37,12 +43,18 @@ class Reading(ABC):
 
 
 class RunningText(Reading):
-    """One long text, cut in windows; an example is where its window starts."""
+    """One long text, cut in windows; an example is where its window starts.
 
-    def __init__(self, ids: Sequence[int], length: int, *, name: str) -> None:
-        self.ids, self.length = np.array(ids), length
+    `begin` takes the place of a window's first tokens: it then reads as a prompt does that a tokenizer marks.
+    """
+
+    def __init__(self, ids: Sequence[int], length: int, *, name: str, begin: Sequence[int] = ()) -> None:
+        self.ids, self.length, self.begin = np.array(ids), length, torch.tensor(begin[:length], dtype=torch.long)
         if len(ids) <= length:
             raise UserError(f"{name}: expected more than {length} tokens, got {len(ids)}; lower data.length")
+
+    def sequences(self) -> Sequence[np.ndarray]:
+        return [self.ids]
 
     def examples(self, *, seed: int, epoch: int) -> list[int]:
         return windows(len(self.ids), self.length, seed=seed, epoch=epoch).tolist()
@@ -60,20 +72,25 @@ class RunningText(Reading):
 
     def _windows(self, starts: Sequence[int], length: int) -> Batch:
         rows = torch.from_numpy(self.ids[np.asarray(starts)[:, None] + np.arange(length + 1)])
-        return Batch((Tokens(rows[:, :-1].contiguous()),), rows[:, 1:].flatten())
+        inputs = rows[:, :-1].clone()
+        begin = self.begin[:length]
+        inputs[:, : len(begin)] = begin
+        return Batch((Tokens(inputs),), rows[:, 1:].flatten())
 
 
 class Documents(Reading):
-    """Many texts, each begun with bos and ended with eos; an example is a row that holds several of them.
+    """Many texts, each with its marks, such as bos and eos; an example is a row that holds several of them.
 
     Attention stays inside a document, and each counts its positions from 0.
     """
 
-    def __init__(self, documents: Sequence[Sequence[int]], length: int, tokenizer: Tokenizer) -> None:
-        bos, eos = tokenizer.need("bos"), tokenizer.need("eos")
-        self.ids = [np.array([bos, *ids, eos]) for ids in documents]
+    def __init__(self, documents: Sequence[Sequence[int]], length: int, marks: Marks) -> None:
+        self.ids = [np.array(marks.around(ids)) for ids in documents]
         self.length = length
         self.rows = pack_documents([len(ids) - 1 for ids in self.ids], length, seed=0, epoch=0)
+
+    def sequences(self) -> Sequence[np.ndarray]:
+        return self.ids
 
     def examples(self, *, seed: int, epoch: int) -> list[int]:
         random = np.random.default_rng(key(seed, "rows", epoch))
@@ -107,8 +124,17 @@ class Documents(Reading):
         return self.ids[piece.document][piece.start + shift : piece.stop + shift]
 
 
-def read_as(texts: Sequence[str], length: int, tokenizer: Tokenizer, *, running: bool, name: str) -> Reading:
+def read_as(
+    texts: Sequence[str],
+    length: int,
+    tokenizer: Tokenizer,
+    *,
+    generation: GenerationConfig,
+    running: bool,
+    name: str,
+) -> Reading:
     """The texts as one that runs on, or as documents; `name` says in an error which data are too short."""
     if running:
-        return RunningText(tokenizer.encode("\n".join(texts)), length, name=name)
-    return Documents(tokenizer.encode_batch(texts), length, tokenizer)
+        begin = template_marks(tokenizer).before
+        return RunningText(tokenizer.encode("\n".join(texts)), length, name=name, begin=begin)
+    return Documents(tokenizer.encode_batch(texts), length, document_marks(tokenizer, generation))

@@ -1,15 +1,16 @@
 """A task: how examples become batches, what the loss is, and how good the network is at it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.config import LanguageHead, ModelConfig, StackConfig
+from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.tasks.metrics import Score
@@ -89,13 +90,23 @@ class Task(ABC):
         return total, batch.n_tokens
 
 
-def check_writes(config: ModelConfig) -> None:
+def check_writes(config: ModelConfig, *, where: str) -> None:
     """Nothing, if the network gives every token a probability."""
     if not isinstance(config.head, LanguageHead):
-        raise UserError(f"model.head.kind: expected language, got {config.head.kind}; leave it out")
+        raise UserError(f"{where}.head.kind: expected language, got {config.head.kind}; try a model with such a head")
 
 
 def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> None:
     """Nothing, if the stack's positions reach as far as the data."""
     if stack.max_length is not None and length > stack.max_length:
         raise UserError(f"model.{name}: expected positions for {length} tokens, got {stack.max_length}; {remedy}")
+
+
+def check_vocabulary(name: str, stack: StackConfig, sequences: Iterable[Sequence[int] | np.ndarray]) -> None:
+    """Nothing, if the stack has an embedding for every token of the data."""
+    largest = max((int(np.max(ids)) for ids in sequences if len(ids)), default=0)
+    if isinstance(stack.input, TokenInput) and largest >= stack.input.vocab_size:
+        raise UserError(
+            f"model.{name}: expected tokens below {stack.input.vocab_size}, the size of its embedding, got {largest};"
+            " try the tokenizer that belongs to it"
+        )

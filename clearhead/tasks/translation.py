@@ -3,11 +3,13 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 
 from clearhead.config import ModelConfig
 from clearhead.data.batches import token_budget_batches
+from clearhead.data.marks import source_marks, target_marks
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
@@ -15,22 +17,23 @@ from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.metrics import Score, bleu, chrf, exact_match, perplexity
-from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_writes
+from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_vocabulary, check_writes
 
 N_SAMPLES = 4
 
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Sentence pairs as text and as ids, without bos and eos."""
+    """Sentence pairs as text and as ids, without marks such as bos and eos."""
 
     text: Pairs
     source: list[list[int]]
     target: list[list[int]]
 
-    def lengths(self) -> list[tuple[int, int]]:
-        """Tokens of each pair as the network sees them."""
-        return [(len(s) + 1, len(t) + 1) for s, t in zip(self.source, self.target, strict=True)]
+    @classmethod
+    def of(cls, text: Pairs, tokenizer: Tokenizer) -> Self:
+        """The pairs as this tokenizer reads them, each side as its language."""
+        return cls(text, tokenizer.encode_batch(text.source), tokenizer.encode_batch(text.target, target=True))
 
 
 class Translation(Task):
@@ -51,31 +54,51 @@ class Translation(Task):
     ) -> None:
         self.tokenizer, self.train, self.valid = tokenizer, train, valid
         self.max_tokens, self.packed, self.generation = max_tokens, packed, generation
+        start = generation.start_id
+        self.start = tokenizer.need("bos") if start is None else start
+        self.source_marks, self.target_marks = source_marks(tokenizer), target_marks(tokenizer, generation)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return token_budget_batches(self.train.lengths(), max_tokens=self.max_tokens, seed=seed, epoch=epoch)
+        return token_budget_batches(self.lengths(self.train), max_tokens=self.max_tokens, seed=seed, epoch=epoch)
+
+    def lengths(self, pairs: EncodedPairs) -> list[tuple[int, int]]:
+        """Tokens of each pair as the network sees them."""
+        source, target = len(self.source_marks), len(self.target_marks)
+        return [(len(s) + source, len(t) + target) for s, t in zip(pairs.source, pairs.target, strict=True)]
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.batch(self.train, examples)
 
     def batch(self, pairs: EncodedPairs, examples: Sequence[int]) -> Batch:
-        """Source + eos; bos + target -> target + eos."""
-        bos, eos, pad = (self.tokenizer.need(role) for role in ("bos", "eos", "pad"))
-        source = Tokens.pad([[*pairs.source[i], eos] for i in examples], fill=pad, packed=self.packed)
-        target = Tokens.pad([[bos, *pairs.target[i]] for i in examples], fill=pad, packed=self.packed)
-        labels = [token for i in examples for token in (*pairs.target[i], eos)]
-        return Batch((source, target), torch.tensor(labels))
+        """Source with its marks; start + written -> written, which is the target with its marks: bos x -> x eos."""
+        written = [self.target_marks.around(pairs.target[i]) for i in examples]
+        read = [self.source_marks.around(pairs.source[i]) for i in examples]
+        source = Tokens.pad(read, fill=self.pad, packed=self.packed)
+        target = Tokens.pad([[self.start, *ids[:-1]] for ids in written], fill=self.pad, packed=self.packed)
+        return Batch((source, target), torch.tensor([token for ids in written for token in ids]))
+
+    @property
+    def pad(self) -> int:
+        """What fills a grid, where nothing is read."""
+        pad = self.generation.pad_id
+        return (self.tokenizer.pad_id if pad is None else pad) or 0
+
+    @staticmethod
+    def check_kind(config: ModelConfig, *, where: str = "model", remedy: str = "try preset transformer-tiny") -> None:
+        """Nothing, if a network of this kind can translate; `where` names it in the error."""
+        if config.encoder is None or config.decoder is None:
+            raise UserError(f"{where}: expected an encoder and a decoder to translate, got one of them; {remedy}")
+        check_writes(config, where=where)
 
     def check(self, config: ModelConfig) -> None:
-        check_writes(config)
-        if config.encoder is None or config.decoder is None:
-            raise UserError(
-                "model: expected an encoder and a decoder to translate, got one of them; try preset transformer-tiny"
-            )
-        lengths = [*self.train.lengths(), *self.valid.lengths()]
-        for name, stack, side in (("encoder", config.encoder, 0), ("decoder", config.decoder, 1)):
+        self.check_kind(config)
+        assert config.encoder is not None
+        lengths = [*self.lengths(self.train), *self.lengths(self.valid)]
+        for name, stack, side in (("encoder", config.encoder, 0), ("decoder", config.output, 1)):
             longest = max(pair[side] for pair in lengths)
             check_length(name, stack, longest, remedy="try a lower data.preparation.max_length")
+        check_vocabulary("encoder", config.encoder, [*self.train.source, *self.valid.source])
+        check_vocabulary("decoder", config.output, [*self.train.target, *self.valid.target])
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.measure(network, self.valid, self.generation)
@@ -100,22 +123,23 @@ class Translation(Task):
         """The best output for each source, as text."""
         hypotheses = complete(
             network,
-            source=[[*ids, self.tokenizer.need("eos")] for ids in source],
+            source=[self.source_marks.around(ids) for ids in source],
             config=generation,
-            bos_id=self.tokenizer.need("bos"),
-            eos_id=self.tokenizer.need("eos"),
-            pad_id=self.tokenizer.need("pad"),
+            bos_id=self.start,
+            eos_id=self.target_marks.after[-1],
+            pad_id=self.pad,
         )
         return self.tokenizer.decode_batch([best[0].tokens for best in hypotheses])
 
     def perplexity(self, network: Transformer, pairs: EncodedPairs) -> Score:
         """Of the targets given the sources, without label smoothing."""
         nats, n_tokens = 0.0, 0
-        budget = max(self.max_tokens, 4096, *map(sum, pairs.lengths()))
+        lengths = self.lengths(pairs)
+        budget = max(self.max_tokens, 4096, *map(sum, lengths))
         training = network.training
         network.eval()
         with torch.inference_mode():
-            for examples in token_budget_batches(pairs.lengths(), max_tokens=budget, seed=0, epoch=0):
+            for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
                 batch = self.batch(pairs, examples).to(next(network.parameters()).device)
                 total, count = self.loss(network, batch)
                 nats, n_tokens = nats + total.item(), n_tokens + count

@@ -43,6 +43,8 @@ from clearhead.training.tensors import check_tensors
 
 _log = logging.getLogger("clearhead")
 
+KINDS = ("tensors", "json", "raw")
+
 
 @dataclass(frozen=True)
 class Files:
@@ -64,13 +66,13 @@ def save(run_folder: Path, step: int, files: Files) -> Path:
     return write_folder(run_folder / f"step-{step:08d}", files, step=step)
 
 
-def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
+def write_folder(place: Path, files: Files, *, step: int = 0, sealed: Collection[str] = KINDS) -> Path:
     """Write a new folder of these files and return it: after this returns it survives a power cut.
 
-    It appears whole or not at all, and nothing is overwritten. Tensors that share memory are each written
-    whole. Raises UserError, one line, when the folder exists, when less than 1.2 times the size is free, and
-    when the disk is full, read-only or failing or may not be written; older checkpoints are then as they
-    were.
+    The manifest describes the kinds of files in `sealed`. The folder appears whole or not at all, and nothing is
+    overwritten. Tensors that share memory are each written whole. Raises UserError, one line, when the folder exists,
+    when less than 1.2 times the size is free, and when the disk is full, read-only or failing or may not be written;
+    older checkpoints are then as they were.
     """
     names = [*files.tensors, *files.json, *files.raw]
     if len(set(names)) < len(names) or MANIFEST in names or not all(PLAIN_NAME.fullmatch(n) for n in names):
@@ -85,7 +87,7 @@ def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
             )
         _check_space(place.parent, files, texts)
         temporary.mkdir()
-        _write_files(temporary, files, texts, step)
+        _write_files(temporary, files, texts, step=step, sealed=sealed)
         os.rename(temporary, place)  # noqa: PTH104 - one system call, one name to fail in tests
         sync(place.parent)
     except (OSError, safetensors.SafetensorError) as error:
@@ -97,16 +99,16 @@ def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
     return place
 
 
-def _write_files(folder: Path, files: Files, texts: Mapping[str, bytes], step: int) -> None:
+def _write_files(folder: Path, files: Files, texts: Mapping[str, bytes], *, step: int, sealed: Collection[str]) -> None:
     entries: dict[str, Entry] = {}
     for name, tensors in files.tensors.items():
-        save_file(_apart(tensors), folder / name)
+        save_file(_apart(tensors), folder / name, metadata={"format": "pt"})
         entries[name] = seal(folder / name, "tensors")
     for kind, contents in (("json", texts), ("raw", files.raw)):
         for name, content in contents.items():
             write(folder / name, content)
             entries[name] = seal(folder / name, kind)
-    write(folder / MANIFEST, render(step, entries))
+    write(folder / MANIFEST, render(step, {name: entry for name, entry in entries.items() if entry.kind in sealed}))
     sync(folder / MANIFEST)
     sync(folder)
 

@@ -52,8 +52,8 @@ class CorruptCheckpoint(UserError):
     """A checkpoint that is not as it was written; the message names the file."""
 
 
-def verify(folder: Path) -> Manifest:
-    """The manifest, if every byte is as it was written and no file is missing or extra.
+def verify(folder: Path, *, others: bool = False) -> Manifest:
+    """The manifest, if every byte it names is as it was written and no file is missing, or extra unless `others`.
 
     Raises CorruptCheckpoint naming the file at fault, and UserError for a format newer than this version
     reads.
@@ -66,7 +66,7 @@ def verify(folder: Path) -> Manifest:
         present = {entry.name for entry in os.scandir(folder)} - {MANIFEST}
     except OSError as error:
         raise unreadable(folder, error) from error
-    for name in sorted(present - manifest.files.keys()):
+    for name in sorted(set() if others else present - manifest.files.keys()):
         raise CorruptCheckpoint(f"{folder / name}: expected no such file in a checkpoint, got one; try removing it")
     for name, entry in manifest.files.items():
         size, digest = _measure(folder / name)

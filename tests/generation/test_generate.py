@@ -130,6 +130,82 @@ def test_stop_ends_a_text_with_the_tokens_that_stopped_it(config: GenerationConf
     assert (first[0].tokens, first[0].reason) == (free[0][0].tokens[:3], "stop")
 
 
+@pytest.mark.parametrize("config", [GREEDY, BEAMS, SAMPLES], ids=["greedy", "beams", "samples"])
+def test_each_of_several_end_tokens_ends_a_text(config: GenerationConfig) -> None:
+    ends = (EOS, 12, 14)
+    config = config.model_copy(update={"end_ids": ends, "pad_id": PAD})
+    net = network()
+    found = [h for row in complete(net, PROMPTS, config=config) for h in row]
+    assert not any(set(ends) & set(h.tokens) for h in found)
+    assert all((h.reason == "eos") == (h.end_id in ends) for h in found)
+    assert len({h.end_id for h in found} & set(ends)) > 1
+    *steps, last = generate(net, Tokens.pad(PROMPTS[:1]), config=config)
+    assert isinstance(last, Finished)
+    if config.beams == 1:
+        streamed = [[int(step.tokens[0, k]) for step in steps if isinstance(step, Step)] for k in range(config.width)]
+        texts = [[*h.tokens, *([] if h.end_id is None else [h.end_id])] for h in last.hypotheses[0]]
+        padded = [text + [PAD] * (len(steps) - len(text)) for text in texts]
+        assert sorted(streamed) == sorted(padded)
+
+
+def test_special_tokens_of_the_config_win() -> None:
+    net = network(cross=True)
+    config = GenerationConfig(max_new_tokens=14, start_id=5, end_ids=(12,))
+    arguments = complete(net, source=SOURCES, config=GREEDY, bos_id=5, eos_id=12)
+    assert complete(net, source=SOURCES, config=config, bos_id=BOS, eos_id=EOS) == arguments
+    assert complete(net, source=SOURCES, config=GREEDY, bos_id=BOS, eos_id=EOS) != arguments
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_forced_tokens_are_certain(cross: bool, beams: int) -> None:
+    net = network(cross=cross)
+    config = GenerationConfig(
+        max_new_tokens=5, beams=beams, forced_first_id=3, forced_last_id=EOS, min_new_tokens=5, start_id=BOS
+    )
+    found = complete(net, [[BOS]], source=[SOURCES[0]] if cross else None, config=config, eos_id=EOS)
+    [best] = found[0]
+    assert (best.tokens[0], len(best.tokens), best.end_id) == (3, 4, EOS)
+    logits = all_logits(net, [BOS, *best.tokens], SOURCES[0] if cross else None)
+    chosen = logits.log_softmax(-1).gather(1, torch.tensor([*best.tokens, EOS])[:, None])[1:-1]
+    assert best.log_prob == pytest.approx(float(chosen.sum()), rel=1e-5)
+
+
+def test_a_longer_beginning_has_nothing_forced_on_it_whatever_the_batch() -> None:
+    config = GenerationConfig(max_new_tokens=4, forced_first_id=3)
+    found = tokens(complete(network(), PROMPTS, config=config))
+    free = tokens(complete(network(), PROMPTS, config=GenerationConfig(max_new_tokens=4)))
+    assert [row[0][0] == 3 for row in found] == [len(prompt) == 1 for prompt in PROMPTS]
+    assert [a == b for a, b in zip(found, free, strict=True)] == [len(prompt) > 1 for prompt in PROMPTS]
+
+
+def test_the_last_token_is_forced_where_the_positions_end() -> None:
+    net = network(positions=c.Learned(max_length=6))
+    config = GenerationConfig(max_new_tokens=50, forced_last_id=EOS, end_ids=(EOS,), min_new_tokens=50)
+    [[h]] = complete(net, [[BOS, 3, 4]], config=config)
+    assert (len(h.tokens), h.end_id) == (3, EOS)
+
+
+@pytest.mark.parametrize("config", [GREEDY, BEAMS, SAMPLES], ids=["greedy", "beams", "samples"])
+def test_banned_tokens_are_never_written(config: GenerationConfig) -> None:
+    net, banned = network(), (4, 12, 14, 500)
+    free = complete(net, PROMPTS, config=config, eos_id=EOS)
+    found = complete(net, PROMPTS, config=config.model_copy(update={"banned_ids": banned}), eos_id=EOS)
+    assert {token for row in free for h in row for token in h.tokens} & set(banned)
+    assert not {token for row in found for h in row for token in h.tokens} & set(banned)
+
+
+@pytest.mark.parametrize("name", ["start_id", "forced_first_id", "forced_last_id"])
+def test_a_token_beyond_the_vocabulary_is_named(name: str) -> None:
+    with pytest.raises(UserError, match=f"generation.{name}: expected a token of the vocabulary, below {V}, got {V}"):
+        generate(network(), Tokens.pad([[BOS]]), config=GenerationConfig.model_validate({name: V}))
+
+
+def test_a_padding_token_beyond_the_vocabulary_does_no_harm() -> None:
+    plain = complete(network(), PROMPTS, config=GREEDY, eos_id=EOS)
+    assert complete(network(), PROMPTS, config=GREEDY, eos_id=EOS, pad_id=V) == plain
+
+
 def test_a_decoder_prompt_begins_a_translation() -> None:
     net = network(cross=True)
     config = GenerationConfig(max_new_tokens=6, beams=2)

@@ -73,7 +73,7 @@ def test_repetition_penalty_makes_seen_tokens_less_likely_on_both_sides_of_zero(
 
 
 def test_control_forbids_the_end_before_the_minimum_and_never_everything() -> None:
-    sampler = Sampler(GenerationConfig(min_new_tokens=2, no_repeat_ngram=1), eos_id=2)
+    sampler = Sampler(GenerationConfig(min_new_tokens=2, no_repeat_ngram=1, end_ids=(2,)))
     scores = torch.zeros(1, 3)
     assert kept(sampler.control(scores, history([0], n_prompt=1))) == [1]
     assert kept(sampler.control(scores, history([0, 0, 0], n_prompt=1))) == [1, 2]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from clearhead.generation import Finished, History, Hypothesis, Sampler, Step, complete, generate
-from clearhead.generation.search import BeamSearch, Ends
+from clearhead.generation import Finished, History, Hypothesis, Step, complete, generate
+from clearhead.generation.search import BeamSearch
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
+from tests.generation import reference
 from tests.generation.networks import BOS, EOS, PAD, all_logits, network
 
 SOURCES = [[5, 9, 3, 4], [7, 7], [11, 3, 16, 8, 4, 15, 6], [10]]
@@ -58,8 +58,7 @@ def beam_one(net: Transformer, prompts: list[list[int]], limit: int) -> list[tup
     texts: list[tuple[int, ...]] = []
     for prompt in prompts:
         start = History(torch.tensor([prompt]), torch.ones(1, len(prompt), dtype=torch.bool), len(prompt))
-        sampler = Sampler(GenerationConfig(max_new_tokens=limit), EOS)
-        search = BeamSearch(start, sampler, Ends(EOS, limit), pad_id=PAD)
+        search = BeamSearch(start, GenerationConfig(end_ids=(EOS,)), limit=limit)
         move = search.advance(all_logits(net, prompt, None)[-1:])
         while len(move.tokens):
             move = search.advance(all_logits(net, search.history.ids[0].tolist(), None)[-1:])
@@ -146,55 +145,6 @@ def test_repetition_control_holds_in_every_hypothesis() -> None:
 
 # --- against the transformers library -----------------------------------------------------------------------
 
-transformers = pytest.importorskip("transformers")
-
-
-def reference(net: Transformer, cross: bool) -> Any:
-    """Our network behind the library's interface, without a cache: only the search is theirs."""
-    from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, Seq2SeqLMOutput
-
-    class Config(transformers.PretrainedConfig):
-        model_type = "wrapped"
-
-    class Encoder(torch.nn.Module):
-        main_input_name = "input_ids"
-
-        def forward(self, input_ids: Tensor, **_: object) -> BaseModelOutput:
-            return BaseModelOutput(last_hidden_state=input_ids[..., None])
-
-    class Wrapped(transformers.PreTrainedModel, transformers.GenerationMixin):
-        config_class = Config
-        main_input_name = "input_ids"
-
-        def __init__(self, config: Config) -> None:
-            super().__init__(config)
-            self.net, self.encoder = net, Encoder()
-
-        def get_encoder(self, *_: object, **__: object) -> Encoder:
-            return self.encoder
-
-        def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: object) -> dict[str, object]:
-            names = ("attention_mask", "encoder_outputs")
-            return {"input_ids": input_ids, **{name: kwargs[name] for name in names if name in kwargs}}
-
-        def forward(
-            self,
-            input_ids: Tensor,
-            attention_mask: Tensor | None = None,
-            encoder_outputs: BaseModelOutput | None = None,
-            **_: object,
-        ) -> CausalLMOutput | Seq2SeqLMOutput:
-            valid = None if attention_mask is None else attention_mask.bool()
-            if encoder_outputs is None:
-                return CausalLMOutput(logits=self.net(Tokens(input_ids, valid)))
-            assert encoder_outputs.last_hidden_state is not None
-            source = Tokens(encoder_outputs.last_hidden_state[..., 0], valid)
-            return Seq2SeqLMOutput(logits=self.net(source, Tokens(input_ids)))
-
-    return Wrapped(Config(is_encoder_decoder=cross)).eval()
-
-
-N = 24
 SETTINGS: list[dict[str, float | bool | str]] = [
     {},
     {"beams": 4, "length_penalty": 0.6},
@@ -207,46 +157,66 @@ SETTINGS: list[dict[str, float | bool | str]] = [
     {"beams": 2, "repetition_penalty": 1.3},
     {"repetition_penalty": 1.3, "no_repeat_ngram": 3},
 ]
+SPECIAL = {"start_id": BOS, "end_ids": [EOS], "pad_id": PAD}
+
+
+def texts(net: Transformer, config: GenerationConfig) -> list[list[int]]:
+    """Every hypothesis, its end token included."""
+    found = completions(net, config)
+    return [[*h.tokens, *([] if h.end_id is None else [h.end_id])] for row in found for h in row]
 
 
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("seed", [0, 20, 25])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.filterwarnings("ignore")
-def test_tokens_equal_those_of_transformers(cross: bool, seed: int, settings: dict[str, float | bool | str]) -> None:
+def test_tokens_equal_those_of_transformers(cross: bool, seed: int, settings: dict[str, Any]) -> None:
+    config = GenerationConfig.model_validate({"max_new_tokens": 24, **SPECIAL, **settings})
     net = network(cross=cross, seed=seed)
-    config = GenerationConfig.model_validate({"max_new_tokens": N, **settings})
-    ours = completions(net, config)
-    # Padding counts as history there and not here: with repetition control, one row at a time.
-    rows = SOURCES if cross else PROMPTS
-    controlled = config.repetition_penalty != 1.0 or config.no_repeat_ngram is not None
-    theirs: list[list[int]] = []
-    for batch in [[row] for row in rows] if controlled else [rows]:
-        tokens = Tokens.pad(batch, fill=PAD, left=True)
-        begin = {"decoder_start_token_id": BOS} if cross else {}
-        theirs += (
-            reference(net, cross)
-            .generate(
-                tokens.ids,
-                attention_mask=torch.ones_like(tokens.ids) if tokens.valid is None else tokens.valid.long(),
-                max_new_tokens=N,
-                min_new_tokens=config.min_new_tokens,
-                num_beams=config.beams,
-                num_return_sequences=config.n_best,
-                length_penalty=config.length_penalty,
-                early_stopping=config.early_stopping,
-                repetition_penalty=config.repetition_penalty,
-                no_repeat_ngram_size=config.no_repeat_ngram or 0,
-                do_sample=False,
-                use_cache=False,
-                eos_token_id=EOS,
-                pad_token_id=PAD,
-                **begin,
-            )[:, 1 if cross else tokens.grid[1] :]
-            .tolist()
-        )
-    flat = [list(written(h)) for row in ours for h in row]
-    assert len(flat) == len(theirs)
-    for mine, other in zip(flat, theirs, strict=True):
-        assert other[: len(mine)] == mine
-        assert set(other[len(mine) :]) <= {PAD}
+    assert texts(net, config) == reference.texts(net, SOURCES if cross else PROMPTS, config)
+
+
+THREE = {"end_ids": [EOS, 7, 11]}
+LONG: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "beams-0.6": {"beams": 4, "length_penalty": 0.6},
+    "beams-1.0-early": {"beams": 4, "n_best": 4, "early_stopping": True},
+    "beams-2.0-never": {"beams": 4, "n_best": 2, "length_penalty": 2.0, "early_stopping": "never"},
+    "greedy-ends": THREE,
+    "beams-ends": THREE | {"beams": 4, "n_best": 4, "length_penalty": 0.6},
+    "beams-ends-early": THREE | {"beams": 2, "n_best": 2, "early_stopping": True, "min_new_tokens": 5},
+    "greedy-forced": {"forced_first_id": 5, "forced_last_id": EOS, "max_new_tokens": 9},
+    "beams-forced": {"forced_first_id": 5, "forced_last_id": EOS, "beams": 4, "n_best": 3, "max_new_tokens": 9},
+    "forced-elsewhere": {"forced_last_id": 3, "beams": 3, "n_best": 3, "length_penalty": 0.6, "max_new_tokens": 7},
+    "greedy-banned": {"banned_ids": [4, 8, PAD]},
+    "beams-banned": {"banned_ids": [4, 8, PAD], "beams": 4, "n_best": 4},
+    "beams-endless": {"banned_ids": [EOS, 4], "beams": 4, "max_new_tokens": 20},
+    "greedy-all": THREE
+    | {"banned_ids": [4], "min_new_tokens": 8, "no_repeat_ngram": 2}
+    | {"forced_last_id": 7, "max_new_tokens": 10},
+    "beams-all": THREE
+    | {"banned_ids": [4], "min_new_tokens": 8, "no_repeat_ngram": 3, "repetition_penalty": 1.2}
+    | {"forced_first_id": 5, "forced_last_id": EOS, "beams": 4, "n_best": 4, "length_penalty": 2.0},
+}
+
+
+def long(name: str, *, without: str = "") -> GenerationConfig:
+    settings = {"max_new_tokens": 64, **SPECIAL, **LONG[name]}
+    return GenerationConfig.model_validate({key: value for key, value in settings.items() if key != without})
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.filterwarnings("ignore")
+def test_long_texts_equal_those_of_transformers(cross: bool, name: str) -> None:
+    net = network(cross=cross, seed=3, ending=-0.5)
+    assert texts(net, long(name)) == reference.texts(net, SOURCES if cross else PROMPTS, long(name))
+
+
+@pytest.mark.parametrize("name", [name for name, settings in LONG.items() if settings])
+def test_long_texts_depend_on_each_setting(name: str) -> None:
+    nets = [network(cross=cross, seed=3, ending=-0.5) for cross in (False, True)]
+    found = [texts(net, long(name)) for net in nets]
+    assert len({tuple(text) for row in found for text in row}) > len(SOURCES)
+    for setting in LONG[name].keys() - {"n_best", "beams"}:
+        assert found != [texts(net, long(name, without=setting)) for net in nets], setting

@@ -42,6 +42,24 @@ ATTENTION: dict[str, dict[str, Any]] = {
 }
 
 
+LAYERS: dict[str, dict[str, Any]] = {
+    "first_layer_windowed": {"window": 3, "window_layers": (0,), "positions": c.Learned(max_length=24)},
+    "last_layer_windowed": {"window": 2, "window_layers": (1,), "positions": c.RelativeBias(n_buckets=8)},
+    "local_rotary": {
+        "window": 3,
+        "window_layers": (1,),
+        "positions": c.Rotary(),
+        "window_positions": c.Rotary(base=50.0, fraction=0.5),
+    },
+    "no_first_norm": {
+        "first_norm": False,
+        "input": c.TokenInput(vocab_size=VOCAB, norm=True),
+        "norm": "rms",
+        "positions": c.Rotary(scaling=c.YarnScaling(factor=4.0, original_length=8, attention_factor=0.7)),
+    },
+}
+
+
 def pairs() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every two mechanisms together at least once: each position with each attention, the norms in turn."""
     for i, (p, positions) in enumerate(POSITIONS.items()):
@@ -50,7 +68,7 @@ def pairs() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{p}-{n}-{a}", positions | norm | attention
 
 
-PAIRS = dict(pairs())
+PAIRS = {**dict(pairs()), **LAYERS}
 
 
 def stack(**changes: Any) -> c.StackConfig:

@@ -49,6 +49,33 @@ def test_window_ends_exactly(window: int, causal: bool, kernel: str) -> None:
     assert seen.tolist() == reach
 
 
+def test_each_layer_has_its_own_window(kernel: str) -> None:
+    network = small.encoder(n_layers=3, window=2, window_layers=(0, 2))
+    with trace(network) as t:
+        network(ids(1, 6))
+    distance = (torch.arange(6)[:, None] - torch.arange(6)).abs()
+    for layer, window in enumerate((2, 6, 2)):
+        assert torch.equal(t[f"encoder.blocks.{layer}.attn.weights"][0, 0] > 0, distance < window)
+
+
+@pytest.mark.parametrize(
+    ("changes", "built"),
+    [
+        ({}, 1),
+        ({"window": 2}, 1),
+        ({"window": 2, "window_layers": (1,)}, 2),
+        ({"window": 2, "window_layers": (0, 1)}, 1),
+    ],
+)
+def test_a_reach_is_built_once_for_the_layers_that_share_it(
+    changes: dict[str, Any], built: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, between, calls = small.decoder(**changes), Reach.between, []
+    monkeypatch.setattr(Reach, "between", lambda *a, **k: (calls.append(1), between(*a, **k))[1])
+    network(ids(1, 6))
+    assert len(calls) == built
+
+
 def joined(parts: list[list[int]]) -> Tokens:
     """All documents in one row, each with its own positions."""
     return Tokens(
@@ -193,6 +220,10 @@ ROTARY: dict[str, tuple[c.Rotary, dict[str, Any]]] = {
     "yarn": (
         c.Rotary(scaling=c.YarnScaling(factor=4.0, original_length=64, beta_fast=16.0)),
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16.0},
+    ),
+    "yarn with its factor": (
+        c.Rotary(scaling=c.YarnScaling(factor=8.0, original_length=64, attention_factor=0.7)),
+        {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 0.7},
     ),
 }
 

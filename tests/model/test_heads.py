@@ -7,6 +7,8 @@ import torch
 
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
+from clearhead.model.heads import NoHead
+from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, ids, sequences
 
@@ -27,11 +29,13 @@ def test_language_head_step_by_step() -> None:
     assert network(tokens).abs().max() <= 2
 
 
+LAYERS: dict[str, dict[str, bool]] = {"none": {}, "pooler": {"pooler": True}, "transform": {"transform": True}}
+
+
 @pytest.mark.parametrize("pool", ["first", "last", "mean"])
-@pytest.mark.parametrize("pooler", [True, False])
-def test_classification_counts_no_padding(pool: str, pooler: bool) -> None:
-    head = c.ClassificationHead.model_validate({"n_labels": 3, "pool": pool, "pooler": pooler})
-    network = with_head(head)
+@pytest.mark.parametrize("layers", LAYERS)
+def test_classification_counts_no_padding(pool: str, layers: str) -> None:
+    network = with_head(c.ClassificationHead.model_validate({"n_labels": 3, "pool": pool} | LAYERS[layers]))
     batch = sequences(5, 2, 7)
     alone = torch.cat([network(torch.tensor([sequence])) for sequence in batch])
     for tokens in (Tokens.pad(batch), Tokens.pad(batch, left=True), Tokens.pad(batch, packed=True)):
@@ -45,6 +49,80 @@ def test_pools_are_what_they_say() -> None:
         network = with_head(c.ClassificationHead.model_validate({"n_labels": 2, "pool": pool}))
         output = network.head.get_submodule("output")
         assert_close(network.head(states, network.states(ids(1, 4))[1]), output(value))
+
+
+@pytest.mark.parametrize(
+    "head", [c.ClassificationHead(n_labels=3, transform=True), c.TaggingHead(n_labels=3, transform=True)]
+)
+def test_transform_step_by_step(head: c.Head) -> None:
+    network = with_head(head, activation="silu", norm_eps=0.1)
+    tokens, weights = ids(2, 5), dict(network.head.named_parameters())
+    x, _ = network.states(tokens)
+    x = x[:, 0] if isinstance(head, c.ClassificationHead) else x
+    x = torch.nn.functional.silu(x @ weights["dense.weight"].T + weights["dense.bias"])
+    x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 0.1).sqrt()
+    x = x * weights["norm.weight"] + weights["norm.bias"]
+    expected = x @ weights["output.weight"].T + weights["output.bias"]
+    assert_close(network(tokens), expected)
+    with trace(network) as t:
+        assert_close(network(tokens), expected)
+    assert t["head.norm.out"].shape == x.shape
+
+
+DENSE, OUTPUT = ["dense.weight", "dense.bias"], ["output.weight", "output.bias"]
+NORM = ["norm.weight", "norm.bias"]
+
+
+@pytest.mark.parametrize(
+    ("head", "names"),
+    [
+        (c.LanguageHead(transform=True, transform_bias=False), ["dense.weight", *NORM, "output.weight"]),
+        (c.LanguageHead(transform=True, bias=True), [*DENSE, *NORM, *OUTPUT]),
+        (c.ClassificationHead(n_labels=3, pooler=True), ["pooler.weight", "pooler.bias", *OUTPUT]),
+        (c.ClassificationHead(n_labels=3, transform=True, bias=False), [*DENSE, *NORM, "output.weight"]),
+        (c.TaggingHead(n_labels=3, transform=True, transform_bias=False), ["dense.weight", *NORM, *OUTPUT]),
+        (c.TaggingHead(n_labels=3, bias=False), ["output.weight"]),
+        (c.SpanHead(transform=True), [*DENSE, *NORM, *OUTPUT]),
+        (c.SpanHead(), OUTPUT),
+        (c.NoHead(), []),
+        (c.NoHead(pooler=True), ["pooler.weight", "pooler.bias"]),
+    ],
+)
+def test_parameters_of_a_head_keep_their_names(head: c.Head, names: list[str]) -> None:
+    assert [name for name, _ in with_head(head).head.named_parameters()] == names
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        c.ClassificationHead(n_labels=3, pooler=True, dropout=0.5),
+        c.TaggingHead(n_labels=3, dropout=0.5),
+        c.SpanHead(transform=True, dropout=0.5),
+    ],
+)
+def test_dropout_of_a_head_is_on_what_the_output_reads(head: c.Head) -> None:
+    network = with_head(head, d_model=64)
+    tokens = ids(8, 5)
+    kept = with_head(head.model_copy(update={"dropout": 0.0}), d_model=64)
+    assert_close(network(tokens), kept(tokens))
+    reads: list[torch.Tensor] = []
+    network.head.get_submodule("output").register_forward_pre_hook(lambda _, inputs: reads.append(inputs[0]))
+    network(tokens)
+    network.train()(tokens)
+    whole, dropped = reads
+    assert_close(dropped[dropped != 0], 2 * whole[dropped != 0])
+    assert (dropped == 0).float().mean().item() == pytest.approx(0.5, abs=0.1)
+
+
+def test_pooler_of_the_states_is_of_the_first_real_one() -> None:
+    network = with_head(c.NoHead(pooler=True))
+    assert isinstance(network.head, NoHead)
+    assert network.head.pooler is not None
+    batch = sequences(5, 2, 7)
+    alone = [network(torch.tensor([sequence]))[:, 0] for sequence in batch]
+    expected = network.head.pooler(torch.cat(alone)).tanh()
+    for tokens in (Tokens.pad(batch), Tokens.pad(batch, left=True), Tokens.pad(batch, packed=True)):
+        assert_close(network.head.pooled(*network.states(tokens)), expected)
 
 
 @pytest.mark.parametrize(("head", "width"), [(c.TaggingHead(n_labels=5), 5), (c.SpanHead(), 2), (c.NoHead(), 16)])

@@ -80,7 +80,7 @@ def test_rotary_fraction_leaves_the_rest_alone() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("n_buckets", "max_distance"), [(32, 128), (8, 20)])
+@pytest.mark.parametrize(("n_buckets", "max_distance"), [(32, 128), (8, 20), (32, 17), (10, 300), (64, 40)])
 def test_relative_bias_is_t5_s(causal: bool, n_buckets: int, max_distance: int) -> None:
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     config = t5.T5Config(

@@ -151,6 +151,10 @@ def stacks(draw: st.DrawFn) -> c.StackConfig:
     )
     if isinstance(positions, c.Rotary) and round(d_head * positions.fraction) % 2:
         d_head = 8
+    n_layers, first_norm = draw(st.integers(1, 2)), draw(st.booleans())
+    window = draw(st.none() | st.integers(1, 4))
+    windowed = draw(st.none() | st.sampled_from([(0,), (n_layers - 1,)])) if window else None
+    local = isinstance(positions, c.Rotary) and windowed and draw(st.booleans())
     return c.StackConfig(
         input=c.TokenInput(
             vocab_size=small.VOCAB,
@@ -160,17 +164,20 @@ def stacks(draw: st.DrawFn) -> c.StackConfig:
         ),
         d_model=n_heads * d_head if draw(st.booleans()) else 12,
         d_head=d_head,
-        n_layers=draw(st.integers(1, 2)),
+        n_layers=n_layers,
         n_heads=n_heads,
         n_kv_heads=draw(st.sampled_from([k for k in range(1, n_heads + 1) if n_heads % k == 0])),
         d_ff=draw(st.integers(1, 9)),
         positions=positions,
-        window=draw(st.none() | st.integers(1, 4)),
+        window=window,
+        window_layers=windowed,
+        window_positions=c.Rotary(base=draw(st.sampled_from([10.0, 1e4]))) if local else None,
         attn_scale=draw(st.none() | st.floats(0.1, 1.0)),
         soft_cap=draw(st.none() | st.floats(0.5, 5.0)),
         qk_norm=draw(st.booleans()),
         norm=draw(st.sampled_from(["layer", "rms"])),
-        norm_place=draw(st.sampled_from(["pre", "post", "sandwich"])),
+        norm_place=draw(st.sampled_from(["pre", "post", "sandwich"])) if first_norm else "pre",
+        first_norm=first_norm,
         final_norm=draw(st.sampled_from([None, True, False])),
         activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"])),
         gated=draw(st.booleans()),

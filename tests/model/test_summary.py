@@ -16,7 +16,7 @@ from clearhead.families import preset, presets
 from clearhead.model import Tokens, Transformer, attention, cost
 from clearhead.model.summary import Summary, summarize
 from tests.architecture.source import ROOT
-from tests.model.small import PAIRS, ids, stack
+from tests.model.small import LAYERS, PAIRS, ids, stack
 
 BATCH, SOURCE, TARGET = 2, 7, 5
 DROPOUTS = {"dropout": 0.5, "attn_dropout": 0.5, "ffn_dropout": 0.5}
@@ -34,7 +34,7 @@ def both(head: c.Head | None = None, **changes: Any) -> c.ModelConfig:
 
 FUSED = ("rotary-pre-grouped", "none-rms_no_bias-window", "relative-pre-qk_norm")
 # Every third pair still has each position, each norm and each attention.
-DECODERS = {*list(PAIRS)[::3], *FUSED, "learned-post-soft_cap"}
+DECODERS = {*list(PAIRS)[::3], *LAYERS, *FUSED, "learned-post-soft_cap"}
 CONFIGS = {
     **{name: c.ModelConfig(decoder=stack(**PAIRS[name])) for name in sorted(DECODERS)},
     "encoder-decoder": both(),
@@ -53,6 +53,21 @@ CONFIGS = {
     "tags": c.ModelConfig(encoder=stack(), head=c.TaggingHead(n_labels=3)),
     "spans": c.ModelConfig(encoder=stack(), head=c.SpanHead()),
     "class of a text": c.ModelConfig(encoder=stack(), head=c.ClassificationHead(n_labels=3, pooler=True)),
+    "embedding dropout": both(dropout=0.5, embed_dropout=0.0, n_layers=1),
+    "embedding dropout alone": c.ModelConfig(decoder=stack(embed_dropout=0.5)),
+    "one layer without first norm": c.ModelConfig(decoder=stack(n_layers=1, first_norm=False)),
+    "tags, transformed": c.ModelConfig(
+        encoder=stack(activation="gelu"), head=c.TaggingHead(n_labels=3, transform=True, dropout=0.5)
+    ),
+    "spans, dropout": c.ModelConfig(encoder=stack(), head=c.SpanHead(bias=False, dropout=0.5)),
+    "class of a text, dropout": c.ModelConfig(
+        encoder=stack(), head=c.ClassificationHead(n_labels=3, pooler=True, dropout=0.5)
+    ),
+    "class of a text, transformed": c.ModelConfig(
+        encoder=stack(norm="rms", activation="silu"),
+        head=c.ClassificationHead(n_labels=3, pool="last", transform=True, transform_bias=False, dropout=0.5),
+    ),
+    "states and their pooler": c.ModelConfig(encoder=stack(), head=c.NoHead(pooler=True)),
     "class of an image": image(c.ClassificationHead(n_labels=3), **DROPOUTS),
     "image, mean": image(c.ClassificationHead(n_labels=3, pool="mean"), positions=c.Learned(max_length=10)),
 }

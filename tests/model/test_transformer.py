@@ -27,7 +27,7 @@ def give_attention(theirs: nn.MultiheadAttention, ours: Attention) -> None:
 
 
 def give_block(theirs: nn.Module, ours: Block) -> None:
-    norms = [ours.attn_norm, *([ours.cross_norm] if ours.cross_norm else []), ours.ffn_norm]
+    norms = filter(None, [ours.attn_norm, ours.cross_norm, ours.ffn_norm])
     for i, norm in enumerate(norms, start=1):
         theirs.get_submodule(f"norm{i}").load_state_dict(norm.state_dict())
     theirs.get_submodule("linear1").load_state_dict(ours.ffn.up.state_dict())

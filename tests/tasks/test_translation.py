@@ -65,7 +65,7 @@ def test_smoothing_spreads_its_share_over_the_vocabulary():
 
 def test_every_pair_once_an_epoch_within_the_budget():
     task = translation(50, max_tokens=60)
-    lengths = task.train.lengths()
+    lengths = task.lengths(task.train)
     orders = []
     for epoch in range(3):
         plan = task.plan(seed=0, epoch=epoch)

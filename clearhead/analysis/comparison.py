@@ -1,0 +1,132 @@
+"""The same input through our network and through the reference library's: how far apart they are, layer by layer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import PatchInput
+from clearhead.model import Tokens, Transformer
+from clearhead.model.transformer import Stack
+from clearhead.trace import trace
+
+LOGITS = "head.logits"
+CLOSE = 1e-5
+"""What close means in float32: |difference| <= CLOSE * max(1, max |reference|)."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One value, by its address here."""
+
+    address: str
+    largest: float
+    """max |ours - theirs| over the real positions."""
+    relative: float
+    """The same as a share of max(1, max |theirs|)."""
+
+
+def states(network: Transformer, tokens: Sequence[Tokens], *, traced: bool = False) -> dict[str, Tensor]:
+    """The residual stream after the embedding and after each block, the final norms, and the logits, by address.
+
+    From the modules themselves, on whichever path they take, unless `traced`. Packed inputs give packed values.
+    """
+    places = modules(network)
+    if traced:
+        with torch.no_grad(), trace(network) as seen:
+            logits = network(*tokens)
+        return {address: seen[address] for address in places} | {LOGITS: logits}
+    found: dict[str, Tensor] = {}
+    handles = [module.register_forward_hook(_keep(found, address)) for address, module in places.items()]
+    try:
+        with torch.no_grad():
+            logits = network(*tokens)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found | {LOGITS: logits}
+
+
+def modules(network: Transformer) -> dict[str, nn.Module]:
+    """The modules whose results are the residual stream, by address."""
+    found: dict[str, nn.Module] = {}
+    for name, stack in stacks(network).items():
+        found[f"{name}.blocks.0.resid_pre"] = stack.embed
+        found |= {f"{name}.blocks.{i}.resid_post": block for i, block in enumerate(stack.blocks)}
+        if stack.final_norm is not None:
+            found[f"{name}.final_norm.out"] = stack.final_norm
+    return found
+
+
+def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transformer) -> dict[str, Tensor]:
+    """The same of the reference's model, under our addresses: of its hidden states, the last is the normalised one."""
+    with torch.no_grad():
+        out = theirs(**arguments, output_hidden_states=True)
+    ours = stacks(network)
+    hidden = [out.encoder_hidden_states, out.decoder_hidden_states] if len(ours) == 2 else [out.hidden_states]
+    found: dict[str, Tensor] = {}
+    for (name, stack), values in zip(ours.items(), hidden, strict=True):
+        addresses = [f"{name}.blocks.0.resid_pre", *(f"{name}.blocks.{i}.resid_post" for i in range(len(stack.blocks)))]
+        # Of images, it is not.
+        if stack.final_norm is not None and not isinstance(stack.config.input, PatchInput):
+            addresses[-1] = f"{name}.final_norm.out"
+        found |= zip(addresses, values, strict=True)
+    if "start_logits" in out:
+        return found | {LOGITS: torch.stack([out.start_logits, out.end_logits], -1)}
+    return found | {LOGITS: out.logits if "logits" in out else out.last_hidden_state}
+
+
+def differences(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], tokens: Sequence[Tokens]) -> list[Difference]:
+    """How far ours is from theirs, by address, where there are tokens; `tokens` is each stack's input."""
+    found: list[Difference] = []
+    for address, reference in theirs.items():
+        batch = tokens[0] if address.startswith("encoder.") else tokens[-1]
+        a, b = _real(reference, batch), _real(ours[address], batch)
+        if a.shape != b.shape:
+            raise ValueError(f"{address}: expected shape {list(a.shape)}, got {list(b.shape)}")
+        gap = float((a.double() - b.double()).abs().amax())
+        found.append(Difference(address, gap, gap / max(1.0, float(a.abs().amax()))))
+    return found
+
+
+def sample(
+    network: Transformer, *, lengths: Sequence[int], generator: torch.Generator, pad: int = 0
+) -> tuple[dict[str, Any], list[Tokens]]:
+    """A random batch for both: the reference's arguments, and ours, one `Tokens` a stack; padded on the right."""
+    arguments: dict[str, Any] = {}
+    tokens: list[Tokens] = []
+    for name, stack in stacks(network).items():
+        reads = stack.config.input
+        if isinstance(reads, PatchInput):
+            shape = (len(lengths), reads.n_channels, reads.image_size, reads.image_size)
+            pixels = torch.randn(shape, generator=generator)
+            return {"pixel_values": pixels}, [Tokens(pixels)]
+        others = [i for i in range(reads.vocab_size) if i != pad]
+        drawn = [torch.randint(len(others), (n,), generator=generator).tolist() for n in lengths]
+        batch = Tokens.pad([[others[i] for i in row] for row in drawn], fill=pad)
+        valid = torch.ones_like(batch.ids) if batch.valid is None else batch.valid.long()
+        prefix = "decoder_" if name == "decoder" and network.encoder is not None else ""
+        arguments |= {f"{prefix}input_ids": batch.ids, f"{prefix}attention_mask": valid}
+        tokens.append(batch)
+    return arguments, tokens
+
+
+def stacks(network: Transformer) -> dict[str, Stack]:
+    """The stacks there are, by name."""
+    named = {"encoder": network.encoder, "decoder": network.decoder}
+    return {name: stack for name, stack in named.items() if stack is not None}
+
+
+def _keep(found: dict[str, Tensor], address: str) -> Callable[[object, object, Tensor], None]:
+    def hook(_module: object, _arguments: object, output: Tensor) -> None:
+        found[address] = output
+
+    return hook
+
+
+def _real(value: Tensor, tokens: Tokens) -> Tensor:
+    """n …: the real positions of a value that has positions; packed ones are real already."""
+    has_positions = tokens.ids.ndim == 2 and value.ndim == 3 and value.shape[:2] == tokens.grid
+    return value.flatten(0, 1)[tokens.valid.flatten()] if has_positions and tokens.valid is not None else value

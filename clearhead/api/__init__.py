@@ -1,0 +1,119 @@
+"""`Model`, what a user holds, and `load`, which makes one from a folder or from the hub."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearhead.api.folders import (
+    BEST,
+    CONFIG,
+    WEIGHTS,
+    architecture,
+    model_folder,
+    model_json,
+    named_config,
+    read_config,
+)
+from clearhead.api.model import Model
+from clearhead.api.pretrained import converted, read
+from clearhead.api.sidecars import images_of, pooling_of
+from clearhead.config import Head
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model.assign import assemble, new_head
+from clearhead.training import checkpoints
+from clearhead.weights.documents import CONFIG_LIMIT, read_json
+from clearhead.weights.hub import locate
+
+__all__ = [
+    "BEST",
+    "CONFIG",
+    "Model",
+    "architecture",
+    "load",
+    "model_folder",
+    "model_json",
+    "named_config",
+    "read_config",
+]
+
+
+def load(
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    dtype: torch.dtype | str | None = None,
+    device: str = "cpu",
+    head: Head | None = None,
+) -> Model:
+    """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
+    or another library wrote.
+
+    Weights are mapped into memory, in the type they are stored in unless `dtype` says another. `head` puts a new head
+    on the network, drawn at random, for fine-tuning.
+
+    Raises UserError, one line, for what is not there, not as it was written, or not supported; and for a device that
+    this machine does not have.
+    """
+    place, kind = _device(device), _dtype(dtype)
+    folder = locate(name, revision=revision)
+    if not (folder / CONFIG).is_file():
+        folder = model_folder(folder)
+    document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
+    if "clearhead" in document:
+        model = _own(folder, kind, head)
+    else:
+        model = _pretrained(folder, document, kind, head)
+    model.network.to(place).eval()
+    return model
+
+
+def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
+    saved = checkpoints.load(folder)
+    for file in (CONFIG, WEIGHTS):
+        if file not in saved.json and file not in saved.tensors:
+            raise UserError(f"{folder / file}: expected a file of the model, got none; give a folder that holds one")
+    config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
+    tensors = saved.tensors[WEIGHTS]
+    tensors = tensors if dtype is None else converted(tensors, dtype)
+    config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
+    network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
+    return Model(network, Tokenizer.from_files(saved.raw, where=str(folder)), generation)
+
+
+def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:
+    found = read(folder, document, dtype=dtype, head=head)
+    return Model(
+        found.network,
+        Tokenizer.find(folder),
+        found.generation,
+        images=images_of(folder, found.network.config),
+        pooling=pooling_of(folder),
+        family=found.family.model_type,
+    )
+
+
+def _dtype(name: torch.dtype | str | None) -> torch.dtype | None:
+    """The type of this name, such as bfloat16."""
+    if name is None or isinstance(name, torch.dtype):
+        return name
+    known = {str(t).removeprefix("torch."): t for t in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}
+    if name not in known:
+        raise UserError(f"dtype: expected {', '.join(known)}, got {name!r}")
+    return known[name]
+
+
+def _device(name: str) -> torch.device:
+    """The device of this name, such as cuda or cuda:1, if this machine has it; auto: a GPU if there is one."""
+    if name == "auto":
+        return torch.accelerator.current_accelerator() or torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device: expected auto, cpu, cuda or mps, got {name!r}") from None
+    n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (device.index or 0) >= n_devices.get(device.type, 0):
+        raise UserError(f"device: expected one that this machine has, got {name!r}; try --device cpu")
+    return device

@@ -1,0 +1,98 @@
+"""README.md of a saved model: what it is, how to open it, and the figures of its training."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from clearhead.config import (
+    ClassificationHead,
+    LanguageHead,
+    ModelConfig,
+    NoHead,
+    PatchInput,
+    SpanHead,
+    StackConfig,
+    TaggingHead,
+)
+from clearhead.model.summary import summarize
+
+CLASSES = {
+    ClassificationHead: "AutoModelForSequenceClassification",
+    TaggingHead: "AutoModelForTokenClassification",
+    SpanHead: "AutoModelForQuestionAnswering",
+    NoHead: "AutoModel",
+}
+
+
+def card(
+    config: ModelConfig, name: str, *, architecture: str | None, about: Mapping[str, JsonValue], has_tokenizer: bool
+) -> str:
+    """The text; `architecture` is the class that other libraries open it as, None where they have none."""
+    header = ["---", f"library_name: {'transformers' if architecture else 'clearhead'}", "tags:", "- clearhead", "---"]
+    facts: list[tuple[str, object]] = [
+        ("Architecture", architecture or "clearhead's own"),
+        ("Parameters", f"{summarize(config).parameters:,}"),
+    ]
+    facts += [(title, described(stack)) for title, stack in stacks(config)]
+    lines = [*header, "", f"# {name}", "", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts)]
+    if about:
+        lines += ["", "## Training", "", "| | |", "|---|---|", *(f"| {key} | {shown(v)} |" for key, v in about.items())]
+    lines += [
+        "",
+        "## Use",
+        "",
+        "```python",
+        "import clearhead",
+        "",
+        'model = clearhead.load("FOLDER")',
+        use(config),
+        "```",
+    ]
+    if architecture:
+        auto = auto_class(config)
+        imports = f"from transformers import {auto}" + (", AutoTokenizer" if has_tokenizer else "")
+        lines += ["", "or", "", "```python", imports, "", f'model = {auto}.from_pretrained("FOLDER")']
+        lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")'] if has_tokenizer else []
+        lines += ["```"]
+    return "\n".join(lines) + "\n"
+
+
+def stacks(config: ModelConfig) -> Sequence[tuple[str, StackConfig]]:
+    """The stacks there are, by title."""
+    return [(title, stack) for title, stack in (("Encoder", config.encoder), ("Decoder", config.decoder)) if stack]
+
+
+def described(stack: StackConfig) -> str:
+    """A stack in a line."""
+    reads = stack.input
+    what = (
+        f"images of {reads.image_size} x {reads.image_size}"
+        if isinstance(reads, PatchInput)
+        else f"vocabulary of {reads.vocab_size:,}"
+    )
+    return f"{stack.n_layers} layers of width {stack.d_model}, {stack.n_heads} heads, {what}"
+
+
+def auto_class(config: ModelConfig) -> str:
+    """The reference library's class for this kind of model."""
+    if config.encoder is not None and isinstance(config.encoder.input, PatchInput):
+        return "AutoModelForImageClassification" if isinstance(config.head, ClassificationHead) else "AutoModel"
+    if isinstance(config.head, LanguageHead):
+        if config.decoder is None:
+            return "AutoModelForMaskedLM"
+        return "AutoModelForCausalLM" if config.encoder is None else "AutoModelForSeq2SeqLM"
+    return CLASSES[type(config.head)]
+
+
+def use(config: ModelConfig) -> str:
+    """One line that uses such a model."""
+    if isinstance(config.head, ClassificationHead):
+        return 'model.classify(["…"])'
+    if config.decoder is None:
+        return 'model.embed(["…"])'
+    return 'model.generate("…")' if config.encoder is None else 'model.translate(["…"])'
+
+
+def shown(value: JsonValue) -> str:
+    """A figure as people read it."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

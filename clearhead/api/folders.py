@@ -1,0 +1,111 @@
+"""Our own folders: runs and their checkpoints, and the architecture that a recipe or a name asks for."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from clearhead.config import ModelConfig, TokenInput
+from clearhead.errors import UserError
+from clearhead.families import family_of, preset
+from clearhead.model import Transformer
+from clearhead.recipe import ModelChoice, explain, merge
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.training import checkpoints
+from clearhead.training.manifest import MANIFEST, PLAIN_NAME
+from clearhead.training.tensors import model_tensors
+from clearhead.weights.documents import CONFIG_LIMIT, read_json
+
+BEST = "best.json"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+def model_folder(folder: Path) -> Path:
+    """The checkpoint that a folder stands for: itself, or the best or else newest one of a run."""
+    if not folder.exists():
+        raise UserError(f"{folder}: expected a folder with a model, found nothing; check the path")
+    if (folder / CONFIG).exists() and (folder / MANIFEST).exists():
+        return folder
+    if (choice := _best(folder)) is not None:
+        return choice
+    newest = checkpoints.latest(folder) if folder.is_dir() else None
+    if newest is None:
+        raise UserError(
+            f"{folder}: expected a folder with a model, or a run with checkpoints, found neither;"
+            " give the folder that `clearhead train` or `clearhead demo` wrote"
+        )
+    return newest
+
+
+def _best(folder: Path) -> Path | None:
+    """The checkpoint that best.json names, where there is one: that file is only a hint, and may outlive it."""
+    try:
+        named = json.loads((folder / BEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    name = named.get("checkpoint") if isinstance(named, dict) else None
+    if not isinstance(name, str) or PLAIN_NAME.fullmatch(name) is None:
+        return None
+    return folder / name if (folder / name).is_dir() else None
+
+
+def own_files(network: Transformer, generation: GenerationConfig) -> checkpoints.Files:
+    """Config and weights in our own form, in which a training run keeps them."""
+    return checkpoints.Files({WEIGHTS: model_tensors(network)}, {CONFIG: model_json(network.config, generation)})
+
+
+def model_json(config: ModelConfig, generation: GenerationConfig) -> dict[str, JsonValue]:
+    """What config.json holds."""
+    return {
+        "clearhead": 1,
+        "model": config.model_dump(mode="json"),
+        "generation": generation.model_dump(mode="json"),
+    }
+
+
+def read_config(content: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, GenerationConfig]:
+    """The inverse of `model_json`; one line for what does not fit."""
+    version = content.get("clearhead") if isinstance(content, Mapping) else None
+    if version != 1:
+        raise UserError(f"{where}: expected a clearhead model of format 1, got {version!r}; try a newer clearhead")
+    try:
+        return ModelConfig.model_validate(content["model"]), GenerationConfig.model_validate(content["generation"])
+    except (KeyError, ValidationError) as error:
+        raise UserError(
+            explain(error, where) if isinstance(error, ValidationError) else f"{where}: no {error}"
+        ) from None
+
+
+def architecture(choice: ModelChoice, vocab_size: int) -> ModelConfig:
+    """The preset a recipe names, with its changes and the tokenizer's vocabulary."""
+    tables = preset(choice.preset).model_dump(mode="json")
+    for stack, changes in {"encoder": choice.encoder, "decoder": choice.decoder}.items():
+        if tables[stack] is None:
+            if changes:
+                raise UserError(f"model.{stack}: preset {choice.preset!r} has no {stack}; try model.stacks")
+            continue
+        tables[stack] = merge(merge(tables[stack], choice.stacks), changes)
+        reads = tables[stack]["input"]
+        if isinstance(reads, dict) and reads.get("kind") == TokenInput(vocab_size=1).kind:
+            reads["vocab_size"] = vocab_size
+    tables["head"] = merge(tables["head"], choice.head)
+    tables["init"] = merge(tables["init"], choice.init)
+    try:
+        return ModelConfig.model_validate(tables)
+    except ValidationError as error:
+        raise UserError(explain(error, "model")) from None
+
+
+def named_config(name: str) -> ModelConfig:
+    """The architecture of a preset, or of the model in a folder; reads no weights."""
+    folder = Path(name)
+    if not folder.exists():
+        return preset(name)
+    path = (folder if (folder / CONFIG).is_file() else model_folder(folder)) / CONFIG
+    content = read_json(path, limit=CONFIG_LIMIT)
+    if "clearhead" in content:
+        return read_config(content, where=str(path))[0]
+    return family_of(content, where=str(path)).read(content, where=str(path))[0]

@@ -1,0 +1,269 @@
+"""What a user holds: `Model`, a network with its tokenizer, and how it generates by default."""
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from pydantic import JsonValue
+from torch import Tensor
+
+from clearhead.api import pretrained
+from clearhead.api.card import card
+from clearhead.api.folders import own_files
+from clearhead.api.reader import Input, Reader
+from clearhead.api.sidecars import PREPROCESSOR
+from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.data.chat import render
+from clearhead.data.images import ImageProcessor
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.generation import Hypothesis, Step, complete, generate
+from clearhead.generation.pieces import first, pieces
+from clearhead.model import Tokens, Transformer
+from clearhead.model.heads import Pool, pool
+from clearhead.model.summary import Summary, summarize
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.trace import Edit, Trace, trace
+from clearhead.training import checkpoints
+
+_log = logging.getLogger("clearhead")
+
+SHARD_BYTES = 5_000_000_000
+"""The largest file of weights that `save` writes."""
+
+
+class Model:
+    """A network, what turns text or images into its input, and how it generates by default."""
+
+    def __init__(
+        self,
+        network: Transformer,
+        tokenizer: Tokenizer | None = None,
+        generation: GenerationConfig | None = None,
+        *,
+        images: ImageProcessor | None = None,
+        pooling: Pool = "mean",
+        family: str | None = None,
+        about: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        """`pooling` is how `embed` makes one vector of a text; `family` the architecture to save as, where there is
+        a choice; `about` what a model card should say of its training.
+        """
+        self.network, self.reader = network, Reader(network.config, tokenizer, images)
+        self.generation = generation or GenerationConfig()
+        self.pooling, self.family, self.about = pooling, family, dict(about or {})
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; UserError where the model came without one."""
+        return self.reader.words
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether it came with a tokenizer."""
+        return self.reader.tokenizer is not None
+
+    @property
+    def config(self) -> ModelConfig:
+        """The architecture."""
+        return self.network.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.network.parameters()).device
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether it reads one text and writes another."""
+        return self.network.encoder is not None and self.network.decoder is not None
+
+    # --- what it says ---
+
+    def logits(self, text: Input, other: str | None = None) -> Tensor:
+        """Logits for one input: t v, or v where the head says one thing of the whole.
+
+        An encoder-decoder takes the source and the target, of whose positions (the start token first) the logits
+        are; an encoder takes a second text as its tokenizer joins two, such as a question and a passage.
+        """
+        self.network.eval()
+        with torch.inference_mode():
+            return self.network(*self._inputs(text, other))[0]
+
+    def classify(self, texts: Sequence[Input]) -> list[list[tuple[str, float]]]:
+        """For each text or image its labels with their probabilities, likeliest first."""
+        head = self.config.head
+        if not isinstance(head, ClassificationHead):
+            raise UserError(f"classify: expected a classification head, got {head.kind}; try load(…, head=…)")
+        names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
+        shares = [self.logits(text).float().softmax(-1).tolist() for text in _several(texts, "classify")]
+        return [sorted(zip(names, row, strict=True), key=lambda pair: -pair[1]) for row in shares]
+
+    def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
+        """The best translation of each text."""
+        return [self.tokenizer.decode(best[0].tokens) for best in self.hypotheses(texts, config)]
+
+    def hypotheses(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[list[Hypothesis]]:
+        """For each source text its n_best translations with their scores, best first."""
+        if not self.is_encoder_decoder:
+            raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
+        return complete(
+            self.network,
+            source=self.reader.ids(_several(texts, "translate")),
+            config=config or self.generation,
+            bos_id=self.tokenizer.bos_id,
+            eos_id=self.tokenizer.eos_id,
+            pad_id=self.tokenizer.pad_id or 0,
+        )
+
+    def generate(self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()) -> str:
+        """The prompt's continuation, up to the first of the stop strings."""
+        return "".join(self.stream(prompt, config, stop=stop))
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, JsonValue]],
+        config: GenerationConfig | None = None,
+        *,
+        stop: Sequence[str] = (),
+    ) -> Iterator[str]:
+        """The answer to a conversation of {"role": …, "content": …}, piece by piece, by the model's own template."""
+        template = self.tokenizer.chat_template
+        if template is None:
+            raise UserError("chat: expected a chat template with the tokenizer, got none; try generate")
+        text = render(template, messages, add_generation_prompt=True, special=self.tokenizer.special_tokens)
+        return self._continue(self.tokenizer.encode(text), config, stop)
+
+    def stream(
+        self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()
+    ) -> Iterator[str]:
+        """The continuation piece by piece, as it is written, up to the first of the stop strings.
+
+        One hypothesis, greedy or sampled, whatever `config` says of beams. Raises UserError at the call, before
+        anything is written, for a model that does not continue texts and for a prompt that is too long.
+        """
+        return self._continue(self.reader.ids([prompt])[0] or [self.tokenizer.need("bos")], config, stop)
+
+    def _continue(self, ids: list[int], config: GenerationConfig | None, stop: Sequence[str]) -> Iterator[str]:
+        if self.network.decoder is None or self.network.encoder is not None:
+            raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {self._use()}")
+        if "" in stop:
+            raise UserError("stop: expected strings that are not empty, got an empty one; leave it out")
+        config = config or self.generation
+        eos = self.tokenizer.eos_id
+        ending = set(config.end_ids) or {eos}
+
+        def text(tokens: list[int]) -> str:
+            # After the prompt: some tokenizers drop the space before the first word of a text.
+            return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
+
+        def ends(tokens: list[int]) -> bool:
+            return bool(stop) and first(text(tokens), stop) is not None
+
+        events = generate(
+            self.network,
+            Tokens(torch.tensor([ids], device=self.device)),
+            config=config.model_copy(update={"beams": 1, "n_best": 1}),
+            stop=ends,
+            eos_id=eos,
+            pad_id=self.tokenizer.pad_id or 0,
+        )
+        steps = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
+        tokens = itertools.takewhile(lambda token: token not in ending, steps)
+        written = itertools.accumulate(tokens, lambda before, token: [*before, token], initial=list[int]())
+        return pieces(map(text, written), stop)
+
+    def embed(self, texts: Sequence[Input], *, unit: bool = True) -> Tensor:
+        """One vector a text or image, b d: the first stack's last states over the real positions, pooled.
+
+        The mean, or what the model was trained with (`pooling`); of length 1 unless `unit` is false.
+        """
+        stack = self.network.encoder or self.network.decoder
+        assert stack is not None
+        tokens = self._here(self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id))
+        self.network.eval()
+        with torch.inference_mode():
+            states, layout = stack(tokens)
+            vectors = pool(states, layout.valid, self.pooling)
+        return torch.nn.functional.normalize(vectors, dim=-1) if unit else vectors
+
+    # --- looking inside ---
+
+    def summary(self) -> Summary:
+        """Parameters, shapes, FLOPs and bytes by component."""
+        return summarize(self.config)
+
+    def trace(
+        self, text: Input, other: str | None = None, *, edit: Mapping[str, Edit] | None = None
+    ) -> tuple[Trace, Tensor]:
+        """Every value on the way to the logits of one input, and those logits; `edit` changes values on the way."""
+        self.network.eval()
+        with torch.no_grad(), trace(self.network, edit) as seen:
+            logits = self.network(*self._inputs(text, other))
+        return seen, logits[0]
+
+    def tracing(self, edit: Mapping[str, Edit] | None = None) -> AbstractContextManager[Trace]:
+        """A trace around whatever runs inside, such as a whole translation."""
+        return trace(self.network, edit)
+
+    # --- in and out ---
+
+    def save(self, folder: str | Path, *, shard_bytes: int = SHARD_BYTES) -> Path:
+        """Write a new folder that `load` opens, and other libraries where they have this architecture.
+
+        Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
+        and a model card. An architecture that they do not have is kept in our own form, with a warning.
+        """
+        folder = Path(folder)
+        exported = pretrained.export(self.network, self._settings(), prefer=self.family, shard_bytes=shard_bytes)
+        if exported is None:
+            _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
+        files = own_files(self.network, self._settings()) if exported is None else exported.files
+        architecture = None if exported is None else exported.architecture
+        text = card(
+            self.config, folder.name, architecture=architecture, about=self.about, has_tokenizer=self.has_tokenizer
+        )
+        raw = {"README.md": text.encode()}
+        if self.has_tokenizer:
+            raw |= (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
+        json = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
+        # What people and other libraries may edit is not sealed, unless only we can read it.
+        sealed = checkpoints.KINDS if exported is None else ("tensors",)
+        both = checkpoints.Files(files.tensors, {**files.json, **json}, raw)
+        return checkpoints.write_folder(folder, both, sealed=sealed)
+
+    def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
+        return [self._here(tokens) for tokens in self.reader.inputs(text, other, start_id=self.generation.start_id)]
+
+    def _here(self, tokens: Tokens) -> Tokens:
+        """On the network's device; pixels in its type."""
+        pixels = tokens.ids.is_floating_point()
+        ids = tokens.ids.to(next(self.network.parameters()).dtype) if pixels else tokens.ids
+        return replace(tokens, ids=ids).to(self.device)
+
+    def _settings(self) -> GenerationConfig:
+        """How it generates, with its tokenizer's special tokens by number, as other libraries need them."""
+        if not self.has_tokenizer:
+            return self.generation
+        ids = self.tokenizer
+        return self.generation.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
+
+    def _use(self) -> str:
+        if self.network.decoder is None:
+            return "try embed or logits"
+        return "try translate" if self.is_encoder_decoder else "try generate"
+
+
+T = TypeVar("T")
+
+
+def _several(texts: Sequence[T], what: str) -> Sequence[T]:
+    """The inputs; a lone string, which is a sequence of its characters, is surely a mistake."""
+    if isinstance(texts, str):
+        raise UserError(f"{what}: expected a list of texts, got one text; try {what}([text])")
+    return texts

@@ -1,0 +1,129 @@
+"""Other people's folders: config.json, safetensors, tokenizer and settings as the Hugging Face libraries keep them."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import JsonValue
+from torch import Tensor
+
+from clearhead.config import Head
+from clearhead.families import Family, HeadMap, family_for, family_of
+from clearhead.families.generation import SPECIAL, read_generation, write_generation
+from clearhead.model import Transformer
+from clearhead.model.assign import assemble, new_head
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.training import checkpoints
+from clearhead.training.manifest import MANIFEST, verify
+from clearhead.training.tensors import model_tensors
+from clearhead.weights import mapping, safetensors
+from clearhead.weights.documents import INDEX, read_json
+from clearhead.weights.mapping import Rule
+
+_log = logging.getLogger("clearhead")
+
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What a folder holds, as ours."""
+
+    network: Transformer
+    family: Family
+    generation: GenerationConfig
+
+
+def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:
+    """The network of a folder whose config.json is `document`, with another head where one is given."""
+    where = str(folder / CONFIG)
+    family = family_of(document, where=where)
+    _, head_map = family.read(document, where=where)
+    theirs = read_tensors(folder, head_map)
+    config, _ = family.read(document, where=where, tensors=theirs)
+    rules = family.table(config, head_map)
+    loaded = named_as_ours(theirs, rules, where=str(folder))
+    tensors = converted(loaded.tensors, dtype or common_dtype(loaded.tensors))
+    if head is not None:
+        config, tensors = new_head(config, tensors, head)
+        _log.warning("%s: a new head (%s), its weights drawn at random: train before use", folder, head.kind)
+
+    def called(name: str) -> str:
+        return loaded.origin.get(name) or mapping.origins(rules, [name]).get(name, name)
+
+    network = assemble(config, tensors, where=str(folder), called=called)
+    generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else None
+    both = config.encoder is not None and config.decoder is not None
+    settings = read_generation(document, generation, encoder_decoder=both, where=str(folder))
+    return Pretrained(network, family, settings)
+
+
+def read_tensors(folder: Path, head: HeadMap) -> dict[str, Tensor]:
+    """The folder's tensors, by the names that checkpoints with this head have for them."""
+    if (folder / MANIFEST).exists():
+        verify(folder, others=True)
+    theirs = safetensors.read(folder)
+    if head.prefix and not any(name.startswith(head.prefix) for name in theirs):
+        # A checkpoint of the bare family opened with a head: its names lack the prefix.
+        return {head.prefix + name: tensor for name, tensor in theirs.items()}
+    return theirs
+
+
+def named_as_ours(theirs: Mapping[str, Tensor], rules: Sequence[Rule], *, where: str) -> mapping.Loaded:
+    """The tensors under our names, checked to be finite; what is left out is told."""
+    loaded = mapping.load(rules, theirs, where=where)
+    safetensors.check_finite({loaded.origin[n]: t for n, t in loaded.tensors.items()}, where=where)
+    for because in dict.fromkeys(loaded.left_out.values()):
+        names = [name for name, why in loaded.left_out.items() if why == because]
+        _log.warning("%s: left out %s: %s", where, ", ".join(names), because)
+    return loaded
+
+
+def common_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
+    """The type that most of the numbers are stored in: a network computes in one."""
+    sizes: Counter[torch.dtype] = Counter()
+    for tensor in tensors.values():
+        sizes[tensor.dtype] += tensor.numel() if tensor.is_floating_point() else 0
+    return sizes.most_common(1)[0][0] if sizes else torch.float32
+
+
+def converted(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The tensors with every floating one in this dtype."""
+    return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model as other libraries open it."""
+
+    files: checkpoints.Files
+    architecture: str
+    """The class that opens it."""
+
+
+def export(
+    network: Transformer, generation: GenerationConfig, *, prefer: str | None, shard_bytes: int
+) -> Exported | None:
+    """Config, generation settings and weights as other libraries keep them; None if none has this architecture."""
+    config = network.config
+    stacks = [stack for stack in (config.encoder, config.decoder) if stack]
+    found = family_for(config, prefer)
+    if found is None:
+        return None
+    family, head, document = found
+    tensors = mapping.save(family.table(config, head), model_tensors(network))
+    shards, index = safetensors.shards(tensors, limit_bytes=shard_bytes)
+    dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
+    settings = write_generation(generation, encoder_decoder=len(stacks) == 2)
+    ids = {name: settings[name] for name in settings.keys() & SPECIAL}
+    json: dict[str, dict[str, JsonValue]] = {CONFIG: {**family.fallback, **ids, **document} | {"dtype": dtype}}
+    if config.decoder is not None:
+        json[GENERATION] = settings
+    if index is not None:
+        json[INDEX] = index
+    return Exported(checkpoints.Files(tensors=shards, json=json), head.architecture)

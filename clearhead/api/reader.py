@@ -1,0 +1,84 @@
+"""Texts and images as a network was trained to read them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+
+from clearhead.config import ModelConfig, PatchInput, TokenInput
+from clearhead.data.images import ImageProcessor
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model import Tokens
+
+if TYPE_CHECKING:
+    from clearhead.data.pictures import Picture
+
+Input: TypeAlias = "str | Picture"
+"""A text, or for a network that reads images a file, an image or an array."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What stands before a network: its tokenizer, or how its images are prepared."""
+
+    config: ModelConfig
+    tokenizer: Tokenizer | None
+    images: ImageProcessor | None
+
+    @property
+    def words(self) -> Tokenizer:
+        """The tokenizer; UserError where there is none."""
+        if self.tokenizer is None:
+            raise UserError("tokenizer: expected one with the model, got none; use model.network with token ids")
+        return self.tokenizer
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether the input is an image."""
+        return self.config.encoder is not None and isinstance(self.config.encoder.input, PatchInput)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """With the tokenizer's own marks where it has some, else, for an encoder-decoder, with the end token."""
+        if self.words.has_marks:
+            return self.words.encode_batch(texts, marks=True)
+        both = self.config.encoder is not None and self.config.decoder is not None
+        return self.words.encode_batch(texts, eos=both)
+
+    def inputs(self, text: Input, other: str | None, *, start_id: int | None) -> list[Tokens]:
+        """One input a stack: a source and its target, which begins with `start_id`; a text or two; an image."""
+        if self.reads_images:
+            return [self.batch([text], pad_id=None)]
+        if not isinstance(text, str):
+            raise UserError(f"text: expected a string, got {type(text).__name__}")
+        has_encoder, has_decoder = self.config.encoder is not None, self.config.decoder is not None
+        if has_decoder and has_encoder == (other is None):
+            needs = "a source and a target text" if has_encoder else "one text"
+            raise UserError(f"this model reads {needs}; got {'one text' if other is None else 'two'}")
+        if other is None:
+            return [_row(self.ids([text])[0])]
+        if has_decoder:
+            start = self.words.need("bos") if start_id is None else start_id
+            return [_row(self.ids([text])[0]), _row([start, *self.words.encode(other, target=True)])]
+        ids, types = self.words.encode_pair(text, other)
+        reads = self.config.encoder and self.config.encoder.input
+        has_types = isinstance(reads, TokenInput) and reads.n_types > 1
+        return [_row(ids, types if has_types else None)]
+
+    def batch(self, inputs: Sequence[Input], *, pad_id: int | None) -> Tokens:
+        """Many inputs of the first stack at once, padded on the right."""
+        if self.reads_images:
+            if self.images is None:
+                raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
+            return Tokens(torch.from_numpy(self.images(list(inputs))))
+        encoded = self.ids([text for text in inputs if isinstance(text, str)])
+        if len(encoded) < len(inputs) or not encoded or not all(encoded):
+            raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
+        return Tokens.pad(encoded, fill=(self.words.pad_id if pad_id is None else pad_id) or 0)
+
+
+def _row(ids: list[int], types: list[int] | None = None) -> Tokens:
+    if not ids:
+        raise UserError("text: expected at least one token, got an empty text")
+    return Tokens(torch.tensor([ids]), types=None if types is None else torch.tensor([types]))

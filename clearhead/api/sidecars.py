@@ -1,0 +1,40 @@
+"""What stands beside the weights in other folders: how images are prepared, how sentence vectors are pooled."""
+
+from pathlib import Path
+
+from clearhead.config import ModelConfig, PatchInput
+from clearhead.data.images import ImageProcessor, read_preprocessor
+from clearhead.errors import UserError
+from clearhead.model.heads import Pool
+from clearhead.weights.documents import read_json
+
+PREPROCESSOR = "preprocessor_config.json"
+POOLING = Path("1_Pooling") / "config.json"
+
+MODES: dict[str, Pool] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_lasttoken": "last",
+}
+
+
+def images_of(folder: Path, config: ModelConfig) -> ImageProcessor | None:
+    """How this model's images are prepared, where the folder says."""
+    path = folder / PREPROCESSOR
+    if not path.is_file():
+        return None
+    reads = config.encoder.input if config.encoder else None
+    n_channels = reads.n_channels if isinstance(reads, PatchInput) else None
+    return ImageProcessor(read_preprocessor(read_json(path), where=str(path)), n_channels=n_channels)
+
+
+def pooling_of(folder: Path) -> Pool:
+    """How an encoder of sentences makes one vector of its states (sentence-transformers' 1_Pooling): else the mean."""
+    path = folder / POOLING
+    if not path.is_file():
+        return "mean"
+    document = read_json(path)
+    chosen = [name for name, value in document.items() if name.startswith("pooling_mode_") and value]
+    if len(chosen) != 1 or chosen[0] not in MODES:
+        raise UserError(f"{path}: expected one of {', '.join(MODES)}, got {', '.join(chosen) or 'none'}")
+    return MODES[chosen[0]]

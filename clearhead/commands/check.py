@@ -1,0 +1,146 @@
+"""`clearhead check`: a checkpoint here against the reference library, value by value, and what its config decided."""
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import JsonValue
+
+from clearhead.analysis.comparison import CLOSE, LOGITS, Difference, differences, reference_states, sample, states
+from clearhead.api import CONFIG, Model, load
+from clearhead.commands import tell
+from clearhead.errors import NumericError, UserError
+from clearhead.families import family_of
+from clearhead.weights.documents import CONFIG_LIMIT, read_json
+from clearhead.weights.fields import Decision
+from clearhead.weights.hub import locate
+
+LENGTHS = (12, 7)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found."""
+
+    architecture: str
+    parameters: int
+    decisions: tuple[Decision, ...]
+    reference: str | None
+    """The reference library and its version; None where it is not installed."""
+    differences: tuple[Difference, ...]
+
+    @property
+    def close(self) -> bool:
+        """Whether every value is close."""
+        return all(one.relative <= CLOSE for one in self.differences)
+
+
+def check_command(name: str, *, revision: str | None, as_json: bool) -> None:
+    """Compare and print; not close is an error."""
+    with foreign_folder(name, revision) as folder:
+        found = check(folder)
+    if as_json:
+        print(json.dumps(to_json(found)))
+    else:
+        print("\n".join(lines(found)))
+    if found.reference is None:
+        tell("note: nothing to compare with; try pip install transformers")
+    elif not found.close:
+        worst = max(found.differences, key=lambda one: one.relative)
+        raise NumericError(
+            f"{name}: expected values close to the reference, got {worst.largest:.1e} at {worst.address}"
+        )
+
+
+@contextmanager
+def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
+    """The model's folder as other libraries read it; one of ours is written so for the time being."""
+    folder = locate(name, revision=revision)
+    document = read_json(folder / CONFIG, limit=CONFIG_LIMIT) if (folder / CONFIG).is_file() else {"clearhead": 1}
+    if "clearhead" not in document:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = load(folder).save(Path(temporary) / "model")
+        if "clearhead" in read_json(copy / CONFIG):
+            raise UserError(f"{name}: expected an architecture that other libraries have, got one of our own")
+        yield copy
+
+
+def check(folder: Path) -> Check:
+    """The model of a folder in both libraries, in float32, on the same random input."""
+    document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
+    family = family_of(document, where=str(folder / CONFIG))
+    head = family.head_of(document, where=str(folder / CONFIG))
+    model = load(folder, dtype=torch.float32)
+    reference, gaps = compared(model, folder, head.architecture)
+    return Check(
+        architecture=head.architecture,
+        parameters=sum(parameter.numel() for parameter in model.network.parameters()),
+        decisions=tuple(family.decisions(document, where=str(folder / CONFIG))),
+        reference=reference,
+        differences=tuple(gaps),
+    )
+
+
+def compared(model: Model, folder: Path, architecture: str) -> tuple[str | None, Sequence[Difference]]:
+    """The reference's name and version, and every difference; None and nothing where it is not installed."""
+    try:
+        import transformers
+    except ImportError:
+        return None, ()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    opened: Any = getattr(transformers, architecture).from_pretrained(folder, dtype=torch.float32).eval()
+    pad = model.generation.pad_id
+    generator = torch.Generator().manual_seed(0)
+    lengths = LENGTHS if pad is not None else LENGTHS[:1]
+    arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0)
+    theirs = reference_states(opened, arguments, model.network)
+    return f"transformers {transformers.__version__}", differences(states(model.network, tokens), theirs, tokens)
+
+
+def lines(found: Check) -> Iterator[str]:
+    """What was found, for people."""
+    yield f"{found.architecture}, {found.parameters:,} parameters"
+    yield ""
+    yield "What each field of config.json decided:"
+    width = max(len(one.field) for one in found.decisions)
+    for one in found.decisions:
+        effect = ", ".join(one.sets) or one.note
+        value = json.dumps(one.value)
+        yield f"  {one.field:<{width}}  {value if len(value) <= 24 else value[:21] + '...':<24}  {effect}"
+    if found.reference is None:
+        return
+    yield ""
+    yield f"Largest difference from {found.reference}, float32, the same random input:"
+    width = max(len(one.address) for one in found.differences)
+    for gap in found.differences:
+        mark = "" if gap.relative <= CLOSE else "  not close"
+        yield f"  {gap.address:<{width}}  {gap.largest:.1e}{mark}"
+    logits = next(one for one in found.differences if one.address == LOGITS)
+    if found.close:
+        yield f"Close: at most {CLOSE:.0e} of the largest value everywhere; the logits differ by {logits.largest:.1e}."
+
+
+def to_json(found: Check) -> dict[str, JsonValue]:
+    """What was found, for programs."""
+    fields: list[JsonValue] = [
+        {"field": d.field, "value": d.value, "sets": [*d.sets], "note": d.note} for d in found.decisions
+    ]
+    gaps: list[JsonValue] = [
+        {"address": d.address, "largest": d.largest, "relative": d.relative} for d in found.differences
+    ]
+    return {
+        "architecture": found.architecture,
+        "parameters": found.parameters,
+        "fields": fields,
+        "reference": found.reference,
+        "differences": gaps,
+        "close": found.close if found.reference else None,
+    }

@@ -1,0 +1,177 @@
+"""`clearhead export`: a model in the form that other libraries and runtimes open."""
+
+import importlib
+import logging
+import os
+import secrets
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from clearhead.api import Model, load
+from clearhead.commands import tell
+from clearhead.errors import NumericError, UserError
+from clearhead.families import HeadMap, family_for
+from clearhead.training.manifest import sync
+from clearhead.weights.hub import locate
+
+Format = Literal["hf", "ctranslate2", "onnx"]
+
+NEEDS: dict[Format, tuple[str, ...]] = {
+    "hf": (),
+    "ctranslate2": ("ctranslate2", "transformers"),
+    "onnx": ("onnx", "onnxscript"),
+}
+EXACT = 1e-3
+"""The largest difference of exported logits from ours, as a share of the largest logit, for weights as they were."""
+ROUNDED = 0.25
+"""The same for weights of fewer bits: more, and it is not rounding that made it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the command line asks for besides the form."""
+
+    dtype: str | None = None
+    quantization: str | None = None
+    shard_gb: float | None = None
+
+
+def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, revision: str | None = None) -> None:
+    """Write the folder, whole or not at all, and say in one line what it is."""
+    check_options(to, choice)
+    for package in NEEDS[to]:
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"--to {to}: expected the package {package}, got none; try pip install 'clearhead[export]'")
+    source = locate(name, revision=revision)
+    place = out or Path(f"{source.resolve().name if source.is_dir() and Path(name).exists() else Path(name).name}-{to}")
+    if os.path.lexists(place):
+        raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
+    tell(f"reading {name}")
+    match to:
+        case "hf":
+            what = to_hf(name, place, choice, revision=revision)
+        case "ctranslate2":
+            what = to_ctranslate2(name, place, choice, revision=revision)
+        case "onnx":
+            what = to_onnx(name, place, choice, revision=revision)
+    size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    print(f"{place}: {what}, {size / 1e6:,.1f} MB")
+
+
+def check_options(to: Format, choice: Choice) -> None:
+    """One line for an option that means nothing here."""
+    if choice.quantization is not None and to != "ctranslate2":
+        raise UserError(f"--quantization: expected it with --to ctranslate2, got --to {to}; try --dtype")
+    if choice.quantization is not None and choice.dtype is not None:
+        raise UserError("--quantization and --dtype both name the type of the weights; give one")
+    if choice.shard_gb is not None and to != "hf":
+        raise UserError(f"--shard-gb: expected it with --to hf, got --to {to}; leave it out")
+    if choice.shard_gb is not None and choice.shard_gb <= 0:
+        raise UserError(f"--shard-gb: expected more than 0, got {choice.shard_gb:g}; try 5")
+    if choice.dtype == "bfloat16" and to == "onnx":
+        raise UserError("--dtype: expected float32 or float16 with --to onnx, got bfloat16; try float16")
+
+
+def to_hf(name: str, place: Path, choice: Choice, *, revision: str | None) -> str:
+    """The folder that the Hugging Face libraries open."""
+    model = load(name, revision=revision, dtype=choice.dtype)
+    head = head_there(model, name)
+    tell(f"writing {place}")
+    limit = {} if choice.shard_gb is None else {"shard_bytes": int(choice.shard_gb * 1e9)}
+    model.save(place, **limit)
+    tell(f"open it with transformers.{head.architecture}.from_pretrained({str(place)!r})")
+    return f"{head.architecture} for the Hugging Face libraries, {dtype_of(model)}"
+
+
+def to_ctranslate2(name: str, place: Path, choice: Choice, *, revision: str | None) -> str:
+    """The folder that CTranslate2 opens."""
+    from clearhead.commands.export_ctranslate2 import convert, reader
+
+    model = load(name, revision=revision)
+    stored = dtype_of(model)
+    weights = choice.quantization or choice.dtype or stored
+    head_there(model, name)
+    with whole(place) as folder:
+        gap = convert(model, folder, weights, name=name)
+        judge(name, gap, exact=weights in ("float32", stored))
+    tell(f"open it with ctranslate2.{reader(model)}({str(place)!r}); it reads the tokens that your tokenizer makes")
+    return f"{reader(model)} for CTranslate2, {weights}"
+
+
+def to_onnx(name: str, place: Path, choice: Choice, *, revision: str | None) -> str:
+    """The folder with model.onnx."""
+    from clearhead.commands.export_onnx import signature, write
+
+    weights = choice.dtype or "float32"
+    model = load(name, revision=revision, dtype=weights)
+    with whole(place) as folder:
+        gap = write(model, folder)
+        judge(name, gap, exact=weights == "float32")
+    tell(f"open it with onnxruntime.InferenceSession({str(place / 'model.onnx')!r}): {signature(model)}")
+    return f"ONNX graph, {weights}"
+
+
+# --- what they have in common --------------------------------------------------------------------------------------
+
+
+def head_there(model: Model, name: str) -> HeadMap:
+    """The class there that has this network; UserError where there is none."""
+    found = family_for(model.config, model.family)
+    if found is None:
+        raise UserError(
+            f"{name}: expected an architecture that other libraries have, got one of our own;"
+            " try --to onnx, or use the folder with clearhead"
+        )
+    return found[1]
+
+
+def dtype_of(model: Model) -> str:
+    """The name of the type of its weights."""
+    return str(next(model.network.parameters()).dtype).removeprefix("torch.")
+
+
+def judge(name: str, gap: float, *, exact: bool) -> None:
+    """Tell how far what was written is from the model; NumericError where it is another function."""
+    if not gap <= (EXACT if exact else ROUNDED):
+        raise NumericError(
+            f"{name}: expected the exported model to compute what this one does, got logits that differ by {gap:.1e} of"
+            " the largest; nothing written; please report it"
+        )
+    tell(f"checked: on random tokens its output differs from clearhead's by {gap:.0e} of the largest value")
+
+
+@contextmanager
+def whole(place: Path) -> Iterator[Path]:
+    """A folder beside the place, which takes the place when the block is through and goes away when it fails."""
+    tell(f"writing {place}")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    folder = place.parent / f".tmp-{place.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    folder.mkdir()
+    try:
+        yield folder
+        for path in [*folder.rglob("*"), folder]:
+            sync(path)
+        if os.path.lexists(place):
+            raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
+        os.rename(folder, place)  # noqa: PTH104 - one system call
+        sync(place.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the warnings and log lines of other libraries, which no user can act on."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,229 @@
+"""A model for CTranslate2, by its own converter, from a folder as the Hugging Face libraries keep it."""
+
+import json
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+import ctranslate2
+import numpy as np
+import torch
+import transformers
+from ctranslate2.converters import TransformersConverter
+from ctranslate2.specs import TransformerSpec
+from torch import Tensor
+
+from clearhead.api import CONFIG, Model
+from clearhead.commands.export import quiet
+from clearhead.config import LanguageHead, NoHead, PatchInput, TokenInput
+from clearhead.errors import UserError
+from clearhead.model import Tokens
+
+PAD = "<pad>"
+"""The converter drops this token where it is the last, as the one that only starts texts."""
+FAILURES = (ValueError, RuntimeError, AttributeError, AssertionError, LookupError, TypeError, ImportError, OSError)
+"""What these libraries raise for a model that they do not take."""
+
+Rows: TypeAlias = list[list[int]]
+
+
+def reader(model: Model) -> Literal["Translator", "Generator", "Encoder"]:
+    """The class there that opens it."""
+    if model.is_encoder_decoder:
+        return "Translator"
+    return "Encoder" if model.network.decoder is None else "Generator"
+
+
+def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
+    """Put the model there with weights of this type; how far its output is from ours, as a share of the largest."""
+    refuse(model, name)
+    model.network.float()
+    with tempfile.TemporaryDirectory() as temporary, quiet(), hushed():
+        there = model.save(Path(temporary) / "model")
+        state(model, there / CONFIG)
+        try:
+            Converter(there, Ends.of(model)).convert(str(folder), quantization=weights, force=True)
+            gap = difference(model, folder)
+        except FAILURES as error:
+            why = str(error).partition("\n")[0].partition(" (supported")[0][:160]
+            raise UserError(
+                f"{name}: expected a model that CTranslate2 {ctranslate2.__version__} with transformers"
+                f" {transformers.__version__} converts, got {type(error).__name__}: {why}; try --to onnx"
+            ) from error
+    for file, content in model.tokenizer.to_files().items():
+        (folder / file).write_bytes(content)
+    return gap
+
+
+def refuse(model: Model, name: str) -> None:
+    """One line for what the converter would leave out without a word."""
+    head, expected, got = model.config.head, "", ""
+    stack = model.config.encoder or model.config.decoder
+    if stack is not None and isinstance(stack.input, PatchInput):
+        expected, got = "a model that reads text", "one that reads images"
+    elif not model.has_tokenizer:
+        expected, got = "a tokenizer with the model, whose words CTranslate2 keeps", "none"
+    elif model.network.decoder is None and not isinstance(head, NoHead):
+        expected, got = "an encoder without a head, as CTranslate2 has them", f"one with a {head.kind} head"
+    elif model.network.decoder is not None and not isinstance(head, LanguageHead):
+        expected, got = "a language head", "no head" if isinstance(head, NoHead) else f"a {head.kind} head"
+    if expected:
+        raise UserError(f"{name}: expected {expected}, got {got}; try --to onnx")
+
+
+def state(model: Model, path: Path) -> None:
+    """Say in config.json what older ones said and the converter asks for."""
+    stack = model.config.encoder or model.config.decoder
+    assert stack is not None
+    assert isinstance(stack.input, TokenInput)
+    older = {
+        "position_embedding_type": "absolute",
+        "normalize_before": stack.norm_place == "pre",
+        "normalize_embedding": stack.input.norm,
+    }
+    path.write_text(json.dumps(older | json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The tokens that what a decoder writes begins and ends with; None where nothing says."""
+
+    start: int | None
+    end: int | None
+
+    @classmethod
+    def of(cls, model: Model) -> Self:
+        """As this model generates by default."""
+        if model.network.decoder is None:
+            return cls(None, None)
+        ids, said = model.tokenizer, model.generation.with_ids
+        known = said(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
+        return cls(known.start_id, next(iter(known.end_ids), None))
+
+
+class Converter(TransformersConverter):
+    """The converter, told with which tokens a decoder starts and ends.
+
+    It takes for granted that some start with no token at all: a last one, PAD, whose vector is 0.
+    """
+
+    def __init__(self, folder: Path, ends: Ends) -> None:
+        super().__init__(str(folder))
+        self.ends = ends
+        self.model: Any = None
+        self.tokenizer: Any = None
+
+    def load_model(self, *arguments: Any, **options: Any) -> Any:
+        self.model = super().load_model(*arguments, **options)
+        return self.model
+
+    def load_tokenizer(self, *arguments: Any, **options: Any) -> Any:
+        self.tokenizer = super().load_tokenizer(*arguments, **options)
+        return self.tokenizer
+
+    def _load(self) -> Any:
+        spec = super()._load()
+        start, end = (
+            None if i is None else self.tokenizer.convert_ids_to_tokens(i) for i in (self.ends.start, self.ends.end)
+        )
+        if end is not None:
+            spec.config.eos_token = end
+        if isinstance(spec, TransformerSpec) and start is not None:
+            if not spec.decoder.start_from_zero_embedding:
+                spec.config.decoder_start_token = start
+            elif self.model.get_decoder().get_input_embeddings().weight[self.ends.start].any():
+                spec.decoder.start_from_zero_embedding = False
+                spec.config.decoder_start_token = start
+                self.restore(spec)
+        return spec
+
+    def restore(self, spec: Any) -> None:
+        """Give back the last token's vectors, where that is a word like others."""
+        encoder, decoder = self.model.get_encoder(), self.model.get_decoder()
+        table = decoder.get_input_embeddings().weight
+        if self.tokenizer.convert_ids_to_tokens(len(table) - 1) == PAD:
+            return
+        spec.encoder.embeddings[0].weight = encoder.get_input_embeddings().weight
+        spec.decoder.embeddings.weight = table
+        spec.decoder.projection.weight = self.model.get_output_embeddings().weight
+        if spec.decoder.projection.has_bias():
+            spec.decoder.projection.bias = self.model.final_logits_bias.squeeze()
+
+
+# --- the check -----------------------------------------------------------------------------------------------------
+
+
+def difference(model: Model, folder: Path) -> float:
+    """max |theirs - ours| / max |ours| on random tokens, of logits or states; of log-probabilities where there are two
+    stacks, for then CTranslate2 does not show logits.
+    """
+    settings: dict[str, Any] = {"compute_type": "float32", "intra_threads": torch.get_num_threads()}
+    known = words(folder, "source")
+    source = drawn(model, known, (9, 5), seed=0)
+    if model.is_encoder_decoder:
+        said = words(folder, "target")
+        target = drawn(model, said, (6, 8), seed=1)
+        pairs = [[[known[i] for i in row] for row in source], [[said[i] for i in row] for row in target]]
+        scored = ctranslate2.Translator(str(folder), **settings).score_batch(*pairs)
+        theirs = torch.cat([torch.tensor(one.log_probs) for one in scored])
+        return relative(log_probabilities(model, source, target, n_words=len(said)), theirs)
+    if model.network.decoder is None:
+        found = ctranslate2.Encoder(str(folder), **settings).forward_batch(source).last_hidden_state
+    else:
+        found = ctranslate2.Generator(str(folder), **settings).forward_batch(source)
+    batch = Tokens.pad(source)
+    with torch.no_grad():
+        ours = model.network(batch)
+    return relative(batch.real(ours), batch.real(torch.from_numpy(np.array(found))))
+
+
+def log_probabilities(model: Model, source: Rows, target: Rows, *, n_words: int) -> Tensor:
+    """Of the targets' tokens and of their ends, one after the other; words from `n_words` on cannot be said."""
+    ends = Ends.of(model)
+    assert ends.start is not None
+    assert ends.end is not None
+    with torch.no_grad():
+        logits = model.network(Tokens.pad(source), Tokens.pad([[ends.start, *row] for row in target]))
+    logits[..., n_words:] = -torch.inf
+    rows = zip(logits.log_softmax(-1), ([*row, ends.end] for row in target), strict=True)
+    return torch.cat([row[torch.arange(len(ids)), ids] for row, ids in rows])
+
+
+def relative(ours: Tensor, theirs: Tensor) -> float:
+    return float((ours - theirs).abs().max() / ours.abs().max())
+
+
+def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: int) -> Rows:
+    """Random tokens that CTranslate2 has and that mark nothing, as long as positions allow."""
+    generator = torch.Generator().manual_seed(seed)
+    ids, ends = model.tokenizer, Ends.of(model)
+    marks = {ids.pad_id, ids.bos_id, ids.eos_id, ids.unk_id, ends.start, ends.end}
+    plain = [i for i in range(len(known)) if i not in marks] or [*range(len(known))]
+    limits = [s.max_length - 1 for s in (model.config.encoder, model.config.decoder) if s and s.max_length]
+    shortened = [max(1, min(length, *limits)) if limits else length for length in lengths]
+    return [[plain[i] for i in torch.randint(len(plain), (n,), generator=generator).tolist()] for n in shortened]
+
+
+def words(folder: Path, side: Literal["source", "target"]) -> list[str]:
+    """The vocabulary that was written."""
+    names = ("vocabulary.json", "shared_vocabulary.json", f"{side}_vocabulary.json")
+    return json.loads(next(folder / n for n in names if (folder / n).is_file()).read_text(encoding="utf-8"))
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Without progress bars and warnings, which these two libraries do not say through `logging` and `warnings`."""
+    level = ctranslate2.get_log_level()
+    ctranslate2.set_log_level(logging.ERROR)
+    shows = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        ctranslate2.set_log_level(level)
+        if shows:
+            transformers.utils.logging.enable_progress_bar()

@@ -1,0 +1,97 @@
+"""What every format checks first: sizes, JSON, lines, vocabularies. A user sees one line. Imports no torch."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from clearhead.errors import UserError
+
+MAX_BYTES = 1 << 28
+"""Of one file: several times the largest vocabulary anyone has published."""
+MAX_ID = 1 << 24
+MAX_PIECE_BYTES = 1 << 10
+
+T = TypeVar("T")
+
+
+def read_limited(path: Path) -> bytes | None:
+    """The contents, or None where there is no such file; never more than MAX_BYTES in memory."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except OSError as error:
+        raise UserError(f"{path}: expected a readable file, got {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise UserError(f"{path}: expected a tokenizer of at most {MAX_BYTES >> 20} MiB, got more; try another file")
+    return content
+
+
+def json_object(content: bytes, where: str) -> dict[str, object]:
+    """Raises UserError where the file is no JSON, or not an object."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:  # malformed UTF-8, malformed JSON and endless nesting alike
+        raise UserError(f"{where}: expected JSON, got {error}; try saving the tokenizer again") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def lines(content: bytes, where: str) -> list[str]:
+    """The lines of a list of pieces, each short enough to be one."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{where}:{line}: expected UTF-8, got the byte 0x{content[error.start]:02X}") from None
+    found = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+    for number, line in enumerate(found, start=1):
+        short_enough(line, f"{where}:{number}")
+    return found
+
+
+def short_enough(piece: str, where: str) -> str:
+    """The piece. Raises UserError where no text would ever hold it."""
+    if len(piece) > MAX_PIECE_BYTES:
+        raise UserError(f"{where}: expected a piece of at most {MAX_PIECE_BYTES} bytes, got {len(piece)} characters")
+    return piece
+
+
+def vocabulary(content: bytes, where: str) -> dict[str, int]:
+    """{piece: id}, every id once."""
+    ids: dict[str, int] = {}
+    for piece, number in json_object(content, where).items():
+        short_enough(piece, where)
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < MAX_ID:
+            raise UserError(f"{where}:{piece!r}: expected an id from 0 to {MAX_ID - 1}, got {str(number)[:40]}")
+        ids[piece] = number
+    if not ids or len(set(ids.values())) < len(ids):
+        raise UserError(f"{where}: expected pieces with an id each, got {'the same id twice' if ids else 'none'}")
+    return ids
+
+
+def flag(settings: Mapping[str, object], key: str, default: bool) -> bool:
+    """A yes or no of tokenizer_config.json; null means that it does not say."""
+    value = settings.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise UserError(f"tokenizer_config.json:{key}: expected true or false, got {str(value)[:40]!r}")
+    return value
+
+
+def guarded(action: Callable[[], T], message: str) -> T:
+    """The action's result; whatever the library raises becomes one line.
+
+    A panic of the library derives from BaseException, not from Exception.
+    """
+    try:
+        return action()
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, UserError):
+        raise
+    except BaseException as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{message}, got {type(error).__name__}: {reason}") from None

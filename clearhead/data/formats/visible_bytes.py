@@ -1,0 +1,39 @@
+"""The printable character that stands for each byte in a byte-level vocabulary (Radford et al. 2019)."""
+
+
+def _byte_values() -> dict[str, int]:
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+BYTE_VALUES = _byte_values()
+SHOWN = str.maketrans({chr(byte): character for character, byte in BYTE_VALUES.items()})
+
+
+def shown(raw: bytes) -> str:
+    """A character for each byte."""
+    return raw.decode("latin-1").translate(SHOWN)
+
+
+def hidden(piece: str) -> bytes | None:
+    """The bytes that a piece shows; None for a special token, which shows none."""
+    if any(character not in BYTE_VALUES for character in piece):
+        return None
+    return bytes(BYTE_VALUES[character] for character in piece)
+
+
+def readable(piece: str) -> str:
+    """The text of a piece, part of a character as <0xE2>."""
+    raw = hidden(piece)
+    if raw is None:
+        return piece
+    text = ""
+    while raw:
+        try:
+            return text + raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            bad = raw[error.start : error.end]
+            text += raw[: error.start].decode("utf-8") + "".join(f"<0x{byte:02X}>" for byte in bad)
+            raw = raw[error.end :]
+    return text

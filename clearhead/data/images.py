@@ -1,0 +1,242 @@
+"""Images in, pixels out, as preprocessor_config.json says. Imports neither torch nor Pillow."""
+
+import json
+from collections.abc import Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
+
+from clearhead.config import Config
+from clearhead.data.pictures import MAX_PIXELS, check_size, load
+from clearhead.errors import UserError
+
+if TYPE_CHECKING:
+    from clearhead.data.pictures import Picture
+
+# Fields of preprocessor_config.json that change no pixel, and fields of mechanisms that are not here, at the one
+# value that leaves them out. Null means a field's default there.
+_IGNORED: Final = frozenset(
+    {
+        *("image_processor_type", "feature_extractor_type", "processor_class", "transformers_version"),
+        *("_valid_processor_keys", "_valid_kwargs_names", "model_input_names", "image_seq_length"),
+        *("device", "disable_grouping", "return_tensors"),
+    }
+)
+_ONLY: Final[Mapping[str, JsonValue]] = {
+    "data_format": "channels_first",
+    "do_flip_channel_order": False,
+    "do_pad": False,
+    "do_reduce_labels": False,
+}
+_EXPECTED: Final = {
+    "size": "height and width, one number for both, or shortest_edge",
+    "crop_size": "height and width, or one number for both",
+    "resample": "one of Pillow's codes 0 to 5",
+    "image_mean": "a number, or one a channel",
+    "image_std": "a number, or one a channel",
+}
+
+
+class PixelSize(Config):
+    """Exactly so many rows and columns."""
+
+    height: PositiveInt
+    width: PositiveInt
+
+
+class ShortestEdge(Config):
+    """The shorter edge so long, the other in proportion."""
+
+    shortest_edge: PositiveInt
+
+    def of(self, height: int, width: int) -> PixelSize:
+        short, long = self.shortest_edge, int(self.shortest_edge * max(height, width) / min(height, width))
+        return PixelSize(height=long, width=short) if width <= height else PixelSize(height=short, width=long)
+
+
+Statistic = float | Annotated[tuple[float, ...], Field(min_length=1)]
+"""One number for all channels, or one for each."""
+
+
+class ImageConfig(Config):
+    """pixels = (crop(resize(image)) * rescale_factor - image_mean) / image_std, as preprocessor_config.json says it."""
+
+    do_resize: bool = True
+    size: PixelSize | ShortestEdge = PixelSize(height=224, width=224)
+    resample: Literal[0, 1, 2, 3, 4, 5] = 2
+    """Pillow's codes: nearest, Lanczos, bilinear, bicubic, box, Hamming."""
+    do_center_crop: bool = False
+    crop_size: PixelSize | None = None
+    """What is smaller is framed in black (in zeros before rescaling)."""
+    do_rescale: bool = True
+    rescale_factor: PositiveFloat = 1 / 255
+    do_normalize: bool = True
+    image_mean: Statistic = (0.5, 0.5, 0.5)
+    image_std: Statistic = (0.5, 0.5, 0.5)
+    do_convert_rgb: bool = False
+    """Lay what is transparent on white; otherwise transparency is dropped."""
+
+    @property
+    def n_channels(self) -> int:
+        """As many as there are means; 3 where one number stands for all."""
+        return len(self.image_mean) if isinstance(self.image_mean, tuple) else 3
+
+    @property
+    def output(self) -> PixelSize | None:
+        """The size of every picture; None where it depends on the picture."""
+        if self.do_center_crop:
+            return self.crop_size
+        return self.size if self.do_resize and isinstance(self.size, PixelSize) else None
+
+    @field_validator("size", "crop_size", mode="before")
+    @classmethod
+    def _square(cls, value: Any) -> Any:
+        """One number is a square; two are height and width."""
+        match value:
+            case bool():
+                return value
+            case int(edge):
+                return {"height": edge, "width": edge}
+            case [height, width]:
+                return {"height": height, "width": width}
+            case _:
+                return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.do_center_crop and self.crop_size is None:
+            raise ValueError("do_center_crop needs crop_size")
+        mean, std = self.image_mean, self.image_std
+        if isinstance(mean, tuple) and isinstance(std, tuple) and len(mean) != len(std):
+            raise ValueError(f"image_mean has {len(mean)} values, image_std {len(std)}: give one a channel to both")
+        if min(std if isinstance(std, tuple) else [std]) <= 0:
+            raise ValueError(f"image_std={std} must be positive")
+        return self
+
+    def to_document(self, *, image_processor_type: str | None = None) -> dict[str, JsonValue]:
+        """preprocessor_config.json with every field written out; the inverse of `read_preprocessor`.
+
+        `image_processor_type` names the reference library's class; without it that library goes by the model
+        type in config.json.
+        """
+        document: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
+        kind: dict[str, JsonValue] = {"image_processor_type": image_processor_type} if image_processor_type else {}
+        return document | kind
+
+
+def read_preprocessor(
+    document: Mapping[str, JsonValue], *, where: str, defaults: ImageConfig | None = None
+) -> ImageConfig:
+    """What a preprocessor_config.json says. Raises UserError for a field this library would not obey.
+
+    Absent fields and null are at `defaults`: bilinear to 224 x 224, mean and deviation one half.
+    """
+    values = {name: value for name, value in document.items() if value is not None and name not in _IGNORED}
+    for name, supported in _ONLY.items():
+        if (value := values.pop(name, supported)) != supported:
+            raise UserError(f"{where}:{name}: expected {supported!r}, got {value!r}; only that is supported")
+    if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
+        values["size"] = {"shortest_edge": size}
+    for name in sorted(values.keys() - ImageConfig.model_fields.keys()):
+        raise UserError(
+            f"{where}:{name}: expected no such field, got {repr(values[name])[:100]}; remove it if no pixel needs it"
+        )
+    known = (defaults or ImageConfig()).model_dump(mode="json", exclude_none=True)
+    try:
+        return ImageConfig.model_validate_json(json.dumps(known | values), strict=True)
+    except ValidationError as error:
+        raise UserError(_explained(error, values, where)) from None
+
+
+def _explained(error: ValidationError, values: Mapping[str, JsonValue], where: str) -> str:
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be ", "", 1)
+    name = str(first["loc"][0]) if first["loc"] else ""
+    return (
+        f"{where}:{name}: expected {_EXPECTED.get(name, message)}, got {repr(values.get(name))[:100]}"
+        if name
+        else f"{where}: {message}"
+    )
+
+
+class ImageProcessor:
+    """Pictures -> pixels b c y x in float32, equal to the reference library's with Pillow.
+
+    A picture is a path, a Pillow image, or an array y x (c) or c y x of whole numbers from 0 to 255.
+    """
+
+    def __init__(self, config: ImageConfig, *, n_channels: int | None = None, max_pixels: int = MAX_PIXELS) -> None:
+        """`n_channels` is the model's, by default that of `config`."""
+        self.config = config
+        self.n_channels = n_channels or config.n_channels
+        self._max_pixels = max_pixels
+        if self.n_channels not in {1, 3}:
+            raise UserError(f"preprocessor: expected 1 or 3 channels, got {self.n_channels}")
+        if config.do_convert_rgb and self.n_channels != 3:
+            raise UserError("preprocessor:do_convert_rgb: expected false for one channel, got true")
+        for size in (config.size, config.crop_size):
+            if isinstance(size, PixelSize):
+                check_size(size.width, size.height, where="preprocessor", max_pixels=max_pixels)
+        self._values = self._table()
+
+    def __call__(self, images: Sequence["Picture"]) -> NDArray[np.float32]:
+        if isinstance(images, str) or not isinstance(images, Sequence) or not images:
+            raise UserError("images: expected a list of at least one image; try [image]")
+        pixels = [self._pixels(image, where=f"images[{i}]") for i, image in enumerate(images)]
+        shapes = {" x ".join(map(str, array.shape)) for array in pixels}
+        if len(shapes) > 1:
+            raise UserError(f"images: expected one size, got {', '.join(sorted(shapes))}; try one at a time, or a crop")
+        return np.stack(pixels)
+
+    def _pixels(self, picture: "Picture", *, where: str) -> NDArray[np.float32]:
+        config = self.config
+        where = str(picture) if isinstance(picture, str | Path) else where
+        image = load(
+            picture,
+            n_channels=self.n_channels,
+            on_white=config.do_convert_rgb,
+            max_pixels=self._max_pixels,
+            where=where,
+        )
+        if config.do_resize:
+            size = config.size if isinstance(config.size, PixelSize) else config.size.of(image.height, image.width)
+            check_size(size.width, size.height, where=f"{where} resized", max_pixels=self._max_pixels)
+            image = image.resize((size.width, size.height), resample=config.resample)
+        bytes_ = np.asarray(image).reshape(image.height, image.width, self.n_channels).transpose(2, 0, 1)
+        if config.do_center_crop and config.crop_size is not None:
+            bytes_ = _centered(_centered(bytes_, config.crop_size.height, axis=1), config.crop_size.width, axis=2)
+        return np.stack([values[channel] for values, channel in zip(self._values, bytes_, strict=True)])
+
+    def _table(self) -> NDArray[np.float32]:
+        """What each of the 256 values of a byte becomes, a row a channel: no pixel needs arithmetic of its own."""
+        config = self.config
+        values = np.arange(256, dtype=np.float64)
+        if config.do_rescale:
+            values = values * config.rescale_factor
+        table = np.tile(values.astype(np.float32), (self.n_channels, 1))
+        if config.do_normalize:
+            mean, std = (self._per_channel(name) for name in ("image_mean", "image_std"))
+            table = (table - mean) / std
+        return table
+
+    def _per_channel(self, name: Literal["image_mean", "image_std"]) -> NDArray[np.float32]:
+        value = self.config.image_mean if name == "image_mean" else self.config.image_std
+        values = value if isinstance(value, tuple) else (value,) * self.n_channels
+        if len(values) != self.n_channels:
+            raise UserError(f"preprocessor:{name}: expected {self.n_channels} values, got {len(values)}")
+        return np.array(values, dtype=np.float32)[:, None]
+
+
+def _centered(pixels: NDArray[np.uint8], length: int, *, axis: int) -> NDArray[np.uint8]:
+    """The middle of one axis; a shorter one gets zeros around it, the odd one in front."""
+    missing = length - pixels.shape[axis]
+    if missing > 0:
+        around = [(0, 0)] * pixels.ndim
+        around[axis] = (ceil(missing / 2), missing // 2)
+        return np.pad(pixels, around)
+    start = -missing // 2
+    return np.take(pixels, range(start, start + length), axis=axis)

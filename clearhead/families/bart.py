@@ -1,0 +1,78 @@
+"""The encoder-decoder of Lewis et al. 2019: learned positions, the embedding normalised, norms after each branch."""
+
+from clearhead.config import ModelConfig
+from clearhead.families.encoder_decoder import (
+    FIELDS,
+    LANGUAGE_FIELDS,
+    STACKS,
+    both,
+    language_rules,
+    norms,
+    rules,
+)
+from clearhead.families.family import Family, HeadMap
+from clearhead.families.shared import labels
+from clearhead.weights.fields import ignored, only, same
+from clearhead.weights.mapping import Rule, ignore, rename
+
+
+def all_rules(config: ModelConfig) -> tuple[Rule, ...]:
+    """With the position tables and the norms of the embeddings."""
+    return (
+        *rules(config),
+        *(rename(f"{s}.embed_positions.weight", f"{s}.positions.table.weight") for s in STACKS),
+        *(rename(f"{s}.layernorm_embedding.{{p}}", f"{s}.embed.norm.{{p}}") for s in STACKS),
+        ignore(*(f"{s}.version" for s in STACKS)),
+    )
+
+
+FAMILY = Family(
+    model_type="bart",
+    constants={
+        **dict.fromkeys(both("input.kind"), "tokens"),
+        **dict.fromkeys(both("input.norm"), True),
+        **dict.fromkeys(both("positions.kind"), "learned"),
+        # Two rows before position 0, of which only the conversion from another library knew a use.
+        **dict.fromkeys(both("positions.offset"), 2),
+        **dict.fromkeys(both("norm_place"), "post"),
+        "share_embeddings": True,
+    },
+    fields=(
+        same("vocab_size", *both("input.vocab_size"), default=50_265),
+        same("max_position_embeddings", *both("positions.max_length"), default=1024),
+        *FIELDS,
+        *norms(before=False, of_embedding=True),
+        only("tie_word_embeddings", True),
+        only("static_position_embeddings", False),
+        only("do_blenderbot_90_layernorm", False),
+        ignored("classifier_dropout"),
+    ),
+    rules=all_rules,
+    heads=(
+        HeadMap(
+            "BartForConditionalGeneration",
+            {"head.kind": "language", "head.tied": True},
+            language_rules,
+            LANGUAGE_FIELDS,
+            prefix="model.",
+        ),
+        HeadMap("BartModel", {"head.kind": "none"}),
+        HeadMap(
+            "BartForSequenceClassification",
+            # The decoder reads the text again, shifted; its state at the end token stands for the whole.
+            {"head.kind": "classification", "head.pool": "last", "head.pooler": True},
+            lambda _: (
+                rename("classification_head.dense.{p}", "head.pooler.{p}"),
+                rename("classification_head.out_proj.{p}", "head.output.{p}"),
+            ),
+            (*labels(3), same("classifier_dropout", "head.dropout", default=0.0)),
+            prefix="model.",
+        ),
+        HeadMap(
+            "BartForQuestionAnswering",
+            {"head.kind": "span"},
+            lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
+            prefix="model.",
+        ),
+    ),
+)

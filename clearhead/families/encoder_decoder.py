@@ -1,0 +1,180 @@
+"""What Marian, BART and PEGASUS share: the fields and names that their library has for an encoder-decoder."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from clearhead.config import LanguageHead, ModelConfig, Sinusoidal
+from clearhead.errors import UserError
+from clearhead.families.shared import ACTIVATIONS
+from clearhead.weights.fields import Entry, Values, computed, extra, ignored, named, only, same
+from clearhead.weights.mapping import Rule, Turn, derive, ignore, rename, reshape
+
+STACKS = ("encoder", "decoder")
+
+
+def both(name: str) -> tuple[str, ...]:
+    """The path of a field in each stack."""
+    return tuple(f"{stack}.{name}" for stack in STACKS)
+
+
+# --- fields ------------------------------------------------------------------------------------------------------
+
+
+def _layers(value: int | None, values: Values) -> None:
+    if value not in (None, values["encoder_layers"]):
+        raise UserError(f"expected encoder_layers={values['encoder_layers']}, of which it is another name, got {value}")
+
+
+FIELDS: tuple[Entry, ...] = (
+    same("d_model", *both("d_model"), default=1024),
+    same("encoder_layers", "encoder.n_layers", default=12),
+    same("encoder_attention_heads", "encoder.n_heads", default=16),
+    same("encoder_ffn_dim", "encoder.d_ff", default=4096),
+    same("decoder_layers", "decoder.n_layers", default=12),
+    same("decoder_attention_heads", "decoder.n_heads", default=16),
+    same("decoder_ffn_dim", "decoder.d_ff", default=4096),
+    computed("num_hidden_layers", read=_layers, write=lambda _, ours: ours["encoder"]["n_layers"], default=None),
+    named("activation_function", *both("activation"), names=ACTIVATIONS, default="gelu"),
+    same("scale_embedding", *both("input.scale"), default=False),
+    same("dropout", *both("dropout"), default=0.1),
+    same("attention_dropout", *both("attn_dropout"), default=0.0),
+    same("activation_dropout", *both("ffn_dropout"), default=0.0),
+    same("init_std", "init.std", default=0.02),
+    only("encoder_layerdrop", 0.0),
+    only("decoder_layerdrop", 0.0),
+    # Older configs: what their library has long ceased to read, and how the network was trained or made smaller.
+    ignored("add_bias_logits", "classif_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated"),
+    ignored("_num_labels", "gradient_checkpointing", "replacing_rate", "student_*_layers"),
+)
+"""Without the token tables and the positions."""
+
+LANGUAGE_FIELDS: tuple[Entry, ...] = (extra("final_logits_bias", "head.bias", default=True),)
+"""A network of ours may have no bias on its logits; the other library takes it as 0."""
+
+
+def norms(*, before: bool, of_embedding: bool) -> tuple[Entry, ...]:
+    """Older configs say where the norms are."""
+    return (
+        only("normalize_before", before),
+        only("add_final_layer_norm", before),
+        only("normalize_embedding", of_embedding),
+    )
+
+
+# --- sinusoidal positions ----------------------------------------------------------------------------------------
+
+LENGTH = 1024
+"""Positions that a config is written with: here they have no end."""
+
+SINUSOIDAL: tuple[Entry, ...] = (
+    computed("max_position_embeddings", read=lambda value, _: value, write=lambda _, __: LENGTH, default=LENGTH),
+    extra("sinusoidal_layout", *both("positions.layout"), default="concatenated"),
+    only("static_position_embeddings", True),
+)
+
+
+def position_tables(config: ModelConfig, prefix: str = "", *, written: bool) -> tuple[Rule, ...]:
+    """Tables that follow from the config, which some classes there want in the file."""
+    names = [f"{prefix}{stack}.embed_positions.weight" for stack in STACKS]
+    if not written:
+        return (ignore(*names),)
+    return tuple(derive(name, lambda: waves(config.output.d_model)) for name in names)
+
+
+def waves(d_model: int) -> Tensor:
+    """p d: all sines, then all cosines."""
+    i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angle = torch.arange(LENGTH, dtype=torch.float64)[:, None] / 10_000.0 ** (i / d_model)
+    return torch.cat([angle.sin(), angle.cos()], 1).float()
+
+
+# --- weights -----------------------------------------------------------------------------------------------------
+
+Named = Callable[[str, str], Rule]
+
+
+def streams(config: ModelConfig) -> tuple[Named, Named]:
+    """Rules for what reads the residual stream and for what writes to it.
+
+    There sines come before cosines. Where they take turns here, as in Vaswani et al. 2017, the components of the stream
+    change places in every tensor: the same function, in another order.
+    """
+    positions = config.output.positions
+    if not isinstance(positions, Sinusoidal) or positions.layout == "concatenated":
+        return rename, rename
+    number = torch.arange(config.output.d_model)
+    order = torch.cat([number[0::2], number[1::2]])
+    return (
+        lambda theirs, ours: _reordered(theirs, ours, order, last=True),
+        lambda theirs, ours: _reordered(theirs, ours, order, last=False),
+    )
+
+
+def _reordered(theirs: str, ours: str, order: Tensor, *, last: bool) -> Rule:
+    """The same tensor, its last axis (but of no bias) or its first in another order."""
+
+    def turn(index: Tensor) -> Turn:
+        def apply(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+            (tensor,) = tensors
+            axis = tensor.ndim - 1 if last else 0
+            if last and tensor.ndim == 1:
+                return tensors
+            if tensor.ndim == 0 or tensor.shape[axis] != len(index):
+                raise UserError(f"expected {len(index)} on axis {axis}, got shape {list(tensor.shape)}")
+            return [tensor.index_select(axis, index.to(tensor.device))]
+
+        return apply
+
+    return Rule((theirs,), (ours,), turn(order.argsort()), turn(order))
+
+
+def rules(config: ModelConfig) -> Sequence[Rule]:
+    """The blocks of both stacks, and the token tables."""
+    reads, writes = streams(config)
+    return (*tables(config), *(rule for stack in STACKS for rule in blocks(stack, reads, writes)))
+
+
+def tables(config: ModelConfig) -> tuple[Rule, ...]:
+    """One token table for both stacks, or one for each."""
+    reads, _ = streams(config)
+    if config.share_embeddings:
+        shared = "encoder.embed.tokens.weight"
+        copies = (replace(reads(f"{stack}.embed_tokens.weight", shared), copies=True) for stack in STACKS)
+        return (reads("shared.weight", shared), *copies)
+    return tuple(reads(f"{stack}.embed_tokens.weight", f"{stack}.embed.tokens.weight") for stack in STACKS)
+
+
+def blocks(stack: str, reads: Named, writes: Named) -> tuple[Rule, ...]:
+    """Attention, cross-attention in a decoder, and feed-forward, each with its norm."""
+    theirs, ours = f"{stack}.layers.{{i}}", f"{stack}.blocks.{{i}}"
+
+    def attention(there: str, here: str) -> tuple[Rule, ...]:
+        return (
+            *(reads(f"{theirs}.{there}.{n}_proj.{{p}}", f"{ours}.{here}.{n}.{{p}}") for n in "qkv"),
+            writes(f"{theirs}.{there}.out_proj.{{p}}", f"{ours}.{here}.out.{{p}}"),
+            writes(f"{theirs}.{there}_layer_norm.{{p}}", f"{ours}.{here}_norm.{{p}}"),
+        )
+
+    return (
+        *attention("self_attn", "attn"),
+        *attention("encoder_attn", "cross"),
+        reads(f"{theirs}.fc1.{{p}}", f"{ours}.ffn.up.{{p}}"),
+        writes(f"{theirs}.fc2.{{p}}", f"{ours}.ffn.down.{{p}}"),
+        writes(f"{theirs}.final_layer_norm.{{p}}", f"{ours}.ffn_norm.{{p}}"),
+    )
+
+
+def language_rules(config: ModelConfig) -> tuple[Rule, ...]:
+    """The output matrix, where it is not the token table, and the bias on the logits."""
+    assert isinstance(config.head, LanguageHead)
+    assert config.decoder is not None
+    reads, _ = streams(config)
+    vocab_size = dict(config.decoder.input)["vocab_size"]
+    bias = reshape("final_logits_bias", "head.output.bias", there=(1, vocab_size), here=(vocab_size,))
+    if not config.head.tied:
+        return (bias, reads("lm_head.weight", "head.output.weight"))
+    table = f"{'encoder' if config.share_embeddings else 'decoder'}.embed.tokens.weight"
+    return (bias, replace(reads("lm_head.weight", table), copies=True))

@@ -1,0 +1,168 @@
+"""What a family is: the word its configs use, a field map, and a weight table for each head. All of it is data."""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from clearhead.config import Init, ModelConfig, StackConfig
+from clearhead.errors import UserError
+from clearhead.recipe import explain
+from clearhead.weights.fields import Decision, Entry, FieldMap, get, ignored, only, put
+from clearhead.weights.mapping import Rule
+
+Document = Mapping[str, Any]
+Rules = Callable[[ModelConfig], Sequence[Rule]]
+
+
+@dataclass(frozen=True)
+class HeadMap:
+    """One head of a family: the class there, and what it adds to the family's field map and weight table."""
+
+    architecture: str
+    """The class that the config names, such as GPT2LMHeadModel."""
+    constants: Document
+    """What the head is here, by path: {"head.kind": "language", ...}."""
+    rules: Rules = lambda _: ()
+    fields: tuple[Entry, ...] = ()
+    prefix: str = ""
+    """What stands before the names of the family's own tensors in checkpoints of this class."""
+    also: tuple[str, ...] = ()
+    """Other classes that are read as this one."""
+    presence: Mapping[str, str] = field(default_factory=dict)
+    """Switches here that no field there decides, but whether a checkpoint has a tensor: path -> its name there."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """An architecture of the wider world as a configuration of ours."""
+
+    model_type: str
+    constants: Document
+    """What all its models have in common here, by path: {"decoder.norm": "rms", ...}."""
+    fields: tuple[Entry, ...]
+    rules: Rules
+    """The weight table without heads; names there without the head's prefix."""
+    heads: tuple[HeadMap, ...]
+    """The first is the one for a config that names none."""
+    modernize: Callable[[dict[str, Any]], dict[str, Any]] = field(default=lambda document: document)
+    """Older spellings of config fields -> today's."""
+    fallback: Document = field(default_factory=dict)
+    """What is written where nothing else says it, since the defaults there do not fit every size."""
+
+    def head_of(self, document: Document, *, where: str) -> HeadMap:
+        """The head that a config's `architectures` asks for."""
+        names = document.get("architectures") or [self.heads[0].architecture]
+        for head in self.heads:
+            if isinstance(names, list) and len(names) == 1 and names[0] in (head.architecture, *head.also):
+                return head
+        known = ", ".join(head.architecture for head in self.heads)
+        raise UserError(f"{where}:architectures: expected one of {known}, got {names!r}; try one of those")
+
+    def map_of(self, head: HeadMap) -> FieldMap:
+        """The field map of one head: the head's entries go first."""
+        return FieldMap((*head.fields, *self.fields, *COMMON))
+
+    def read(
+        self, document: Document, *, where: str, tensors: Container[str] | None = None
+    ) -> tuple[ModelConfig, HeadMap]:
+        """A config there -> ours, and its head. Raises UserError that names the field which does not fit.
+
+        `tensors` are the names in the checkpoint, where they are known: a part that a config never tells of is there
+        if its tensor is.
+        """
+        head = self.head_of(document, where=where)
+        fields, document = self.map_of(head), self.modernize(dict(document))
+        ours = fields.read(document, where=where)
+        present = {path: tensors is None or name in tensors for path, name in head.presence.items()}
+        for path, value in {**self.constants, **head.constants, **present}.items():
+            put(ours, path, value)
+        try:
+            return ModelConfig.model_validate(ours), head
+        except ValidationError as error:
+            path = [str(part) for part in error.errors()[0]["loc"]]
+            theirs = fields.field_of(path)
+            raise UserError(explain(error, where if theirs is None else f"{where}:{theirs}")) from None
+
+    def write(self, config: ModelConfig) -> tuple[dict[str, Any], HeadMap] | None:
+        """Our config -> one there that reads back as the same network, and its head; None where there is none."""
+        ours = config.model_dump(mode="json")
+        for head in self.heads:
+            if ours["head"]["kind"] != head.constants["head.kind"]:
+                continue
+            theirs = self.map_of(head).write(ours)
+            if theirs is None:
+                continue
+            document = {"architectures": [head.architecture], "model_type": self.model_type, **theirs}
+            present = [name for path, name in head.presence.items() if get(ours, path)]
+            try:
+                back, _ = self.read(document, where=self.model_type, tensors=present)
+            except UserError:
+                continue
+            if canonical(back) == canonical(config):
+                return document, head
+        return None
+
+    def table(self, config: ModelConfig, head: HeadMap) -> list[Rule]:
+        """The whole weight table of a model with this head."""
+        return [*head.rules(config), *(prefixed(rule, head.prefix) for rule in self.rules(config))]
+
+    def decisions(self, document: Document, *, where: str) -> list[Decision]:
+        """What each field of a config decided."""
+        head = self.head_of(document, where=where)
+        return list(self.map_of(head).decisions(self.modernize(dict(document)), where=where))
+
+
+def prefixed(rule: Rule, prefix: str) -> Rule:
+    """The same rule where names there begin with `prefix`."""
+    if not prefix:
+        return rule
+    return replace(rule, theirs=tuple(prefix + name for name in rule.theirs))
+
+
+def canonical(config: ModelConfig) -> ModelConfig:
+    """The same network with every default written out, and no word on how new weights are drawn."""
+    stacks = {name: stack and _canonical(stack) for name, stack in (("e", config.encoder), ("d", config.decoder))}
+    return config.model_copy(update={"encoder": stacks["e"], "decoder": stacks["d"], "init": Init()})
+
+
+def _canonical(stack: StackConfig) -> StackConfig:
+    biases = {
+        name: stack.bias if value is None else value for name, value in dict(stack).items() if name.endswith("_bias")
+    }
+    if stack.norm == "rms":
+        biases["norm_bias"] = None
+    return stack.model_copy(
+        update={
+            **biases,
+            "bias": True,
+            "d_head": stack.head_width,
+            "n_kv_heads": stack.kv_heads,
+            "attn_scale": stack.score_scale,
+            "final_norm": stack.has_final_norm,
+            "embed_dropout": stack.dropout if stack.embed_dropout is None else stack.embed_dropout,
+        }
+    )
+
+
+# What every config may say that changes no number the network computes, or that must be as it always is.
+COMMON: tuple[Entry, ...] = (
+    ignored("architectures", "auto_map", "dtype", "id2label", "is_encoder_decoder", "label2id", "model_type"),
+    ignored("name_or_path", "_name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class"),
+    ignored("tie_word_embeddings"),
+    ignored("torch_dtype", "transformers_version", "use_cache", "prefix", "chunk_size_feed_forward", "torchscript"),
+    ignored("output_*", "return_dict*", "_attn_implementation*", "attn_implementation", "_commit_hash"),
+    # The tokens that generation begins and ends with are generation settings.
+    ignored("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id", "mask_token_id"),
+    ignored("unk_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
+    ignored("max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "temperature"),
+    ignored("diversity_penalty", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty"),
+    ignored("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences", "remove_invalid_values"),
+    ignored("exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "finetuning_task"),
+    only("is_decoder", False),
+    only("add_cross_attention", False),
+    only("cross_attention_hidden_size", None),
+    only("tie_encoder_decoder", False),
+    only("pruned_heads", {}),
+)

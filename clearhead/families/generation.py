@@ -1,0 +1,256 @@
+"""Generation settings as the Hugging Face libraries keep them: generation_config.json, or fields of config.json."""
+
+import logging
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    JsonValue,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
+
+from clearhead.config import Probability
+from clearhead.errors import UserError
+from clearhead.recipe import explain
+from clearhead.recipe.generation import GenerationConfig, Share
+
+_log = logging.getLogger("clearhead")
+
+FILE, LEGACY = "generation_config.json", "config.json"
+TOP_K = 50
+"""Sampling there takes one of the likeliest 50 where nothing is said."""
+SPECIAL = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+
+# What changes no token: bookkeeping, what is returned besides the tokens, and how it is computed.
+IGNORED = (
+    *("_*", "transformers_version", "output_*", "return_dict*", "use_cache", "cache_implementation", "cache_config"),
+    *("max_cache_len", "compile_config", "disable_compile", "low_memory", "prefill_chunk_size", "use_mtp"),
+    *("continuous_batching_config", "remove_invalid_values", "is_assistant", "assistant_*", "num_assistant_tokens*"),
+    *("target_lookbehind", "speculation_type", "prompt_lookup_num_tokens", "max_matching_ngram_size"),
+)
+
+# What changes tokens and is not followed here, and the value at which it does nothing.
+UNFOLLOWED: dict[str, JsonValue] = {
+    "begin_suppress_tokens": [],
+    "constraints": None,
+    "diversity_penalty": 0.0,
+    "dola_layers": None,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
+    "guidance_scale": 1.0,
+    "max_time": None,
+    "num_beam_groups": 1,
+    "penalty_alpha": None,
+    "renormalize_logits": False,
+    "sequence_bias": None,
+    "stop_strings": None,
+    "token_healing": False,
+    "top_h": None,
+    "typical_p": 1.0,
+    "watermarking_config": None,
+}
+
+
+# Fields there whose values are ours as they are.
+SAME = {
+    "min_new_tokens": "min_new_tokens",
+    "num_return_sequences": "n_best",
+    "num_beams": "beams",
+    "length_penalty": "length_penalty",
+    "early_stopping": "early_stopping",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "seed": "seed",
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "pad_token_id": "pad_id",
+    "forced_bos_token_id": "forced_first_id",
+    "forced_eos_token_id": "forced_last_id",
+}
+
+
+class Document(BaseModel):
+    """The fields that are followed, by their names there; null is as good as absent."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+    max_new_tokens: PositiveInt | None = None
+    min_new_tokens: NonNegativeInt | None = None
+    max_length: PositiveInt | None = None
+    min_length: NonNegativeInt | None = None
+    num_return_sequences: PositiveInt | None = None
+    num_beams: PositiveInt | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    do_sample: bool | None = None
+    temperature: NonNegativeFloat | None = None
+    top_k: NonNegativeInt | None = None
+    top_p: Share | None = None
+    min_p: Probability | None = None
+    seed: NonNegativeInt | None = None
+    """Only written by this library."""
+    repetition_penalty: PositiveFloat | None = None
+    no_repeat_ngram_size: NonNegativeInt | None = None
+    decoder_start_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+    forced_bos_token_id: int | None = None
+    force_bos_token_to_be_generated: bool | None = None
+    """The older way to say that bos_token_id is forced."""
+    forced_eos_token_id: int | list[int] | None = None
+    bad_words_ids: list[list[int]] | None = None
+    suppress_tokens: list[int] | None = None
+
+    @property
+    def samples(self) -> bool:
+        """Whether tokens are drawn; never from beams."""
+        return bool(self.do_sample) and self.temperature != 0 and self.num_beams in (None, 1)
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The end tokens."""
+        return _ids(self.eos_token_id)
+
+
+def read_generation(
+    model_config: Mapping[str, JsonValue],
+    generation_config: Mapping[str, JsonValue] | None,
+    *,
+    encoder_decoder: bool,
+    where: str,
+) -> GenerationConfig:
+    """The settings of the folder `where`: of generation_config.json, or without one the older fields of config.json.
+
+    Special tokens that the former does not name are those of the latter. max_length and min_length count the start
+    token of an encoder-decoder; those of a decoder alone count the prompt, which is not known here, and are ignored.
+    What is not followed is told in one line. Raises UserError for a value of the wrong type.
+    """
+    fields, place = generation_config, f"{where}/{FILE}"
+    if fields is None:
+        known = (Document.model_fields.keys() | UNFOLLOWED.keys()) - {"seed"}
+        fields, place = {name: value for name, value in model_config.items() if name in known}, f"{where}/{LEGACY}"
+    inherited = _document({name: model_config.get(name) for name in SPECIAL}, f"{where}/{LEGACY}")
+    said = _document(fields, place).model_dump(exclude_none=True)
+    document = Document(**{**inherited.model_dump(exclude_none=True), **said})
+    if left_out := [name for name, value in fields.items() if _is_unfollowed(name, value, document)]:
+        told = ", ".join(f"{name}={fields[name]!r}"[:60] for name in left_out)
+        _log.warning("%s: not followed, so texts may differ from the reference's: %s", place, told)
+    return GenerationConfig.model_validate(
+        _lengths(document, encoder_decoder=encoder_decoder)
+        | _choice(document)
+        | _tokens(document, encoder_decoder=encoder_decoder)
+    )
+
+
+def _document(fields: Mapping[str, JsonValue], place: str) -> Document:
+    try:
+        return Document.model_validate(dict(fields))
+    except ValidationError as error:
+        raise UserError(explain(error, place)) from None
+
+
+def _is_unfollowed(name: str, value: JsonValue, document: Document) -> bool:
+    """Whether a field that may change what is written has no place in our settings."""
+    match name:
+        case "bad_words_ids":
+            return any(len(word) != 1 for word in document.bad_words_ids or ())
+        case "forced_eos_token_id":
+            return len(_ids(document.forced_eos_token_id)) > 1
+        case "do_sample":
+            return bool(value) and document.temperature != 0 and not document.samples
+        case "num_return_sequences":
+            return not document.samples and (document.num_return_sequences or 1) > (document.num_beams or 1)
+    if name in Document.model_fields or any(fnmatchcase(name, pattern) for pattern in IGNORED):
+        return False
+    return value is not None and (name not in UNFOLLOWED or value != UNFOLLOWED[name])
+
+
+def _lengths(said: Document, *, encoder_decoder: bool) -> dict[str, JsonValue]:
+    most, least = said.max_new_tokens, said.min_new_tokens
+    if encoder_decoder and most is None and said.max_length is not None:
+        most = max(said.max_length - 1, 1)
+    if encoder_decoder and least is None and said.min_length is not None:
+        least = max(said.min_length - 1, 0)
+    if most is None:
+        most = max(GenerationConfig().max_new_tokens, least or 0)
+    return {"max_new_tokens": most, "min_new_tokens": min(least or 0, most)}
+
+
+def _choice(said: Document) -> dict[str, JsonValue]:
+    """The search, or how chance picks."""
+    beams, n_best = said.num_beams or 1, said.num_return_sequences or 1
+    found: dict[str, JsonValue] = {
+        "beams": beams,
+        "n_best": n_best if said.samples else min(n_best, beams),
+        "length_penalty": said.length_penalty,
+        "early_stopping": said.early_stopping,
+        "seed": said.seed,
+        "repetition_penalty": said.repetition_penalty,
+        "no_repeat_ngram": said.no_repeat_ngram_size or None,
+    }
+    if said.samples:
+        found |= {
+            "temperature": 1.0 if said.temperature is None else said.temperature,
+            "top_k": TOP_K if said.top_k is None else said.top_k or None,
+            "top_p": said.top_p,
+            "min_p": said.min_p,
+        }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _tokens(said: Document, *, encoder_decoder: bool) -> dict[str, JsonValue]:
+    start = said.decoder_start_token_id if encoder_decoder else None
+    first = said.bos_token_id if said.force_bos_token_to_be_generated else said.forced_bos_token_id
+    words = [word[0] for word in said.bad_words_ids or () if len(word) == 1 and word[0] not in said.ends]
+    return {
+        "start_id": _id(said.bos_token_id if start is None else start),
+        "end_ids": list(said.ends),
+        "pad_id": _id(said.pad_token_id),
+        "forced_first_id": _id(first),
+        "forced_last_id": _id(said.forced_eos_token_id),
+        "banned_ids": list(_ids([*words, *(said.suppress_tokens or ())])),
+    }
+
+
+def _ids(value: int | list[int] | None) -> tuple[int, ...]:
+    """One, several or no tokens; below 0 stands for none."""
+    several = value if isinstance(value, list) else [-1 if value is None else value]
+    return tuple(token for token in several if token >= 0)
+
+
+def _id(value: int | list[int] | None) -> int | None:
+    return next(iter(_ids(value)), None)
+
+
+def write_generation(config: GenerationConfig, *, encoder_decoder: bool) -> dict[str, JsonValue]:
+    """The content of generation_config.json, of which `read_generation` makes these settings again."""
+    default = GenerationConfig()
+    changed = {name: value for name, value in dict(config).items() if value != dict(default)[name]}
+    samples = config.temperature > 0
+    banned: list[JsonValue] = list(config.banned_ids)
+    # There an end token is never a bad word, but may be suppressed.
+    suppresses = bool(set(config.banned_ids) & set(config.end_ids))
+    fields: dict[str, JsonValue] = {
+        "decoder_start_token_id" if encoder_decoder else "bos_token_id": config.start_id,
+        "eos_token_id": config.end_ids[0] if len(config.end_ids) == 1 else list(config.end_ids) or None,
+        "suppress_tokens": banned if suppresses else None,
+        "bad_words_ids": [[token] for token in banned] or None if not suppresses else None,
+        "max_new_tokens": config.max_new_tokens,
+        "do_sample": samples or None,
+        "top_k": (config.top_k or 0) if samples else None,
+        **{theirs: changed.get(ours) for theirs, ours in SAME.items()},
+    }
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,90 @@
+"""The decoders of Yang et al. 2024 (biases on queries, keys and values) and 2025 (their heads normalised instead)."""
+
+from typing import Any
+
+from clearhead.errors import UserError
+from clearhead.families.family import Family
+from clearhead.families.llama import BIASES, CONSTANTS, heads, rules, sizes
+from clearhead.families.rotary import modern
+from clearhead.weights.fields import Entry, Values, computed, only
+
+FULL, LOCAL = "full_attention", "sliding_attention"
+
+
+def _local(values: Values) -> list[int]:
+    """The layers with a window: those that layer_types names, else those from max_window_layers on."""
+    if not values["use_sliding_window"] or values["sliding_window"] is None:
+        if LOCAL in (values["layer_types"] or ()):
+            raise UserError(f"expected a sliding_window for its {LOCAL}, got none; try {FULL}")
+        return []
+    n_layers, kinds = values["num_hidden_layers"], values["layer_types"]
+    if kinds is None:
+        return list(range(values["max_window_layers"], n_layers))
+    if len(kinds) != n_layers or not {*kinds} <= {FULL, LOCAL}:
+        raise UserError(f"expected {FULL} or {LOCAL} for each of {n_layers} layers, got {kinds!r}")
+    return [i for i, kind in enumerate(kinds) if kind == LOCAL]
+
+
+def _window(_: Any, values: Values) -> int | None:
+    return values["sliding_window"] if _local(values) else None
+
+
+def _layers(_: Any, values: Values) -> list[int] | None:
+    local = _local(values)
+    return local if 0 < len(local) < values["num_hidden_layers"] else None
+
+
+def _windowed(ours: Values) -> list[int]:
+    stack = ours["decoder"]
+    if stack["window"] is None:
+        return []
+    return list(range(stack["n_layers"]) if stack["window_layers"] is None else stack["window_layers"])
+
+
+def _types(_: Any, ours: Values) -> list[str]:
+    local = _windowed(ours)
+    return [LOCAL if i in local else FULL for i in range(ours["decoder"]["n_layers"])]
+
+
+def _first(_: Any, ours: Values) -> int:
+    """Where the layers with a window begin, which is all that older versions read."""
+    return min(_windowed(ours), default=ours["decoder"]["n_layers"])
+
+
+WINDOW: tuple[Entry, ...] = (
+    computed("sliding_window", "decoder.window", read=_window, write=lambda window, _: window, default=4096),
+    computed("layer_types", "decoder.window_layers", read=_layers, write=_types, default=None),
+    computed("max_window_layers", read=lambda value, _: value, write=_first, default=28),
+    computed(
+        "use_sliding_window",
+        read=lambda value, _: value,
+        write=lambda _, ours: ours["decoder"]["window"] is not None,
+        default=False,
+    ),
+    only("use_mrope", False),
+)
+
+QWEN2 = Family(
+    model_type="qwen2",
+    constants=CONSTANTS | {"decoder.qkv_bias": True},
+    fields=(
+        *sizes(vocab_size=151_936, intermediate_size=22_016, kv_heads=32, max_length=32_768),
+        *WINDOW,
+    ),
+    rules=rules,
+    heads=heads("Qwen2"),
+    modernize=modern,
+)
+
+QWEN3 = Family(
+    model_type="qwen3",
+    constants=CONSTANTS | {"decoder.qk_norm": True},
+    fields=(
+        *sizes(vocab_size=151_936, intermediate_size=22_016, kv_heads=32, head_dim=128, max_length=32_768),
+        BIASES[0],
+        *WINDOW,
+    ),
+    rules=rules,
+    heads=heads("Qwen3"),
+    modernize=modern,
+)

@@ -1,0 +1,116 @@
+"""The encoder of Liu et al. 2019: BERT's without a pooler of its own, its positions counted from pad_token_id + 1."""
+
+from collections.abc import Sequence
+
+from clearhead.config import LanguageHead, ModelConfig
+from clearhead.errors import UserError
+from clearhead.families.bert import (
+    CONSTANTS,
+    bare,
+    classifier_dropout,
+    encoder_fields,
+    no_pooler,
+    norm,
+    output_bias,
+    rules,
+    span,
+    tagging,
+)
+from clearhead.families.family import Family, HeadMap
+from clearhead.families.shared import labels
+from clearhead.weights.fields import Field, Values, computed, same
+from clearhead.weights.mapping import Rule, rename, tie
+
+PREFIX = "roberta."
+
+
+def _after_padding(padding: int, _: Values) -> int:
+    if padding < 0:
+        raise ValueError("a row of the position table")
+    return padding + 1
+
+
+def positions() -> tuple[Field, ...]:
+    """The rows up to pad_token_id belong to no position, and max_position_embeddings counts them."""
+    return (
+        computed(
+            "pad_token_id",
+            "encoder.positions.offset",
+            read=_after_padding,
+            write=lambda offset, _: offset - 1,
+            default=1,
+        ),
+        computed(
+            "max_position_embeddings",
+            "encoder.positions.max_length",
+            read=lambda rows, values: rows - values["pad_token_id"] - 1,
+            write=lambda length, ours: length + ours["encoder"]["positions"]["offset"],
+            default=512,
+        ),
+    )
+
+
+def exact_gelu() -> Field:
+    """The masked-word head's activation, which is this one whatever hidden_act says; here both are one."""
+
+    def read(name: str, _: Values) -> None:
+        if name != "gelu":
+            raise UserError(f"expected gelu, as this head always has it, got {name!r}, which is not supported")
+
+    return computed("hidden_act", read=read, write=lambda *_: "gelu", default="gelu")
+
+
+def language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The head of the masked-word objective."""
+    assert isinstance(config.head, LanguageHead)
+    tied = config.head.tied
+    matrix = "lm_head.decoder.weight"
+    return (
+        tie(matrix, "encoder.embed.tokens.weight") if tied else rename(matrix, "head.output.weight"),
+        *output_bias("lm_head.bias", "lm_head.decoder.bias", tied=tied),
+        rename("lm_head.dense.{p}", "head.dense.{p}"),
+        *norm("lm_head.layer_norm", "head.norm"),
+        no_pooler(PREFIX),
+    )
+
+
+def classification_rules(_: ModelConfig) -> Sequence[Rule]:
+    """A pooler of the head's own; one that was trained with the encoder is not used."""
+    return (
+        rename("classifier.dense.{p}", "head.pooler.{p}"),
+        rename("classifier.out_proj.{p}", "head.output.{p}"),
+        no_pooler(PREFIX),
+    )
+
+
+def heads(name: str) -> tuple[HeadMap, ...]:
+    """The classes of one library name. In training the classifier's dropout also acts before its dense layer there."""
+    return (
+        HeadMap(
+            f"{name}ForMaskedLM",
+            {"head.kind": "language", "head.bias": True, "head.transform": True},
+            language_rules,
+            (same("tie_word_embeddings", "head.tied", default=True), exact_gelu()),
+            prefix=PREFIX,
+        ),
+        bare(f"{name}Model"),
+        HeadMap(
+            f"{name}ForSequenceClassification",
+            {"head.kind": "classification", "head.pooler": True},
+            classification_rules,
+            (*labels(), classifier_dropout()),
+            prefix=PREFIX,
+        ),
+        tagging(f"{name}ForTokenClassification", PREFIX),
+        span(f"{name}ForQuestionAnswering", PREFIX),
+    )
+
+
+def family(model_type: str, name: str, *, vocab_size: int) -> Family:
+    """The same network under another name, with another tokenizer."""
+    return Family(model_type, CONSTANTS, (*encoder_fields(vocab_size), *positions()), rules, heads(name))
+
+
+FAMILY = family("roberta", "Roberta", vocab_size=50_265)
+XLM_FAMILY = family("xlm-roberta", "XLMRoberta", vocab_size=30_522)
+CAMEMBERT_FAMILY = family("camembert", "Camembert", vocab_size=30_522)

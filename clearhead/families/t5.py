@@ -1,0 +1,229 @@
+"""The encoder-decoder of Raffel et al. 2019 (ReLU, output tied), and its version 1.1 (gated, output its own)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from clearhead.config import LanguageHead, ModelConfig
+from clearhead.errors import UserError
+from clearhead.families.family import Family, HeadMap
+from clearhead.families.shared import ACTIVATIONS, labels
+from clearhead.weights.fields import Entry, Values, computed, ignored, same
+from clearhead.weights.mapping import Rule, leave_out, rename, tie
+
+ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
+
+
+# --- fields ------------------------------------------------------------------------------------------------------
+
+
+def _activation(name: str | None, values: Values) -> str:
+    """dense_act_fn where given, else the last part of feed_forward_proj."""
+    kind = values["feed_forward_proj"]
+    said = name or ("gelu_new" if kind == "gated-gelu" else kind.split("-")[-1])
+    if said not in ACTIVATIONS:
+        raise UserError(f"expected {' or '.join(ACTIVATIONS)}, got {said!r}")
+    return ACTIVATIONS[said]
+
+
+def _gated(said: bool | None, values: Values) -> bool:
+    """is_gated_act where given, else whether feed_forward_proj is gated-…"""
+    gate, _, rest = values["feed_forward_proj"].rpartition("-")
+    if gate not in ("", "gated"):
+        raise UserError(f"expected an activation or gated-activation in feed_forward_proj, got {gate}-{rest}")
+    return gate == "gated" if said is None else said
+
+
+def _name(activation: str) -> str:
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+
+
+def _projection(_: Any, ours: Values) -> str:
+    stack = ours["encoder"]
+    if not stack["gated"]:
+        return _name(stack["activation"])
+    return "gated-gelu" if stack["activation"] == "gelu_tanh" else f"gated-{_name(stack['activation'])}"
+
+
+def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
+    """The entries of a model of these stacks."""
+
+    def each(*names: str) -> tuple[str, ...]:
+        return tuple(f"{stack}.{name}" for name in names for stack in stacks)
+
+    return (
+        same("vocab_size", *each("input.vocab_size"), default=32_128),
+        same("d_model", *each("d_model"), default=512),
+        same("d_kv", *each("d_head"), default=64),
+        same("d_ff", *each("d_ff"), default=2048),
+        same("num_layers", "encoder.n_layers", default=6),
+        same("num_heads", *each("n_heads"), default=8),
+        same("relative_attention_num_buckets", *each("positions.n_buckets"), default=32),
+        same("relative_attention_max_distance", *each("positions.max_distance"), default=128),
+        same("dropout_rate", *each("dropout", "attn_dropout", "ffn_dropout"), default=0.1),
+        same("layer_norm_epsilon", *each("norm_eps"), default=1e-6),
+        computed("feed_forward_proj", read=lambda value, _: value, write=_projection, default="relu"),
+        computed(
+            "dense_act_fn",
+            *each("activation"),
+            read=_activation,
+            write=lambda activation, _: _name(activation),
+            default=None,
+        ),
+        computed("is_gated_act", *each("gated"), read=_gated, write=lambda gated, _: gated, default=None),
+        # How new weights are drawn, what another head reads, and lengths, which relative positions do not limit.
+        ignored("initializer_factor", "classifier_dropout", "scale_decoder_outputs", "n_positions"),
+        ignored("gradient_checkpointing"),
+        *(() if "decoder" in stacks else (ignored("num_decoder_layers"),)),
+    )
+
+
+def _layers(n: int | None, values: Values) -> int:
+    return values["num_layers"] if n is None else n
+
+
+TWO_STACKS: tuple[Entry, ...] = (
+    computed("num_decoder_layers", "decoder.n_layers", read=_layers, write=lambda n, _: n, default=None),
+    *fields(BOTH),
+)
+
+
+def _scales(values: Values) -> bool:
+    """The original multiplies states by d_model^-0.5 before the output matrix; configs of 1.1 say that they are not
+    tied, or, saved by later versions, that they do not scale.
+    """
+    said = values["scale_decoder_outputs"]
+    return values["tie_word_embeddings"] is not False if said is None else said
+
+
+def _scaled(scale: float | None, ours: Values) -> bool:
+    if scale not in (None, ours["decoder"]["d_model"] ** -0.5):
+        raise ValueError(scale)
+    return scale is not None
+
+
+LANGUAGE_FIELDS: tuple[Entry, ...] = (
+    computed(
+        "tie_word_embeddings",
+        "head.tied",
+        # Later versions say true of every model; those that do not scale have an output matrix of their own.
+        read=lambda tied, values: tied is not False and _scales(values),
+        write=lambda tied, _: tied,
+        default=None,
+    ),
+    computed(
+        "scale_decoder_outputs",
+        "head.scale",
+        read=lambda _, values: values["d_model"] ** -0.5 if _scales(values) else None,
+        write=_scaled,
+        default=None,
+    ),
+)
+
+
+def constants(stacks: Sequence[str]) -> dict[str, Any]:
+    """What all models of these stacks have in common."""
+    stack = {"input.kind": "tokens", "positions.kind": "relative", "attn_scale": 1.0, "norm": "rms", "bias": False}
+    shared = {"share_embeddings": len(stacks) == 2}
+    return {f"{s}.{name}": value for s in stacks for name, value in stack.items()} | shared
+
+
+# --- weights -----------------------------------------------------------------------------------------------------
+
+
+def rules(config: ModelConfig) -> Sequence[Rule]:
+    """One token table for both stacks; the distances' biases are in the first block, and serve all."""
+    stacks = [stack for stack in BOTH if dict(config)[stack] is not None]
+    head = config.head
+    copies = [tie(f"{stack}.embed_tokens.weight", "encoder.embed.tokens.weight") for stack in stacks]
+    table = [] if isinstance(head, LanguageHead) else [rename("shared.weight", "encoder.embed.tokens.weight")]
+    gated = config.output.gated
+    return (*table, *copies, *(rule for stack in stacks for rule in blocks(stack, gated=gated)))
+
+
+def blocks(stack: str, *, gated: bool) -> tuple[Rule, ...]:
+    """The layers of a block are numbered: attention, cross-attention in a decoder, feed-forward."""
+    ours = f"{stack}.blocks.{{i}}"
+    cross = "EncDecAttention"
+
+    def layer(number: int, name: str) -> str:
+        return f"{stack}.block.{{i}}.layer.{number}.{name}"
+
+    def attention(number: int, theirs: str, here: str) -> tuple[Rule, ...]:
+        return (
+            *(rename(layer(number, f"{theirs}.{n}.weight"), f"{ours}.{here}.{n}.weight") for n in "qkv"),
+            rename(layer(number, f"{theirs}.o.weight"), f"{ours}.{here}.out.weight"),
+            rename(layer(number, "layer_norm.weight"), f"{ours}.{here}_norm.weight"),
+        )
+
+    ffn = 2 if stack == "decoder" else 1
+    inner = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
+    bias = "SelfAttention.relative_attention_bias.weight"
+    return (
+        leave_out(
+            layer(1, f"{cross}.relative_attention_bias.weight"),
+            because="attention to the source has no positions; older versions of the library kept an unused table",
+        ),
+        *attention(0, "SelfAttention", "attn"),
+        *(attention(1, cross, "cross") if stack == "decoder" else ()),
+        rename(f"{stack}.block.0.layer.0.{bias}", f"{stack}.positions.table.weight"),
+        *(rename(layer(ffn, f"DenseReluDense.{n}.weight"), f"{ours}.ffn.{here}.weight") for here, n in inner.items()),
+        rename(layer(ffn, "DenseReluDense.wo.weight"), f"{ours}.ffn.down.weight"),
+        rename(layer(ffn, "layer_norm.weight"), f"{ours}.ffn_norm.weight"),
+        rename(f"{stack}.final_layer_norm.weight", f"{stack}.final_norm.weight"),
+    )
+
+
+def language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The token table, and the output matrix where it is not the same."""
+    assert isinstance(config.head, LanguageHead)
+    table, output = "encoder.embed.tokens.weight", "head.output.weight"
+    if config.head.tied:
+        return (rename("shared.weight", table), tie("lm_head.weight", table))
+    return (
+        Rule(("lm_head.weight", "shared.weight"), (output, table)),
+        # The same numbers twice are kept once: then each gets its own.
+        Rule(("shared.weight",), (table, output), load=lambda tensors: [tensors[0], tensors[0].clone()]),
+    )
+
+
+FAMILY = Family(
+    model_type="t5",
+    constants={},
+    fields=(),
+    rules=rules,
+    heads=(
+        HeadMap(
+            "T5ForConditionalGeneration",
+            {**constants(BOTH), "head.kind": "language"},
+            language_rules,
+            (*LANGUAGE_FIELDS, *TWO_STACKS),
+            also=("T5WithLMHeadModel",),
+        ),
+        HeadMap("T5Model", {**constants(BOTH), "head.kind": "none"}, fields=TWO_STACKS),
+        HeadMap("T5EncoderModel", {**constants(ENCODER), "head.kind": "none"}, fields=fields(ENCODER)),
+        HeadMap(
+            "T5ForSequenceClassification",
+            # The decoder reads the text again, shifted; its state at the end token stands for the whole.
+            {**constants(BOTH), "head.kind": "classification", "head.pool": "last", "head.pooler": True},
+            lambda _: (
+                rename("classification_head.dense.{p}", "head.pooler.{p}"),
+                rename("classification_head.out_proj.{p}", "head.output.{p}"),
+            ),
+            (*labels(), same("classifier_dropout", "head.dropout", default=0.0), *TWO_STACKS),
+            prefix="transformer.",
+        ),
+        HeadMap(
+            "T5ForTokenClassification",
+            {**constants(ENCODER), "head.kind": "tagging"},
+            lambda _: (rename("classifier.{p}", "head.output.{p}"),),
+            (*labels(), same("classifier_dropout", "head.dropout", default=0.0), *fields(ENCODER)),
+            prefix="transformer.",
+        ),
+        HeadMap(
+            "T5ForQuestionAnswering",
+            {**constants(BOTH), "head.kind": "span"},
+            lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
+            TWO_STACKS,
+        ),
+    ),
+)

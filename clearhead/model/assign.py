@@ -1,0 +1,76 @@
+"""A network around tensors that already exist, such as a checkpoint's: nothing is copied, nothing drawn."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from clearhead.config import Head, LanguageHead, ModelConfig
+from clearhead.errors import UserError
+from clearhead.model.heads import build_head
+from clearhead.model.shapes import unallocated, weights_of
+from clearhead.model.transformer import Transformer, draw
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def assemble(
+    config: ModelConfig, tensors: Mapping[str, Tensor], *, where: str, called: Callable[[str], str] = str
+) -> Transformer:
+    """The network whose parameters are these tensors themselves, whatever their strides and float dtype.
+
+    A tied table is given once, under its first name. `called` has the names by which errors call them. Raises UserError
+    for a missing, misshapen, extra or integer tensor before anything is allocated.
+    """
+    network = unallocated(config)
+    check(network, tensors, where=where, called=called)
+    network.load_state_dict({name: tensor.detach() for name, tensor in tensors.items()}, strict=False, assign=True)
+    network.tie()
+    assert not any(tensor.is_meta for tensor in network.state_dict().values())
+    return network
+
+
+def check(
+    network: Transformer, tensors: Mapping[str, Tensor], *, where: str, called: Callable[[str], str] = str
+) -> None:
+    """Nothing, if these are the network's parameters; else UserError names the first that differs."""
+    wanted = {name: list(weight.shape) for name, weight in weights_of(network).items() if not weight.tied_to}
+
+    def refuse(name: str, expected: object, got: object) -> UserError:
+        place = f"{where}:{called(name)}"
+        return UserError(f"{place}: expected {expected}, got {got}; try the config.json it was saved with")
+
+    for name, shape in wanted.items():
+        if name not in tensors:
+            raise refuse(name, f"a tensor of shape {shape}", "none")
+        if list(tensors[name].shape) != shape:
+            raise refuse(name, f"shape {shape}", list(tensors[name].shape))
+        if tensors[name].dtype not in DTYPES:
+            raise refuse(name, "float numbers", f"{tensors[name].dtype}".removeprefix("torch."))
+    for name in sorted(tensors.keys() - wanted.keys()):
+        raise refuse(name, "no such tensor", f"one of shape {list(tensors[name].shape)}")
+
+
+def new_head(config: ModelConfig, tensors: Mapping[str, Tensor], head: Head) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The same network under another head, whose output is drawn anew, and its other layers where there are none.
+
+    Raises UserError where this network cannot have such a head.
+    """
+    try:
+        config = ModelConfig.model_validate({**dict(config), "head": head})
+    except ValidationError as error:
+        raise UserError(f"head: expected one for this network, got {head.kind}; {error.errors()[0]['msg']}") from None
+    new = build_head(config)
+    draw(new, config.init)
+    dtype = next((tensor.dtype for tensor in tensors.values()), torch.float32)
+    drawn = {f"head.{name}": parameter.detach().to(dtype) for name, parameter in new.named_parameters()}
+    if isinstance(head, LanguageHead) and head.tied:
+        del drawn["head.output.weight"]
+    kept = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not name.startswith("head.")
+        or (name in drawn and not name.startswith("head.output.") and tensor.shape == drawn[name].shape)
+    }
+    return config, drawn | kept

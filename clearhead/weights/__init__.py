@@ -1,0 +1,1 @@
+"""Weights of other libraries: files, field maps and tables that are read in both directions."""

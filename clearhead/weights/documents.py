@@ -1,0 +1,146 @@
+"""JSON files from elsewhere, read strictly: small, flat, every key once, every number finite. Imports no torch."""
+
+import json
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from clearhead.errors import UserError
+
+JsonObject = dict[str, JsonValue]
+
+CONFIG_LIMIT = 1 << 20
+"""Bytes that a file of settings may have."""
+LIMIT = 64 << 20
+"""Bytes that an index or a vocabulary may have."""
+
+MODEL = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+AGAIN = "try downloading it again"
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+
+def read_json(path: Path, *, limit: int = LIMIT) -> JsonObject:
+    """The object in a file. Raises UserError, in one line, for anything that is not plainly one."""
+    size = size_of(path)
+    if size > limit:
+        raise UserError(f"{path}: expected at most {limit:,} bytes, got {size:,}; {AGAIN}")
+    try:
+        document = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_Pairs(path).table)
+    except UserError:
+        raise
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: expected UTF-8, got the byte 0x{error.object[error.start]:02X}; {AGAIN}") from None
+    except json.JSONDecodeError as error:
+        what = error.msg[:1].lower() + error.msg[1:]
+        raise UserError(f"{path}:{error.lineno}: expected JSON, got {what} (column {error.colno}); {AGAIN}") from None
+    except RecursionError:
+        raise UserError(f"{path}: expected tables in tables, got hundreds of levels; {AGAIN}") from None
+    except ValueError:  # Python's own limit, against numbers that take minutes to read
+        raise UserError(f"{path}: expected numbers, got one of thousands of digits; {AGAIN}") from None
+    except OSError as error:
+        raise UserError(f"{path}: expected to read it, got {error.strerror}; {AGAIN}") from None
+    if not isinstance(document, dict):
+        raise UserError(f"{path}: expected a JSON object, got {type(document).__name__}; {AGAIN}")
+    return document
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything of that name; UserError where that may not be asked."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise UserError(f"{path}: expected to read it, got {error.strerror}; check the folder") from None
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a regular file, or of the one that a link leads to; UserError for anything else."""
+    try:
+        about = path.stat()
+    except FileNotFoundError:
+        raise UserError(f"{path}: expected a file, got none; try the complete folder") from None
+    except OSError as error:
+        raise UserError(f"{path}: expected to read it, got {error.strerror}; {AGAIN}") from None
+    if not stat.S_ISREG(about.st_mode):
+        raise UserError(f"{path}: expected a regular file, got something else; {AGAIN}")
+    return about.st_size
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in one line; the system's own words where it has a number for it."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return os.strerror(int(number[1])) if number else shown(str(error)) or type(error).__name__
+
+
+def shown(text: str) -> str:
+    """A name or a message from elsewhere, fit to stand in one line."""
+    plain = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    return plain if len(plain) <= 200 else f"{plain[:199]}…"
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The hook that sees every pair of a table, repeated ones too."""
+
+    path: Path
+
+    def table(self, pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+        table = dict(pairs)
+        for name, value in table.items():
+            if not _finite(value):
+                raise UserError(f"{self.path}:{shown(name)}: expected finite numbers, got NaN or infinity; {AGAIN}")
+        if len(table) < len(pairs):
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            raise UserError(f"{self.path}:{shown(twice)}: expected each key once, got it again; try removing one")
+        return table
+
+
+def _finite(value: JsonValue) -> bool:
+    """Of a number or a list; a table has been seen before what it is in."""
+    if isinstance(value, list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or isfinite(value)
+
+
+@dataclass(frozen=True)
+class Index:
+    """Which file holds which tensors: `model.safetensors.index.json` and the like."""
+
+    path: Path
+    shards: Mapping[str, frozenset[str]]
+    """File name -> the names of its tensors, in the order of the index."""
+
+    @classmethod
+    def read(cls, path: Path, *, suffix: str) -> "Index":
+        """Every file must have this suffix and lie in the same folder."""
+        table = read_json(path).get("weight_map")
+        if not isinstance(table, dict) or not table:
+            raise UserError(f"{path}:weight_map: expected a table of tensors and their files, got none; {AGAIN}")
+        shards: dict[str, set[str]] = {}
+        for name, file in table.items():
+            if not isinstance(file, str) or not PLAIN_NAME.fullmatch(file) or not file.endswith(suffix):
+                expected = f"the name of a {suffix} file in this folder"
+                raise UserError(f"{path}:{shown(name)}: expected {expected}, got {shown(repr(file))}; {AGAIN}")
+            shards.setdefault(file, set()).add(name)
+        return cls(path, {file: frozenset(names) for file, names in shards.items()})
+
+    def check(self, file: str, found: Iterable[str]) -> None:
+        """Nothing, if the file holds exactly what the index says; else UserError names the tensor and both files."""
+        listed, found = self.shards[file], set(found)
+        where = self.path.parent / file
+        if missing := listed - found:
+            name = shown(min(missing))
+            raise UserError(f"{where}:{name}: expected this tensor, as {self.path.name} says, got none; {AGAIN}")
+        if extra := found - listed:
+            name = shown(min(extra))
+            raise UserError(f"{where}:{name}: expected no tensor that {self.path.name} places elsewhere; {AGAIN}")

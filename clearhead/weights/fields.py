@@ -1,0 +1,216 @@
+"""A config field map, read in both directions: which field there is which field here. Imports no torch.
+
+Every field of a config is mapped, ignored by name, or at its default; anything else is refused with its name.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from clearhead.errors import UserError
+
+Values = Mapping[str, Any]
+"""The fields of a config there, absent ones at their defaults."""
+
+
+class _Required:
+    """No default: the field must be there."""
+
+
+REQUIRED: Final = _Required()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field there, and the fields here that it decides: dotted paths, such as decoder.d_model."""
+
+    theirs: str
+    ours: tuple[str, ...]
+    default: JsonValue | _Required
+    read: Callable[[Any, Values], Any]
+    """Their value, among all their values -> ours."""
+    write: Callable[[Any, Values], Any]
+    """Our value, among all values of our config as nested tables -> theirs."""
+    extra: bool = False
+    """The other library does not know it, so that it is written only where it is not at its default."""
+
+
+@dataclass(frozen=True)
+class Only:
+    """A field of a mechanism that this library does not have: it must be at this value."""
+
+    theirs: str
+    value: JsonValue
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """Fields (or patterns, as `output_*`) that change no number the network computes."""
+
+    theirs: tuple[str, ...]
+
+
+Entry = Field | Only | Ignored
+
+
+def same(theirs: str, *ours: str, default: JsonValue | _Required = REQUIRED) -> Field:
+    """The same value."""
+    return Field(theirs, ours, default, lambda value, _: value, lambda value, _: value)
+
+
+def extra(theirs: str, *ours: str, default: JsonValue) -> Field:
+    """The same value, for which the other library has no field; there its configs are at the default."""
+    return replace(same(theirs, *ours, default=default), extra=True)
+
+
+def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: JsonValue | _Required = REQUIRED) -> Field:
+    """A name there for a value here; of several names for one value, the first is written."""
+    back = {value: name for name, value in reversed(list(names.items()))}
+
+    def read(value: Any, _: Values) -> JsonValue:
+        if value not in names:
+            raise UserError(f"expected {' or '.join(names)}, got {value!r}")
+        return names[value]
+
+    return Field(theirs, ours, default, read, lambda value, _: back[value])
+
+
+def computed(
+    theirs: str,
+    *ours: str,
+    read: Callable[[Any, Values], Any],
+    write: Callable[[Any, Values], Any],
+    default: JsonValue | _Required = REQUIRED,
+) -> Field:
+    """A value that is expressed in another way; each function also sees the whole config on its side."""
+    return Field(theirs, ours, default, read, write)
+
+
+def only(theirs: str, value: JsonValue) -> Only:
+    """Refused unless absent, null or this value."""
+    return Only(theirs, value)
+
+
+def ignored(*theirs: str) -> Ignored:
+    """Not part of what the network computes."""
+    return Ignored(theirs)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one field of a config did."""
+
+    field: str
+    value: JsonValue
+    sets: tuple[str, ...]
+    """What it set here; empty for a field that is ignored by name or has its one supported value."""
+    note: str
+
+
+@dataclass(frozen=True)
+class FieldMap:
+    """The entries of one architecture."""
+
+    entries: tuple[Entry, ...]
+
+    def values(self, document: Values, *, where: str) -> dict[str, Any]:
+        """The document with defaults where fields are absent; UserError for a field that is missing or unknown."""
+        values: dict[str, Any] = {}
+        for entry in self.fields():
+            if entry.theirs in document:
+                values[entry.theirs] = document[entry.theirs]
+            elif isinstance(entry.default, _Required):
+                raise UserError(f"{where}:{entry.theirs}: expected this field, got none; try the complete file")
+            else:
+                values[entry.theirs] = entry.default
+        for name in document.keys() - values.keys():
+            if (problem := self._refusal(name, document[name])) is not None:
+                raise UserError(f"{where}:{name}: {problem}")
+        return values
+
+    def read(self, document: Values, *, where: str) -> dict[str, Any]:
+        """Their config -> ours, as nested tables."""
+        values = self.values(document, where=where)
+        ours: dict[str, Any] = {}
+        for field in self.fields():
+            value = _guarded(field, values, where)
+            for path in field.ours:
+                put(ours, path, value)
+        return ours
+
+    def write(self, ours: Values) -> dict[str, Any] | None:
+        """Our config, as nested tables -> theirs; None where theirs has no word for it."""
+        theirs: dict[str, Any] = {}
+        for field in self.fields():
+            try:
+                value = field.write(get(ours, field.ours[0]) if field.ours else None, ours)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                return None
+            if not (field.extra and value == field.default):
+                theirs[field.theirs] = value
+        return theirs
+
+    def decisions(self, document: Values, *, where: str) -> Iterator[Decision]:
+        """What each field of a config decides, those at their defaults included."""
+        values = self.values(document, where=where)
+        for field in self.fields():
+            note = "" if field.theirs in document else "absent: the default"
+            yield Decision(field.theirs, values[field.theirs], field.ours, note)
+        for name in sorted(document.keys() - values.keys()):
+            supported = any(isinstance(entry, Only) and entry.theirs == name for entry in self.entries)
+            yield Decision(name, document[name], (), "the one supported value" if supported else "changes no number")
+
+    def fields(self) -> Iterator[Field]:
+        """The entries that decide something."""
+        return (entry for entry in self.entries if isinstance(entry, Field))
+
+    def field_of(self, path: Sequence[str]) -> str | None:
+        """The field there that set this path here, or the nearest above it."""
+
+        def within(ours: str) -> bool:
+            # The path of a value of several kinds also names the kind: encoder.positions.sinusoidal.layout.
+            left = iter(path)
+            return all(name in left for name in ours.split("."))
+
+        return next((field.theirs for field in self.fields() if any(map(within, field.ours))), None)
+
+    def _refusal(self, name: str, value: object) -> str | None:
+        """Why a field that decides nothing may not be there with this value; None if it may."""
+        for entry in self.entries:
+            if isinstance(entry, Only) and entry.theirs == name:
+                if value is None or value == entry.value:
+                    return None
+                return f"expected {entry.value!r}, the only value that is supported, got {value!r}"
+            if isinstance(entry, Ignored) and any(fnmatchcase(name, pattern) for pattern in entry.theirs):
+                return None
+        return f"expected no such field, got {value!r}; it may change what the network computes, and is not supported"
+
+
+def _guarded(field: Field, values: Values, where: str) -> Any:
+    """The field's value here; whatever a malformed value does to a conversion becomes one line."""
+    value = values[field.theirs]
+    try:
+        return field.read(value, values)
+    except UserError as error:
+        raise UserError(f"{where}:{field.theirs}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
+        raise UserError(f"{where}:{field.theirs}: expected another kind of value, got {value!r} ({error})") from None
+
+
+def put(table: dict[str, Any], path: str, value: object) -> None:
+    """table[a][b][c] = value for the path a.b.c, making tables on the way."""
+    *above, last = path.split(".")
+    for name in above:
+        table = table.setdefault(name, {})
+    table[last] = value
+
+
+def get(table: Values, path: str) -> Any:
+    """table[a][b][c] for the path a.b.c; KeyError or TypeError where there is none."""
+    value: Any = table
+    for name in path.split("."):
+        value = value[name]
+    return value

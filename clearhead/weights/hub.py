@@ -1,0 +1,100 @@
+"""A name -> a folder: one that is there, or one of the hub, by the hub library's cache, token and offline rules."""
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+
+from clearhead.errors import UserError
+from clearhead.weights.documents import INDEX, MODEL, Index, is_there, reason, shown
+from clearhead.weights.legacy import BIN, BIN_INDEX
+
+# All that is read besides the weights. Never code: what a repository says in Python is not asked for.
+DOCUMENTS = (
+    *("config.json", "generation_config.json", "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
+    *("vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "*.tiktoken"),
+    *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model", "*.spm"),
+    *("preprocessor_config.json", "modules.json", "1_Pooling/config.json", "sentence_*_config.json"),
+)
+
+
+def locate(name: str | Path, *, revision: str | None = None) -> Path:
+    """The folder of that name, or else the hub's model of that name, downloaded where the cache has it not.
+
+    Raises UserError, in one line, for a name of neither and for all that may go wrong on the way.
+    """
+    text = str(name)
+    if (folder := _folder(text)) is not None:
+        if revision is not None:
+            raise UserError(
+                f"{text}: expected no revision of a folder, got {shown(revision)}; try the name of a model on the hub"
+            )
+        return folder
+    if isinstance(name, Path) or text.startswith((".", "/", "~")) or "\\" in text or text.count("/") > 1:
+        raise UserError(f"{shown(text)}: expected a folder with a model, found nothing; check the path")
+    return _download(text, revision)
+
+
+def _folder(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser()
+        if name and path.is_file():
+            raise UserError(f"{name}: expected a folder with a model, got a file; try the folder it is in")
+        return path if name and path.is_dir() else None
+    except (OSError, RuntimeError):  # a name too long, a home that is not known
+        return None
+
+
+def _download(name: str, revision: str | None) -> Path:
+    """Documents and whole weights, then only the shards that an index names, and a `.bin` only for want of others."""
+    folder = _fetch(name, revision, (*DOCUMENTS, MODEL, INDEX))
+    commit = folder.name
+    if is_there(folder / MODEL):
+        return folder
+    if is_there(folder / INDEX):
+        return _fetch(name, commit, [*Index.read(folder / INDEX, suffix=".safetensors").shards])
+    _fetch(name, commit, (BIN, BIN_INDEX))
+    if is_there(folder / BIN_INDEX) and not is_there(folder / BIN):
+        _fetch(name, commit, [*Index.read(folder / BIN_INDEX, suffix=".bin").shards])
+    return folder
+
+
+def _fetch(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
+    """The folder in the cache, with the files of these names in it that the repository has."""
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
+    except Exception as error:  # the hub library's, its HTTP client's, its transfer's and the system's
+        raise UserError(_explained(error, name, revision)) from error
+
+
+def _explained(error: Exception, name: str, revision: str | None) -> str:
+    """One line: what was expected, what came, what to do."""
+    from huggingface_hub import HfApi, errors
+
+    # Without its cause, a model that is not in the cache could be one that is not anywhere.
+    unreached = isinstance(error, errors.LocalEntryNotFoundError)
+    cause = error.__cause__ if unreached and error.__cause__ is not None else error
+    match cause:
+        case errors.HFValidationError():
+            what = "expected a folder, or a model of the hub as name or owner/name, found neither; check the name"
+        case errors.GatedRepoError():
+            page = f"{HfApi().endpoint}/{name}"
+            what = f"expected the access that its owners grant, got none; ask at {page}, then try `hf auth login`"
+        case errors.RepositoryNotFoundError():
+            what = "expected a folder or a model of the hub, found neither; check the name, or try `hf auth login`"
+        case errors.RevisionNotFoundError():
+            what = f"expected a branch, tag or commit of it, got {shown(repr(revision))}; try another revision"
+        case errors.HfHubHTTPError():
+            status = f"{cause.response.status_code} {cause.response.reason_phrase}"
+            what = f"expected the hub to send it, got {shown(status)}; try again later, or `hf auth login`"
+        case errors.OfflineModeIsEnabled():
+            what = "expected all of it in the cache, as HF_HUB_OFFLINE is set; try once without it"
+        case _ if unreached:
+            what = f"expected the hub or all of it in the cache, got {reason(cause)}; check the connection"
+        case OSError() if cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            what = f"expected room in the cache, got {reason(cause)}; try another folder as HF_HOME"
+        case _:
+            what = f"expected to download it, got {reason(cause)}; try again, or another folder as HF_HOME"
+    return f"{shown(name)}: {what}"

@@ -1,0 +1,224 @@
+"""One table a family, read in both directions: which tensor there is which tensor here.
+
+A name may hold fields: `h.{i}.ln_1.{p}` stands for every layer i and every parameter p. Each tensor is used exactly
+once, or an error names it. Nothing is copied on the way in: the tensors here are views of those there. Imports no torch
+until a tensor is there.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from clearhead.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Tensors: TypeAlias = "dict[str, Tensor]"
+Turn: TypeAlias = "Callable[[Sequence[Tensor]], Sequence[Tensor]]"
+
+
+def _as_they_are(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+    return tensors
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Tensors there and the tensors here that hold the same numbers."""
+
+    theirs: tuple[str, ...]
+    ours: tuple[str, ...]
+    load: Turn = _as_they_are
+    save: Turn = _as_they_are
+    copies: bool = False
+    """Theirs repeats ours, which another rule brings: it may be absent, and is not written."""
+    note: str | None = None
+    """Theirs has no place here, for this reason, which is told; empty: theirs is derived from the config."""
+    writes: bool = False
+    """Theirs is written although nothing here holds it."""
+
+
+def rename(theirs: str, ours: str) -> Rule:
+    """The same tensor under another name."""
+    return Rule((theirs,), (ours,))
+
+
+def transpose(theirs: str, ours: str) -> Rule:
+    """A matrix that is stored the other way round."""
+    return Rule((theirs,), (ours,), lambda t: [t[0].mT], lambda t: [t[0].mT.contiguous()])
+
+
+def split(theirs: str, ours: Sequence[str], *, transposed: bool = False) -> Rule:
+    """One tensor there is several equal parts here, one below the other; `transposed`: side by side."""
+
+    def load(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        whole = tensors[0].mT if transposed else tensors[0]
+        if len(whole) % len(ours):
+            raise UserError(f"expected {len(ours)} equal parts, got shape {list(tensors[0].shape)}")
+        return whole.chunk(len(ours))
+
+    def save(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        import torch
+
+        whole = torch.cat(tuple(tensors))
+        return [whole.mT.contiguous() if transposed else whole]
+
+    return Rule((theirs,), tuple(ours), load, save)
+
+
+def reshape(theirs: str, ours: str, *, there: Sequence[int], here: Sequence[int]) -> Rule:
+    """The same numbers in the same order, in another shape."""
+
+    def turn(old: Sequence[int], new: Sequence[int]) -> Turn:
+        def apply(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+            if list(tensors[0].shape) != list(old) or prod(old) != prod(new):
+                raise UserError(f"expected shape {list(old)}, got {list(tensors[0].shape)}")
+            return [tensors[0].reshape(tuple(new))]
+
+        return apply
+
+    return Rule((theirs,), (ours,), turn(there, here), turn(here, there))
+
+
+def tie(theirs: str, ours: str) -> Rule:
+    """Theirs is a second copy of ours: it may be absent, must be equal where it is there, and is not written."""
+    return Rule((theirs,), (ours,), copies=True)
+
+
+def ignore(*theirs: str) -> Rule:
+    """Buffers that follow from the config: masks, position numbers, frequencies."""
+    return Rule(theirs, (), note="")
+
+
+def derive(theirs: str, make: "Callable[[], Tensor]") -> Rule:
+    """A buffer that follows from the config, and that the other library wants in the file."""
+    return Rule((theirs,), (), save=lambda _: [make()], note="", writes=True)
+
+
+def leave_out(*theirs: str, because: str) -> Rule:
+    """Trained tensors that this network has no use for; leaving them out is told, with the reason."""
+    return Rule(theirs, (), note=because)
+
+
+# --- reading a table ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Tensors under our names, where each came from, and what was left out, with the reason."""
+
+    tensors: Tensors
+    origin: dict[str, str]
+    left_out: dict[str, str]
+
+
+def load(rules: Sequence[Rule], theirs: "Mapping[str, Tensor]", *, where: str) -> Loaded:
+    """Theirs -> ours. Raises UserError for a tensor that no rule names, and for a copy that is not equal."""
+    left = dict(theirs)
+    found = Loaded({}, {}, {})
+    copies: list[tuple[str, Tensor, str]] = []
+    for rule in rules:
+        if rule.note is not None:
+            for name in [name for name in left if any(_pattern(p).fullmatch(name) for p in rule.theirs)]:
+                del left[name]
+                if rule.note:
+                    found.left_out[name] = rule.note
+            continue
+        for names in _matches(rule.theirs, left):
+            sources = names.of(rule.theirs)
+            tensors, origin = [_take(left, name, where) for name in sources], sources[0]
+            if rule.copies:
+                copies.append((origin, _turned(rule.load, tensors, origin, where)[0], names.of(rule.ours)[0]))
+                continue
+            turned, ours = _turned(rule.load, tensors, origin, where), names.of(rule.ours)
+            origins = sources if len(sources) == len(ours) else [origin] * len(ours)
+            for name, tensor, origin in zip(ours, turned, origins, strict=True):
+                if name in found.tensors:
+                    raise UserError(f"{where}:{origin}: expected one source of {name}, got {found.origin[name]} too")
+                found.tensors[name], found.origin[name] = tensor, origin
+    for name, tensor, original in copies:
+        _check_copy(name, tensor, found, original, where)
+    if left:
+        raise UserError(
+            f"{where}:{min(left)}: expected no such tensor in this architecture, got {list(left[min(left)].shape)};"
+            " try the config.json it was saved with"
+        )
+    return found
+
+
+def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
+    """Ours -> theirs; the inverse of `load`, without copies and what was left out."""
+    left = dict(ours)
+    theirs: Tensors = {}
+    for rule in rules:
+        if rule.writes:
+            theirs |= zip(rule.theirs, rule.save([]), strict=True)
+        if rule.copies or rule.note is not None:
+            continue
+        for names in _matches(rule.ours, left):
+            tensors = [left.pop(name) for name in names.of(rule.ours)]
+            theirs |= zip(names.of(rule.theirs), rule.save(tensors), strict=True)
+    assert not left, f"no rule writes {sorted(left)}"
+    return theirs
+
+
+def origins(rules: Sequence[Rule], ours: Iterable[str]) -> dict[str, str]:
+    """Our names -> the name each has there: for messages."""
+    left = dict.fromkeys(ours)
+    return {
+        name: names.of(rule.theirs)[0]
+        for rule in rules
+        if not rule.copies and rule.note is None
+        for pattern in rule.ours
+        for names in _matches((pattern,), left)
+        for name in names.of((pattern,))
+    }
+
+
+@dataclass(frozen=True)
+class _Fields:
+    values: Mapping[str, str]
+
+    def of(self, patterns: Sequence[str]) -> list[str]:
+        return [pattern.format(**self.values) for pattern in patterns]
+
+
+def _matches(patterns: Sequence[str], names: Mapping[str, object]) -> Iterator[_Fields]:
+    """The fields of every name that fits the first pattern."""
+    first = _pattern(patterns[0])
+    return iter([_Fields(match.groupdict()) for name in names if (match := first.fullmatch(name))])
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    parts = re.split(r"(\{\w+\})", name)
+    return re.compile("".join(f"(?P<{p[1:-1]}>[^.]+)" if p.startswith("{") else re.escape(p) for p in parts))
+
+
+def _take(left: Tensors, name: str, where: str) -> "Tensor":
+    if name not in left:
+        raise UserError(f"{where}:{name}: expected a tensor, got none; try the complete checkpoint")
+    return left.pop(name)
+
+
+def _turned(turn: Turn, tensors: "Sequence[Tensor]", name: str, where: str) -> "Sequence[Tensor]":
+    try:
+        return turn(tensors)
+    except UserError as error:
+        raise UserError(f"{where}:{name}: {error}; try the config.json it was saved with") from None
+
+
+def _check_copy(name: str, copy: "Tensor", found: Loaded, original: str, where: str) -> None:
+    """A tied tensor that was stored twice must be the same twice; if the original is missing, the copy is it."""
+    import torch
+
+    if original not in found.tensors:
+        found.tensors[original], found.origin[original] = copy, name
+    elif copy.data_ptr() != found.tensors[original].data_ptr() and not torch.equal(copy, found.tensors[original]):
+        raise UserError(
+            f"{where}:{name}: expected the numbers of {found.origin[original]}, to which the config ties it, got"
+            " others; try tie_word_embeddings = false in config.json"
+        )

@@ -1,0 +1,103 @@
+"""Weight files: a folder <-> tensors by name. What is read is mapped, not copied: memory fills as it is looked at."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import JsonValue
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from clearhead.errors import UserError
+from clearhead.weights import legacy
+from clearhead.weights.documents import AGAIN, INDEX, MODEL, Index, JsonObject, is_there, reason, shown, size_of
+
+DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
+"""What is read, by the format's own names: quantised numbers mean nothing without their scales."""
+
+# Elements that are looked at one by one in one go: a few MB.
+_CHUNK = 1 << 20
+
+
+def read(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a folder: `model.safetensors`, or the shards of its index, or a `.bin` that is converted first.
+
+    Writing into one changes neither the file nor what another reader sees. Raises UserError that names the file.
+    """
+    if is_there(folder / MODEL):
+        return _read_file(folder / MODEL)
+    if is_there(folder / INDEX):
+        return _read_shards(Index.read(folder / INDEX, suffix=".safetensors"))
+    if (converted := legacy.converted(folder)) is not None:
+        return read(converted)
+    raise UserError(f"{folder}: expected {MODEL} or {INDEX}, got neither; try a folder that a model was saved in")
+
+
+def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
+    """Nothing, if every number is finite; else UserError names the first tensor that holds another."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not _is_finite(tensor.detach()):
+            raise UserError(f"{where}:{shown(name)}: expected finite numbers, got NaN or infinity; {AGAIN}")
+
+
+def shards(
+    tensors: Mapping[str, Tensor], *, limit_bytes: int
+) -> tuple[dict[str, dict[str, Tensor]], JsonObject | None]:
+    """File name -> its tensors, and the index; one file and no index where all fit in `limit_bytes`.
+
+    A tensor that is larger by itself gets a file of its own.
+    """
+    from huggingface_hub import split_state_dict_into_shards_factory
+
+    split = split_state_dict_into_shards_factory(
+        dict(tensors),
+        get_storage_size=lambda tensor: tensor.nbytes,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=limit_bytes,
+    )
+    files = {file: {name: tensors[name] for name in names} for file, names in split.filename_to_tensors.items()}
+    if not split.is_sharded:
+        return files, None
+    places: dict[str, JsonValue] = dict(sorted(split.tensor_to_filename.items()))
+    return files, {"metadata": {"total_size": sum(t.nbytes for t in tensors.values())}, "weight_map": places}
+
+
+def _read_shards(index: Index) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for file in index.shards:
+        tensors = _read_file(index.path.parent / file)
+        index.check(file, tensors)
+        found |= tensors
+    return found
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    size_of(path)
+    # The library maps the file privately, so that a write copies the page it touches.
+    with _guarded(path), safe_open(path, framework="pt") as file:
+        names = list(file.keys())
+        for name in names:
+            if (dtype := file.get_slice(name).get_dtype()) not in DTYPES:
+                raise UserError(
+                    f"{path}:{shown(name)}: expected one of {', '.join(DTYPES)}, got {shown(dtype)};"
+                    " try the checkpoint that is not quantised"
+                )
+        return {name: file.get_tensor(name) for name in names}
+
+
+@contextmanager
+def _guarded(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+        raise UserError(f"{path}: expected a whole safetensors file, got {reason(error)}; {AGAIN}") from error
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """NaN and infinity make a sum like them. So may many large numbers: then part by part, then each by itself."""
+    if tensor.sum().isfinite():
+        return True
+    parts = tensor.reshape(-1).split(_CHUNK)
+    return all(bool(part.sum().isfinite()) or bool(part.isfinite().all()) for part in parts)

@@ -1,0 +1,38 @@
+"""What is compared with the reference library: one file a family."""
+
+from tests.parity.cases import (
+    arcee,
+    bart,
+    bert,
+    gpt2,
+    llama,
+    marian,
+    mistral,
+    modernbert,
+    pegasus,
+    qwen2,
+    qwen3,
+    roberta,
+    t5,
+    vit,
+)
+from tests.parity.harness import Case
+
+CASES: list[Case] = [
+    *gpt2.CASES,
+    *llama.CASES,
+    *arcee.CASES,
+    *mistral.CASES,
+    *qwen2.CASES,
+    *qwen3.CASES,
+    *bert.CASES,
+    *roberta.CASES,
+    *modernbert.CASES,
+    *vit.CASES,
+    *marian.CASES,
+    *pegasus.CASES,
+    *bart.CASES,
+    *t5.CASES,
+]
+REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]
+"""One for each class: for checks that take longer."""

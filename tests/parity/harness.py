@@ -1,0 +1,221 @@
+"""A tiny random model of the reference library beside ours, opened from the folder that it saved."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from clearhead.analysis.comparison import LOGITS, differences, reference_states, states
+from clearhead.api import Model, load
+from clearhead.config import ClassificationHead
+from clearhead.model import Tokens, attention
+from clearhead.training.tensors import model_tensors
+
+READ_AND_NOT = {"cls.predictions.decoder.bias": "cls.predictions.bias", "lm_head.decoder.bias": "lm_head.bias"}
+"""Where the output is not tied, the reference keeps a second bias that it adds nowhere."""
+LENGTHS = (7, 4, 5)
+TARGET_LENGTHS = (5, 6, 3)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration of one class of the reference library."""
+
+    family: str
+    variant: str
+    architecture: str
+    """The class there, such as GPT2LMHeadModel."""
+    config: Mapping[str, Any] = field(hash=False)
+    """Fields of its config class that are not at their defaults."""
+    pad: int = 0
+    """The id that stands in padded cells; no real token has it."""
+
+    def __str__(self) -> str:
+        return f"{self.family}-{self.variant}-{self.architecture}"
+
+
+def cases(
+    family: str, architecture: str, base: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], *, pad: int = 0
+) -> list[Case]:
+    """The base configuration, and one case for each change to it."""
+    named = {"base": {}, **variants}
+    return [Case(family, name, architecture, {**base, **change}, pad) for name, change in named.items()]
+
+
+def reference(case: Case, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
+    """The reference model, every weight drawn at random: no bias is 0 and no norm is 1."""
+    import transformers
+
+    architecture = getattr(transformers, case.architecture)
+    model = architecture(architecture.config_class(**case.config))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue  # Sinusoids are what they are.
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim == 1 and name.endswith("weight"):
+                parameter.copy_(1 + 0.3 * noise)
+            else:
+                parameter.copy_(noise * (0.3 if parameter.ndim == 1 else parameter.shape[-1] ** -0.5))
+        for name, buffer in model.named_buffers():
+            if name.endswith("final_logits_bias"):
+                buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
+        parameters = dict(model.named_parameters())
+        for read, unread in READ_AND_NOT.items():
+            if read in parameters and unread in parameters:
+                parameters[unread].copy_(parameters[read])
+    return model.to(dtype).eval()
+
+
+def both(case: Case, folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[Any, Model]:
+    """The reference, and ours read from the folder that the reference wrote."""
+    theirs = reference(case, dtype=dtype)
+    theirs.save_pretrained(folder)
+    return theirs, load(folder)
+
+
+# --- inputs --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The same batch for both: keyword arguments there, one `Tokens` a stack here, and the real cells of the output."""
+
+    theirs: dict[str, Any]
+    ours: tuple[Tokens, ...]
+
+
+def inputs(case: Case, theirs: Any, *, left: bool = False, packed: bool = False, seed: int = 1) -> Inputs:
+    """A batch of unequal lengths, padded on one side; images for a model that reads images."""
+    generator = torch.Generator().manual_seed(seed)
+    config = theirs.config
+    if theirs.main_input_name == "pixel_values":
+        size = config.image_size
+        pixels = torch.randn(2, config.num_channels, size, size, generator=generator, dtype=theirs.dtype)
+        return Inputs({"pixel_values": pixels}, (Tokens(pixels),))
+
+    def draw(lengths: Sequence[int], low: int, high: int) -> list[list[int]]:
+        return [torch.randint(low, high, (n,), generator=generator).tolist() for n in lengths]
+
+    def batch(rows: Sequence[Sequence[int]], *, left: bool = left) -> tuple[Tokens, Tensor]:
+        tokens = Tokens.pad(rows, fill=case.pad, left=left, packed=packed)
+        assert tokens.valid is not None
+        if left and config.is_encoder_decoder:
+            # The reference counts padding as positions; told so, ours does the same.
+            grid = torch.arange(tokens.grid[1])[None].expand(tokens.grid).contiguous()
+            tokens = Tokens(tokens.ids, tokens.valid, positions=grid)
+        assert tokens.valid is not None
+        return tokens, tokens.valid.long()
+
+    low = case.pad + 1
+    if config.is_encoder_decoder:
+        if case.architecture.endswith("ForSequenceClassification"):
+            # Each text ends with the one end token, where the decoder, which reads it shifted, is asked.
+            end = config.eos_token_id
+            source = [[*row[1:], end] for row in draw(LENGTHS, max(low, end + 1), config.vocab_size)]
+            tokens, mask = batch(source)
+            target, target_mask = batch([[end, *row[:-1]] for row in source])
+        else:
+            tokens, mask = batch(draw(LENGTHS, low, config.vocab_size))
+            n_words = case.config.get("decoder_vocab_size", config.vocab_size)
+            target, target_mask = batch(draw(TARGET_LENGTHS, low, n_words), left=False)
+        arguments = {"input_ids": tokens.ids, "attention_mask": mask}
+        return Inputs(
+            arguments | {"decoder_input_ids": target.ids, "decoder_attention_mask": target_mask}, (tokens, target)
+        )
+    tokens, mask = batch(draw(LENGTHS, low, config.vocab_size))
+    arguments = {"input_ids": tokens.ids, "attention_mask": mask}
+    if takes_positions(theirs):
+        arguments["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+    return Inputs(arguments, (tokens,))
+
+
+def takes_positions(theirs: Any) -> bool:
+    """Whether the reference's forward is told positions; a model that counts them by itself is left to it."""
+    import inspect
+
+    names = inspect.signature(type(theirs).forward).parameters
+    return "position_ids" in names and theirs.config.model_type not in ("roberta", "xlm-roberta", "camembert")
+
+
+def sides(ours: Model) -> tuple[bool, ...]:
+    """Padding on the left or not: only not, where the reference reads the first cell even if it is padding."""
+    head = ours.config.head
+    return (False,) if isinstance(head, ClassificationHead) and head.pool == "first" else (False, True)
+
+
+# --- outputs -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fused() -> Iterator[None]:
+    """Ours by the fused kernel even for short texts."""
+    kept = attention.EXPLICIT_UP_TO
+    attention.EXPLICIT_UP_TO = 0
+    try:
+        yield
+    finally:
+        attention.EXPLICIT_UP_TO = kept
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The largest differences of real positions, and the largest as a share of max(1, max |reference|)."""
+
+    logits: float
+    hidden: float
+    relative: float
+
+    @classmethod
+    def between(cls, theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], tokens: Sequence[Tokens]) -> Self:
+        """How far ours is from the reference, where there are tokens."""
+        found = {one.address: one for one in differences(ours, theirs, tokens)}
+        assert all(one.largest == one.largest for one in found.values()), "not a number"
+        hidden = max(one.largest for address, one in found.items() if address != LOGITS)
+        return cls(found[LOGITS].largest, hidden, max(one.relative for one in found.values()))
+
+    def __or__(self, other: Self) -> Self:
+        """The larger of each."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*(max(a, b) for a, b in pairs))
+
+
+def gaps(case: Case, theirs: Any, ours: Model) -> Iterator[tuple[str, Gap]]:
+    """Every way of the reference against every way of ours, each with its name."""
+    for kernel in ("eager", "sdpa"):
+        theirs.set_attn_implementation(kernel)
+        for left in sides(ours):
+            batch = inputs(case, theirs, left=left)
+            expected = reference_states(theirs, batch.theirs, ours.network)
+            found = {
+                "explicit": states(ours.network, batch.ours),
+                "traced": states(ours.network, batch.ours, traced=True),
+            }
+            with fused():
+                found["fused"] = states(ours.network, batch.ours)
+            for way, values in found.items():
+                yield f"{kernel}, {'left' if left else 'right'}, {way}", Gap.between(expected, values, batch.ours)
+    batch = inputs(case, theirs, packed=True)
+    expected = reference_states(theirs, batch.theirs, ours.network)
+    yield "packed", Gap.between(expected, states(ours.network, batch.ours), batch.ours)
+
+
+def round_trip(theirs: Any, ours: Model, folder: Path) -> None:
+    """In -> out -> in: equal to the bit, and the reference finds every key and no other."""
+    ours.save(folder)
+    back, report = type(theirs).from_pretrained(folder, output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    kept = theirs.state_dict()
+    assert back.state_dict().keys() == kept.keys()
+    for name, tensor in back.state_dict().items():
+        assert torch.equal(tensor, kept[name]), name
+    again = load(folder)
+    assert again.config == ours.config
+    tensors = model_tensors(again.network)
+    for name, tensor in model_tensors(ours.network).items():
+        assert torch.equal(tensors[name], tensor), name

@@ -1,0 +1,83 @@
+"""Every architecture against the reference library: logits, hidden states, and the way there and back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearhead.analysis.comparison import CLOSE, LOGITS, reference_states, states
+from clearhead.api import load
+from clearhead.model import Tokens
+from tests.parity.cases import CASES, REPRESENTATIVES
+from tests.parity.harness import Case, Gap, both, gaps, inputs, round_trip
+
+pytest.importorskip("transformers")
+
+NEVER_ABOVE = 1e-4
+TWICE, ROUNDING = 2.0, 2**-7
+"""The band in bfloat16: at most twice as far from float32 as the reference itself is, plus one rounding."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_equals_the_reference(case: Case, tmp_path: Path) -> None:
+    theirs, ours = both(case, tmp_path / "theirs")
+    for way, gap in gaps(case, theirs, ours):
+        assert gap.relative <= CLOSE, (way, gap)
+        assert max(gap.logits, gap.hidden) <= NEVER_ABOVE, (way, gap)
+    round_trip(theirs, ours, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+def test_compiled_equals_the_reference(case: Case, backend: str, tmp_path: Path) -> None:
+    theirs, ours = both(case, tmp_path)
+    batch = inputs(case, theirs)
+    torch.compiler.reset()
+    with torch.no_grad():
+        logits = torch.compile(ours.network, backend=backend, fullgraph=True)(*batch.ours)
+    expected = reference_states(theirs, batch.theirs, ours.network)
+    gap = Gap.between(expected, states(ours.network, batch.ours) | {LOGITS: logits}, batch.ours)
+    assert gap.relative <= CLOSE, gap
+
+
+@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+def test_bfloat16_stays_within_its_band(case: Case, tmp_path: Path) -> None:
+    exact, _ = both(case, tmp_path)
+    ours, batch = load(tmp_path, dtype=torch.bfloat16).network, inputs(case, exact)
+    expected = reference_states(exact, batch.theirs, ours)
+    theirs = type(exact).from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
+    pixels = batch.ours[0].ids.is_floating_point()
+    arguments = {"pixel_values": batch.theirs["pixel_values"].bfloat16()} if pixels else batch.theirs
+    tokens = [replace(t, ids=t.ids.bfloat16()) if pixels else t for t in batch.ours]
+    band = TWICE * Gap.between(expected, reference_states(theirs, arguments, ours), batch.ours).relative + ROUNDING
+    found = states(ours, tokens)
+    assert found[LOGITS].dtype == torch.bfloat16
+    assert Gap.between(expected, found, batch.ours).relative <= band
+
+
+@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+def test_every_field_of_the_config_is_accounted_for(case: Case, tmp_path: Path) -> None:
+    both(case, tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mystery_scale": 2.0}))
+    with pytest.raises(ValueError, match=r"config\.json:mystery_scale: expected no such field, got 2\.0"):
+        load(tmp_path)
+
+
+def test_the_comparison_sees_a_wrong_weight(tmp_path: Path) -> None:
+    case = REPRESENTATIVES[0]
+    theirs, ours = both(case, tmp_path)
+    with torch.no_grad():
+        next(ours.network.parameters())[5] += 1e-3
+    assert max(gap.relative for _, gap in gaps(case, theirs, ours)) > CLOSE
+
+
+def test_padding_of_the_comparison_is_left_out() -> None:
+    tokens = Tokens.pad([[1, 2, 3], [4]])
+    value = torch.zeros(2, 3, 5)
+    changed = value.clone()
+    changed[1, 1:] = 9.0
+    named = {LOGITS: value, "decoder.blocks.0.resid_pre": value}
+    assert Gap.between(named, dict.fromkeys(named, changed), [tokens]) == Gap(0.0, 0.0, 0.0)

@@ -1,0 +1,56 @@
+"""Every value of a loaded model can be seen and replaced, and a head that is put out is a head that is not there."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.model.attention import Attention
+from clearhead.trace import trace, zero
+from tests.parity.cases import REPRESENTATIVES
+from tests.parity.harness import Case, both, inputs
+
+pytest.importorskip("transformers")
+
+
+def noisy(value: Tensor) -> Tensor:
+    """The value, moved a little at random."""
+    return value + 0.1 * torch.randn(value.shape, generator=torch.Generator().manual_seed(1)).to(value)
+
+
+@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+@torch.no_grad()
+def test_every_address_is_on_the_way_to_the_logits(case: Case, tmp_path: Path) -> None:
+    theirs, model = both(case, tmp_path)
+    network, tokens = model.network, inputs(case, theirs).ours
+    with trace(network) as seen:
+        logits = network(*tokens)
+    for address in seen:
+        assert seen[address].ndim == len(seen.axes[address].split()), address
+    with trace(network, {address: seen[address] for address in seen}) as again:
+        assert torch.equal(network(*tokens), logits)
+    assert list(again) == list(seen)
+    for address in seen:
+        with trace(network, {address: noisy}):
+            assert not torch.equal(network(*tokens), logits), f"{address} changes nothing"
+
+
+@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+@torch.no_grad()
+def test_a_head_put_out_is_its_columns_removed(case: Case, tmp_path: Path) -> None:
+    theirs, model = both(case, tmp_path)
+    network, tokens = model.network, inputs(case, theirs).ours
+    before = network(*tokens)
+    layers = {path: layer for path, layer in network.named_modules() if isinstance(layer, Attention)}
+    assert layers
+    for path, layer in layers.items():
+        h = layer.n_heads - 1
+        with trace(network, {f"{path}.z[h={h}]": zero}):
+            edited = network(*tokens)
+        columns = layer.out.weight[:, h * layer.d_head : (h + 1) * layer.d_head]
+        kept = columns.clone()
+        columns.zero_()
+        torch.testing.assert_close(network(*tokens), edited, rtol=1e-5, atol=1e-5)
+        columns.copy_(kept)
+        assert (edited - before).abs().max() > 1e-4, f"{path} changes nothing"

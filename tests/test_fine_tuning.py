@@ -1,0 +1,627 @@
+"""Somebody else's checkpoint, trained further by the ordinary command, and opened by the other library again."""
+
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead import cli
+from clearhead.api import Model, load
+from clearhead.config import ClassificationHead
+from clearhead.data.marks import source_marks
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model import Tokens
+from clearhead.recipe import LanguageRecipe, TranslationRecipe, changed, nested, read, validate
+from clearhead.recipe.data import ByteBPE, Words
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.runs import resume, start
+from clearhead.tasks.language_model import LanguageModel
+from clearhead.tasks.reading import Documents, RunningText
+from clearhead.tasks.translation import Translation
+from clearhead.training.events import Evaluated
+from clearhead.training.train import Run
+from tests.training.tiny import NUMBERS, drive, losses, number_pairs, write_pairs
+
+transformers = pytest.importorskip("transformers")
+
+PAIRS = number_pairs(24)
+WIDTH = 32
+CONSTANT = {"kind": "constant", "warmup": 10}
+
+
+@pytest.fixture(autouse=True)
+def _quiet_and_fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# --- small checkpoints of the other library ----------------------------------------------------------------------
+
+
+def saved(model: Any, folder: Path, *, dtype: torch.dtype = torch.float32) -> Path:
+    """With every weight drawn, biases and norms too."""
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    model.to(dtype).save_pretrained(folder)
+    return folder
+
+
+def pieces(folder: Path, name: str, texts: list[str], **ids: int) -> list[str]:
+    """A SentencePiece model of these texts; its pieces."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {"vocab_size": 80, "hard_vocab_limit": False, "minloglevel": 2} | ids
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(texts), model_prefix=str(folder / "made"), **given)
+    (folder / "made.vocab").unlink()
+    (folder / "made.model").rename(folder / name)
+    model = sentencepiece.SentencePieceProcessor(str(folder / name))
+    return [model.id_to_piece(i) for i in range(len(model))]
+
+
+def marian(folder: Path, *, separate: bool) -> Path:
+    """Two languages, each with its own pieces, in one list or in one each; pad is the start token."""
+    listed = [
+        pieces(folder, f"{side}.spm", texts)[3:]
+        for side, texts in zip(("source", "target"), vars(PAIRS).values(), strict=True)
+    ]
+    both = listed if separate else [[*listed[0], *listed[1]]] * 2
+    ids = [{piece: i for i, piece in enumerate(dict.fromkeys(["</s>", "<unk>", *own, "<pad>"]))} for own in both]
+    (folder / "vocab.json").write_text(json.dumps(ids[0]), encoding="utf-8")
+    if separate:
+        (folder / "target_vocab.json").write_text(json.dumps(ids[1]), encoding="utf-8")
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        "separate_vocabs": separate,
+        "source_lang": "en",
+        "target_lang": "de",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    pad = ids[1]["<pad>"]
+    config = transformers.MarianConfig(
+        vocab_size=len(ids[0]),
+        decoder_vocab_size=len(ids[1]),
+        share_encoder_decoder_embeddings=not separate,
+        d_model=WIDTH,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        pad_token_id=pad,
+        decoder_start_token_id=pad,
+        eos_token_id=0,
+        forced_eos_token_id=0,
+        max_position_embeddings=64,
+        dropout=0.0,
+        tie_word_embeddings=not separate,
+    )
+    return saved(transformers.MarianMTModel(config), folder)
+
+
+def t5(folder: Path) -> Path:
+    ids = pieces(folder, "spiece.model", [*PAIRS.source, *PAIRS.target], pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}', encoding="utf-8")
+    config = transformers.T5Config(
+        vocab_size=len(ids) + 100,
+        d_model=WIDTH,
+        d_kv=16,
+        d_ff=64,
+        num_layers=1,
+        num_heads=2,
+        dropout_rate=0.0,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    return saved(transformers.T5ForConditionalGeneration(config), folder)
+
+
+def byte_pairs(folder: Path, kind: str, special: dict[str, str]) -> int:
+    """A tokenizer of this class, its special tokens first; how many tokens."""
+    trained = json.loads(Tokenizer.train([*PAIRS.source, *PAIRS.target], ByteBPE(vocab_size=300)).library.to_str())
+    names = list(dict.fromkeys(special.values()))
+    ids = {token: i for i, token in enumerate([*names, *list(trained["model"]["vocab"])[4:]])}
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in trained["model"]["merges"]]
+    folder.mkdir(parents=True)
+    (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, **special}), encoding="utf-8")
+    return len(ids)
+
+
+def bart(folder: Path) -> Path:
+    special = {
+        "bos_token": "<s>",
+        "pad_token": "<pad>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    size = byte_pairs(folder, "BartTokenizer", special)
+    config = transformers.BartConfig(
+        vocab_size=size,
+        d_model=WIDTH,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        dropout=0.0,
+        max_position_embeddings=64,
+        decoder_start_token_id=2,
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
+        forced_bos_token_id=0,
+        forced_eos_token_id=2,
+    )
+    return saved(transformers.BartForConditionalGeneration(config), folder)
+
+
+def gpt2(folder: Path, *, dtype: torch.dtype = torch.float32) -> Path:
+    """<|endoftext|> is its first and its last token, and no padding."""
+    end = "<|endoftext|>"
+    size = byte_pairs(folder, "GPT2Tokenizer", {"bos_token": end, "eos_token": end, "unk_token": end})
+    config = transformers.GPT2Config(
+        vocab_size=size,
+        n_embd=WIDTH,
+        n_layer=1,
+        n_head=2,
+        n_positions=64,
+        bos_token_id=0,
+        eos_token_id=0,
+        resid_pdrop=0.1,
+        embd_pdrop=0.1,
+        attn_pdrop=0.1,
+    )
+    return saved(transformers.GPT2LMHeadModel(config), folder, dtype=dtype)
+
+
+def qwen(folder: Path) -> Path:
+    """No first token at all."""
+    size = byte_pairs(folder, "Qwen2Tokenizer", {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"})
+    config = transformers.Qwen2Config(
+        vocab_size=size,
+        hidden_size=WIDTH,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    return saved(transformers.Qwen2ForCausalLM(config), folder)
+
+
+def llama(folder: Path) -> Path:
+    """Its tokenizer puts <s> before a text and nothing after it."""
+    ids = pieces(folder, "tokenizer.model", PAIRS.source, model_type="bpe", byte_fallback=True, vocab_size=320)
+    config = transformers.LlamaConfig(
+        vocab_size=len(ids),
+        hidden_size=WIDTH,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return saved(transformers.LlamaForCausalLM(config), folder)
+
+
+SEQ2SEQ: dict[str, Callable[[Path], Path]] = {
+    "marian": lambda folder: marian(folder, separate=False),
+    "marian-separate": lambda folder: marian(folder, separate=True),
+    "t5": t5,
+    "bart": bart,
+}
+CAUSAL: dict[str, Callable[[Path], Path]] = {"gpt2": gpt2, "qwen": qwen, "llama": llama}
+
+
+# --- recipes -----------------------------------------------------------------------------------------------------
+
+
+def recipe_of(
+    task: str, beginning: Path | str, data: dict[str, Any], **training: Any
+) -> TranslationRecipe | LanguageRecipe:
+    """As the command makes it of the recipe that comes along."""
+    over = {
+        "data": data,
+        "model": {"start": str(beginning)},
+        "training": {"precision": "fp32", "device": "cpu", "label_smoothing": 0.0, "ema": None, **training},
+        "generation": {"max_new_tokens": 16, "temperature": 0.0},
+    }
+    return validate(changed(read(task), over), where=task)
+
+
+def pairs_in(folder: Path) -> dict[str, Any]:
+    """24 pairs, which are the validation data too."""
+    files = write_pairs(folder, 24)
+    return {"train": files, "valid": files}
+
+
+def book_in(folder: Path, *, documents: str = "file") -> dict[str, Any]:
+    (folder / "book.txt").write_text("\n".join(number_pairs(60).source), encoding="utf-8")
+    paths = [str(folder / "book.txt")]
+    return {"train": {"kind": "text", "paths": paths, "documents": documents}, "length": 16}
+
+
+def begun(task: str, beginning: Path, data: dict[str, Any], folder: Path, **training: Any) -> Run:
+    settings = {"steps": 8, "max_tokens": 400, "evaluate_every": 4, "save_every": 2, **training}
+    return start(recipe_of(task, beginning, data, **settings), folder)[0]
+
+
+# --- translators -------------------------------------------------------------------------------------------------
+
+
+def translated_there(folder: Path, texts: list[str]) -> list[str]:
+    """The greedy output of the other library, batched with padding."""
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    # Pairs of unequal lengths are padded with what the tokenizer pads with.
+    given = tokenizer(texts, return_tensors="pt", padding=True)
+    out = model.generate(
+        input_ids=given["input_ids"],
+        attention_mask=given["attention_mask"],
+        max_new_tokens=16,
+        num_beams=1,
+        do_sample=False,
+    )
+    return tokenizer.batch_decode(out, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_a_translator_learns_pairs_by_heart_and_opens_there(name: str, tmp_path: Path):
+    beginning = SEQ2SEQ[name](tmp_path / "theirs")
+    optimizer = {"kind": "adamw", "lr": 1e-2}
+    steps = {"steps": 250, "max_tokens": 2000, "evaluate_every": 50, "optimizer": optimizer, "schedule": CONSTANT}
+    run = begun("translation", beginning, pairs_in(tmp_path), tmp_path / "run", save_every=1000, **steps)
+    events = [event.evaluation for event in drive(run) if isinstance(event, Evaluated)]
+    assert events[-1].value("exact_match") >= 0.95, [event.value("exact_match") for event in events]
+    model = load(tmp_path / "run")
+    greedy = model.generation
+    ours = model.translate(PAIRS.source, greedy)
+    assert sum(a == b for a, b in zip(ours, PAIRS.target, strict=True)) >= 22
+    model.save(tmp_path / "out")
+    assert translated_there(tmp_path / "out", PAIRS.source) == ours
+    assert load(tmp_path / "out").translate(PAIRS.source) == ours
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_what_is_trained_on_is_what_the_other_library_would_train_on(name: str, tmp_path: Path):
+    """Source ids, labels and decoder inputs, and the loss of them."""
+    beginning = SEQ2SEQ[name](tmp_path / "theirs")
+    run = begun("translation", beginning, pairs_in(tmp_path), tmp_path / "run")
+    task = run.task
+    assert isinstance(task, Translation)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(beginning).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(beginning)
+    for i in range(6):
+        batch = task.collate([i])
+        text = task.train.text
+        ids, labels = tokenizer(text.source[i])["input_ids"], tokenizer(text_target=text.target[i])["input_ids"]
+        assert batch.inputs[0].ids.tolist() == [ids]
+        assert batch.labels.tolist() == labels
+        assert load(beginning).reader.ids([text.source[i]]) == [ids], "as it is translated later"
+        assert task.lengths(task.train)[i] == (len(ids), len(labels))
+        out = theirs(input_ids=torch.tensor([ids]), labels=torch.tensor([labels]))
+        total, count = task.loss(run.network.eval(), batch)
+        assert total.item() / count == pytest.approx(out.loss.item(), rel=1e-5)
+
+
+# --- language models ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("documents", ["file", "line"])
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_language_model_goes_on_learning_and_opens_there(name: str, documents: str, tmp_path: Path):
+    beginning = CAUSAL[name](tmp_path / "theirs")
+    optimizer = {"kind": "adamw", "lr": 1e-2}
+    data = book_in(tmp_path, documents=documents)
+    steps = {"steps": 60, "evaluate_every": 60, "optimizer": optimizer, "schedule": CONSTANT}
+    run = begun("lm", beginning, data, tmp_path / "run", **steps)
+    task = run.task
+    assert isinstance(task, LanguageModel)
+    before = task.measure(run.network)[0].value
+    after = [event.evaluation.value("loss") for event in drive(run) if isinstance(event, Evaluated)][-1]
+    assert after < 0.6 * before
+    model = load(tmp_path / "run")
+    model.save(tmp_path / "out")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    prompt = "one two three"
+    ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
+    out = theirs.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False, pad_token_id=0)
+    written = tokenizer.decode(out[0], skip_special_tokens=True)
+    assert prompt + model.generate(prompt) == written
+    assert any(number in model.generate(prompt) for number in NUMBERS)
+
+
+def test_documents_and_windows_have_the_marks_of_the_tokenizer(tmp_path: Path):
+    """Where there is no first token a document begins with its text; a window begins as a prompt does."""
+    marks = {"gpt2": ([0], [0], []), "qwen": ([], [0], []), "llama": ([1], [2], [1])}
+    for name, (first, last, window) in marks.items():
+        beginning = CAUSAL[name](tmp_path / name)
+        tokenizer = Tokenizer.load(beginning)
+        for documents in ("line", "file"):
+            task = begun("lm", beginning, book_in(tmp_path, documents=documents), tmp_path / f"{name}-{documents}").task
+            assert isinstance(task, LanguageModel)
+            reading = task.train
+            if isinstance(reading, Documents):
+                assert reading.ids[0].tolist() == [*first, *tokenizer.encode(number_pairs(60).source[0]), *last]
+                continue
+            assert isinstance(reading, RunningText)
+            inputs = reading.batch([3]).inputs[0].ids[0].tolist()
+            text = reading.ids[3:19].tolist()
+            assert inputs == [*window, *text[len(window) :]]
+            assert reading.batch([3]).labels.tolist() == reading.ids[4:20].tolist()
+
+
+def test_half_precision_is_trained_in_float32_and_the_checkpoint_stays(tmp_path: Path):
+    beginning = gpt2(tmp_path / "theirs", dtype=torch.bfloat16)
+    before = (beginning / "model.safetensors").read_bytes()
+    run = begun("lm", beginning, book_in(tmp_path), tmp_path / "run")
+    assert {parameter.dtype for parameter in run.network.parameters()} == {torch.float32}
+    first = {name: value.clone() for name, value in run.network.state_dict().items()}
+    theirs = load(beginning, dtype="float32").network.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in first.items())
+    drive(run)
+    assert any(not torch.equal(value, first[name]) for name, value in run.network.state_dict().items())
+    assert (beginning / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("task", ["lm", "translation"])
+def test_going_on_needs_the_first_checkpoint_no_more(task: str, tmp_path: Path):
+    make, data = (gpt2, book_in) if task == "lm" else (bart, pairs_in)
+    beginning = make(tmp_path / "theirs")
+    found = losses(drive(begun(task, beginning, data(tmp_path), tmp_path / "run")))
+    shutil.rmtree(beginning)
+    for step in (6, 8):
+        shutil.rmtree(tmp_path / "run" / f"step-{step:08d}")
+    run, _ = resume(tmp_path / "run")
+    assert run.progress.step == 4
+    again = losses(drive(run))
+    assert again == {step: loss for step, loss in found.items() if step > 4}
+    before, after = (json.loads((tmp_path / "run" / f"step-{n:08d}" / "config.json").read_text()) for n in (4, 8))
+    assert before == after
+
+
+def test_the_special_tokens_of_the_checkpoint_stay_and_the_recipe_wins_for_the_rest(tmp_path: Path):
+    beginning = bart(tmp_path / "theirs")
+    recipe = recipe_of("translation", beginning, pairs_in(tmp_path), steps=1)
+    chosen = recipe.model_copy(update={"generation": GenerationConfig(beams=3, max_new_tokens=9)})
+    run, _ = start(chosen, tmp_path / "run")
+    drive(run)
+    found = load(tmp_path / "run").generation
+    assert found == GenerationConfig(
+        beams=3, max_new_tokens=9, start_id=2, end_ids=(2,), pad_id=1, forced_first_id=0, forced_last_id=2
+    )
+    named = recipe.model_copy(update={"generation": GenerationConfig(start_id=0)})
+    run, _ = start(named, tmp_path / "named")
+    assert isinstance(run.task, Translation)
+    assert run.task.generation.start_id == 0
+    assert run.task.collate([0]).inputs[1].ids[0, 0] == 0
+
+
+def test_dropouts_may_be_changed(tmp_path: Path):
+    beginning = gpt2(tmp_path / "theirs")
+    recipe = recipe_of("lm", beginning, book_in(tmp_path), steps=1)
+    model = recipe.model.model_copy(update={"stacks": {"dropout": 0.3}, "decoder": {"attn_dropout": 0.0}})
+    run, _ = start(recipe.model_copy(update={"model": model}), tmp_path / "run")
+    config = run.network.config.output
+    assert (config.dropout, config.attn_dropout) == (0.3, 0.0)
+    plain, _ = start(recipe, tmp_path / "plain")
+    assert (plain.network.config.output.dropout, plain.network.config.output.attn_dropout) == (0.1, 0.1)
+
+
+def test_our_own_run_is_a_beginning_too(tmp_path: Path):
+    drive(begun("lm", gpt2(tmp_path / "theirs"), book_in(tmp_path), tmp_path / "one"))
+    first = load(tmp_path / "one").network.state_dict()
+    run = begun("lm", tmp_path / "one", book_in(tmp_path), tmp_path / "two")
+    assert all(torch.equal(value, first[name]) for name, value in run.network.state_dict().items())
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------
+
+
+def refused(task: str, beginning: Path | str, folder: Path, **tables: dict[str, Any]) -> str:
+    """The one line, before any data are read: there are none."""
+    missing = {"translation": {"source": "no.en", "target": "no.de"}, "lm": {"paths": ["no.txt"]}}
+    with pytest.raises(UserError) as caught:
+        model = {"start": str(beginning), **tables.pop("model", {})}
+        over = {"data": {"train": missing[task]}, "training": {"steps": 1}, "model": model, **tables}
+        start(validate(changed(read(task), over), where="r.toml"), folder / "run")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_checkpoint_of_another_kind_is_told_before_data_are_read(tmp_path: Path):
+    config = transformers.BertConfig(
+        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    encoder = saved(transformers.BertModel(config), tmp_path / "encoder")
+    translator, writer = t5(tmp_path / "t5"), gpt2(tmp_path / "gpt2")
+    alone = "expected a decoder alone to model language, got an encoder"
+    both = "expected an encoder and a decoder to translate, got one of them; try another model.start"
+    assert refused("lm", encoder, tmp_path) == f"{encoder}: {alone} alone; try another model.start"
+    assert refused("lm", translator, tmp_path) == f"{translator}: {alone} too; try another model.start"
+    assert refused("translation", writer, tmp_path) == f"{writer}: {both}"
+    assert refused("translation", encoder, tmp_path) == f"{encoder}: {both}"
+    shutil.rmtree(tmp_path / "bare", ignore_errors=True)
+    bare = transformers.GPT2Model(transformers.GPT2Config(vocab_size=300, n_embd=8, n_layer=1, n_head=2))
+    assert "head.kind: expected language" in refused("lm", saved(bare, tmp_path / "bare"), tmp_path)
+    for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
+        (writer / name).unlink()
+    assert refused("lm", writer, tmp_path).startswith(f"{writer}: expected a tokenizer with the model, got none; try")
+    assert "found nothing; check the path" in refused("lm", tmp_path / "none", tmp_path)
+
+
+def test_an_architecture_or_a_tokenizer_beside_start_is_told(tmp_path: Path):
+    place = "has no place beside start, whose architecture stays; leave it out"
+    for model, field in (
+        ({"preset": "nano"}, "preset='nano'"),
+        ({"stacks": {"dropout": 0.1, "d_model": 8}}, "stacks.d_model=8"),
+        ({"decoder": {"n_heads": 8}}, "decoder.n_heads=8"),
+        ({"head": {"tied": True}}, "head.tied=True"),
+        ({"init": {"std": 0.1}}, "init.std=0.1"),
+    ):
+        assert refused("lm", "x", tmp_path, model=model) == f"r.toml:model: {field} {place}"
+    told = refused("lm", "x", tmp_path, tokenizer={"kind": "words"})
+    assert told.endswith("tokenizer has no place beside model.start, whose tokenizer is used; leave it out")
+    beginning = gpt2(tmp_path / "theirs")
+    told = refused("lm", beginning, tmp_path, model={"encoder": {"dropout": 0.1}})
+    assert told == f"model.encoder: {beginning} has no encoder; try model.stacks"
+    told = refused("lm", beginning, tmp_path, model={"stacks": {"dropout": 2}})
+    assert told.startswith("model:decoder.dropout: expected")
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_told(tmp_path: Path):
+    """Only where the data use such a token."""
+    beginning = gpt2(tmp_path / "theirs")
+    settings = json.loads((beginning / "tokenizer_config.json").read_text())
+    listed = {"added_tokens_decoder": {"300": {"content": "one", "special": False}}}
+    size = json.loads((beginning / "config.json").read_text())["vocab_size"]
+    listed = {"added_tokens_decoder": {str(size): {"content": "one", "special": False}}}
+    (beginning / "tokenizer_config.json").write_text(json.dumps(settings | listed))
+    with pytest.raises(UserError, match=rf"^model\.decoder: expected tokens below {size}, .* got {size}; try"):
+        begun("lm", beginning, book_in(tmp_path), tmp_path / "run")
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_the_ordinary_command_starts_from_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """A relative path is found from elsewhere; the recipe's tokenizer, network and large steps give way."""
+    monkeypatch.chdir(tmp_path)
+    gpt2(tmp_path / "theirs")
+    book_in(tmp_path)
+    line = "lm --text book.txt --steps 4 --out run --data.length 16 --model.start theirs --model.stacks.dropout 0.2"
+    line += " --training.precision fp32 --training.max_tokens 200"
+    assert cli.main(["train", *line.split()]) == 0
+    saved_recipe = json.loads((tmp_path / "run" / "step-00000004" / "recipe.json").read_text())
+    assert saved_recipe["model"]["start"] == str(tmp_path / "theirs")
+    assert saved_recipe["training"]["optimizer"]["kind"] == "adamw"
+    assert saved_recipe["training"]["optimizer"]["lr"] == 1e-4
+    model = load(tmp_path / "run")
+    assert model.config.output.dropout == 0.2
+    assert model.config.output.d_model == WIDTH
+    assert model.tokenizer.encode("one") == Tokenizer.load(tmp_path / "theirs").encode("one")
+    capsys.readouterr()
+    assert cli.main(["evaluate", "run"]) == 0
+    assert "loss" in capsys.readouterr().out
+
+
+# --- a new head --------------------------------------------------------------------------------------------------
+
+
+def learn_labels(model: Model, examples: list[tuple[str, int]], *, steps: int, lr: float, size: int) -> list[float]:
+    """A user's own loop: the losses."""
+    optimizer = torch.optim.AdamW(model.network.parameters(), lr=lr)
+    found: list[float] = []
+    model.network.train()
+    for step in range(steps):
+        some = [examples[(step * size + i) % len(examples)] for i in range(size)]
+        logits: Tensor = model.network(model.reader.batch([text for text, _ in some], pad_id=None))
+        loss = F.cross_entropy(logits, torch.tensor([label for _, label in some]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def opens_as_classifier(model: Model, folder: Path, texts: list[str]) -> None:
+    model.save(folder)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text in texts:
+        with torch.inference_mode():
+            wanted = theirs(**tokenizer(text, return_tensors="pt")).logits[0]
+        torch.testing.assert_close(model.logits(text), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_new_head_is_announced_and_learns(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NUMBERS]
+    config = transformers.BertConfig(
+        vocab_size=len(words),
+        hidden_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    folder = saved(transformers.BertModel(config), tmp_path / "theirs")
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', encoding="utf-8")
+    with caplog.at_level(logging.WARNING, logger="clearhead"):
+        model = load(folder, head=ClassificationHead(n_labels=2))
+    assert any("a new head (classification), its weights drawn at random" in r.message for r in caplog.records)
+    examples = [(text, int("seven" in text)) for text in number_pairs(200).source]
+    found = learn_labels(model, examples, steps=120, lr=3e-3, size=16)
+    assert sum(found[-10:]) / 10 < 0.5 * sum(found[:10]) / 10
+    opens_as_classifier(model, tmp_path / "out", ["seven", "one two three", "ten nine seven eight"])
+
+
+def test_sentiment_on_a_real_encoder(shared_data: Path, tmp_path: Path):
+    """MiniLM's weights, two labels, 60 steps of 16 sentences."""
+    lines = (shared_data / "sst2" / "train.tsv").read_text(encoding="utf-8").splitlines()[:960]
+    examples = [(text, int(label)) for text, label in (line.rsplit("\t", 1) for line in lines)]
+    folder = shared_data / "checkpoints" / "all-MiniLM-L6-v2-fp16"
+    model = load(folder, dtype="float32", head=ClassificationHead(n_labels=2))
+    found = learn_labels(model, examples, steps=60, lr=1e-4, size=16)
+    first, last = sum(found[:10]) / 10, sum(found[-10:]) / 10
+    print(f"loss of the first ten steps {first:.3f}, of the last ten {last:.3f}")
+    assert last < 0.8 * first
+    opens_as_classifier(model, tmp_path / "out", [text for text, _ in examples[:3]])
+
+
+def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
+    """15 million weights, 60 steps of 2,048 tokens: what is left of the validation loss."""
+    beginning = tmp_path / "stories"
+    shutil.copytree(shared_data / "checkpoints" / "stories15M", beginning)
+    shutil.copy(shared_data / "tokenizers" / "llama2" / "tokenizer.model", beginning)
+    data = {"train": {"kind": "text", "paths": [str(shared_data / "tinyshakespeare" / "input.txt")]}, "held_out": 0.01}
+    optimizer = {"kind": "adamw", "lr": 5e-4}
+    steps = {"steps": 20, "max_tokens": 1024, "evaluate_every": 1000, "optimizer": optimizer}
+    run = begun("lm", beginning, data | {"length": 128}, tmp_path / "run", **steps)
+    task = run.task
+    assert isinstance(task, LanguageModel)
+    before = task.measure(run.network)[0].value
+    after = next(event.evaluation.value("loss") for event in drive(run) if isinstance(event, Evaluated))
+    print(f"validation loss {before:.3f} before, {after:.3f} after")
+    assert after < 0.85 * before
+
+
+def test_one_rule_of_marks(tmp_path: Path):
+    """What an encoder reads in training is what it reads in use, also for a tokenizer of ours."""
+    tokenizer = Tokenizer.train(PAIRS.source, Words())
+    assert source_marks(tokenizer).around(tokenizer.encode("one two")) == tokenizer.encode("one two", eos=True)
+    for name, make in SEQ2SEQ.items():
+        model = load(make(tmp_path / name))
+        marks = source_marks(model.tokenizer)
+        bare = model.tokenizer.encode_batch(PAIRS.source)
+        assert [marks.around(ids) for ids in bare] == model.reader.ids(PAIRS.source)
+        assert isinstance(model.reader.batch(PAIRS.source[:2], pad_id=None), Tokens)
+
+
+def test_nested_start_is_a_string():
+    assert nested([("model.start", "owner/name")]) == {"model": {"start": "owner/name"}}
