@@ -304,7 +304,7 @@ def export(
     - onnx: one graph for onnxruntime and others, for batches of any size and length: token ids and mask, or pixels, in;
       logits out. It keeps no cache between calls.
 
-    The last two need pip install 'clearhead[export]'. What was written is run once and compared with the model.
+    The last two need pip install 'clearhead[export]'; what they write is run once and compared with the model.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.

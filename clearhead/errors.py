@@ -4,10 +4,14 @@
 class UserError(ValueError):
     """A mistake of the user's, told in one line: `file[:line][:field]: expected X, got Y; try Z`.
 
-    The command line prints it without a traceback and exits with `exit_code`.
+    The command line prints it without a traceback and exits with `exit_code`. A message may quote what strangers
+    wrote: whatever that holds, it stays one line of printable characters.
     """
 
     exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else " " if c.isspace() else "?" for c in message))
 
 
 class OutOfMemory(UserError):

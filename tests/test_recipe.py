@@ -11,13 +11,15 @@ from clearhead.recipe import (
     LanguageRecipe,
     ModelChoice,
     TranslationRecipe,
+    changed,
     merge,
     nested,
     read,
     recipe_folders,
     validate,
 )
-from clearhead.recipe.training import AdamW, Muon, WarmupStableDecay
+from clearhead.recipe.data import Characters
+from clearhead.recipe.training import AdamW, Constant, Muon, WarmupStableDecay
 from clearhead.runs import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})
@@ -214,6 +216,29 @@ def test_overrides_on_a_real_recipe():
     assert config.output.dropout == 0.4
 
 
+def test_a_checkpoint_to_start_from_takes_the_place_of_what_trains_from_nothing():
+    """The recipe's network, tokenizer and large steps; what is given beside it stays, and so does the rest."""
+    base = merge(read("lm"), {"data": {"train": {"paths": ["a"]}}})
+    plain = validate(changed(base, nested([("model.start", "owner/name"), ("training.steps", "7")])), where="lm")
+    assert plain.model == ModelChoice(start="owner/name")
+    assert plain.tokenizer == Characters()
+    assert (plain.training.steps, plain.training.max_tokens) == (7, 8192)
+    assert isinstance(plain.training.optimizer, AdamW)
+    assert plain.training.optimizer.lr == 1e-4
+    given = [("model.start", "x"), ("training.optimizer.lr", "3e-5"), ("training.schedule.kind", "constant")]
+    recipe = validate(changed(base, nested(given)), where="lm")
+    assert isinstance(recipe.training.optimizer, AdamW)
+    assert recipe.training.optimizer.lr == 3e-5
+    assert recipe.training.schedule == Constant()
+    own = merge(base, {"model": {"start": "x", "preset": "nano"}})
+    with pytest.raises(UserError, match=r"^lm:model: preset='nano' has no place beside start"):
+        validate(changed(own, {}), where="lm")
+    assert changed(base, {"training": {"steps": 3}}) == merge(base, {"training": {"steps": 3}})
+    for odd in ({"model": 3}, {"training": 3, "model": {"start": "x"}}, {"model": {"start": 5}}):
+        with pytest.raises(UserError, match=r"^lm:(model|training)"):
+            validate(changed(base, odd), where="lm")
+
+
 def test_changes_of_an_architecture():
     choice = ModelChoice(
         preset="nano",
@@ -235,3 +260,7 @@ def test_paths_are_found_again_from_elsewhere(tmp_path: Path, monkeypatch: pytes
     recipe = validate(BASE, where="x")
     monkeypatch.chdir(tmp_path)
     assert with_absolute_paths(recipe).data.folder == tmp_path
+    (tmp_path / "mine").mkdir()
+    for start, wanted in (("mine", str(tmp_path / "mine")), ("owner/name", "owner/name")):
+        recipe = validate({**BASE, "model": {"start": start}}, where="x")
+        assert with_absolute_paths(recipe).model.start == wanted

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from pydantic import JsonValue
@@ -18,8 +18,6 @@ from clearhead.api.folders import own_files
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.config import ClassificationHead, ModelConfig
-from clearhead.data.chat import render
-from clearhead.data.images import ImageProcessor
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
@@ -30,6 +28,9 @@ from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace
 from clearhead.training import checkpoints
+
+if TYPE_CHECKING:
+    from clearhead.data.images import ImageProcessor
 
 _log = logging.getLogger("clearhead")
 
@@ -46,7 +47,7 @@ class Model:
         tokenizer: Tokenizer | None = None,
         generation: GenerationConfig | None = None,
         *,
-        images: ImageProcessor | None = None,
+        images: "ImageProcessor | None" = None,
         pooling: Pool = "mean",
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
@@ -133,6 +134,8 @@ class Model:
         stop: Sequence[str] = (),
     ) -> Iterator[str]:
         """The answer to a conversation of {"role": …, "content": …}, piece by piece, by the model's own template."""
+        from clearhead.data.chat import render
+
         template = self.tokenizer.chat_template
         if template is None:
             raise UserError("chat: expected a chat template with the tokenizer, got none; try generate")

@@ -21,7 +21,7 @@ from clearhead.training import checkpoints
 from clearhead.training.manifest import MANIFEST, verify
 from clearhead.training.tensors import model_tensors
 from clearhead.weights import mapping, safetensors
-from clearhead.weights.documents import INDEX, read_json
+from clearhead.weights.documents import INDEX, read_json, shown
 from clearhead.weights.mapping import Rule
 
 _log = logging.getLogger("clearhead")
@@ -50,11 +50,11 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
     loaded = named_as_ours(theirs, rules, where=str(folder))
     tensors = converted(loaded.tensors, dtype or common_dtype(loaded.tensors))
     if head is not None:
-        config, tensors = new_head(config, tensors, head)
+        config, tensors = new_head(config, tensors, family.fitting(head))
         _log.warning("%s: a new head (%s), its weights drawn at random: train before use", folder, head.kind)
 
     def called(name: str) -> str:
-        return loaded.origin.get(name) or mapping.origins(rules, [name]).get(name, name)
+        return shown(loaded.origin.get(name) or mapping.origins(rules, [name]).get(name, name))
 
     network = assemble(config, tensors, where=str(folder), called=called)
     generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else None

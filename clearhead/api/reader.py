@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from clearhead.config import ModelConfig, PatchInput, TokenInput
-from clearhead.data.images import ImageProcessor
+from clearhead.config import ClassificationHead, ModelConfig, PatchInput, TokenInput
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 
 if TYPE_CHECKING:
+    from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
 
 Input: TypeAlias = "str | Picture"
@@ -25,7 +25,7 @@ class Reader:
 
     config: ModelConfig
     tokenizer: Tokenizer | None
-    images: ImageProcessor | None
+    images: "ImageProcessor | None"
 
     @property
     def words(self) -> Tokenizer:
@@ -53,18 +53,25 @@ class Reader:
         if not isinstance(text, str):
             raise UserError(f"text: expected a string, got {type(text).__name__}")
         has_encoder, has_decoder = self.config.encoder is not None, self.config.decoder is not None
+        if has_encoder and has_decoder and other is None and isinstance(self.config.head, ClassificationHead):
+            # The decoder reads the text again, shifted by the start token.
+            ids = self.ids([text])[0]
+            return [_row(ids), _row([self._start(start_id), *ids[:-1]])]
         if has_decoder and has_encoder == (other is None):
             needs = "a source and a target text" if has_encoder else "one text"
             raise UserError(f"this model reads {needs}; got {'one text' if other is None else 'two'}")
         if other is None:
             return [_row(self.ids([text])[0])]
         if has_decoder:
-            start = self.words.need("bos") if start_id is None else start_id
-            return [_row(self.ids([text])[0]), _row([start, *self.words.encode(other, target=True)])]
+            target = [self._start(start_id), *self.words.encode(other, target=True)]
+            return [_row(self.ids([text])[0]), _row(target)]
         ids, types = self.words.encode_pair(text, other)
         reads = self.config.encoder and self.config.encoder.input
         has_types = isinstance(reads, TokenInput) and reads.n_types > 1
         return [_row(ids, types if has_types else None)]
+
+    def _start(self, start_id: int | None) -> int:
+        return self.words.need("bos") if start_id is None else start_id
 
     def batch(self, inputs: Sequence[Input], *, pad_id: int | None) -> Tokens:
         """Many inputs of the first stack at once, padded on the right."""

@@ -1,12 +1,15 @@
 """What stands beside the weights in other folders: how images are prepared, how sentence vectors are pooled."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clearhead.config import ModelConfig, PatchInput
-from clearhead.data.images import ImageProcessor, read_preprocessor
 from clearhead.errors import UserError
 from clearhead.model.heads import Pool
 from clearhead.weights.documents import read_json
+
+if TYPE_CHECKING:
+    from clearhead.data.images import ImageProcessor
 
 PREPROCESSOR = "preprocessor_config.json"
 POOLING = Path("1_Pooling") / "config.json"
@@ -18,11 +21,13 @@ MODES: dict[str, Pool] = {
 }
 
 
-def images_of(folder: Path, config: ModelConfig) -> ImageProcessor | None:
+def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     """How this model's images are prepared, where the folder says."""
     path = folder / PREPROCESSOR
     if not path.is_file():
         return None
+    from clearhead.data.images import ImageProcessor, read_preprocessor
+
     reads = config.encoder.input if config.encoder else None
     n_channels = reads.n_channels if isinstance(reads, PatchInput) else None
     return ImageProcessor(read_preprocessor(read_json(path), where=str(path)), n_channels=n_channels)

@@ -1,6 +1,6 @@
 """`clearhead export`: a model in the form that other libraries and runtimes open."""
 
-import importlib
+import importlib.util
 import logging
 import os
 import secrets
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from clearhead.api import Model, load
+from clearhead.api.model import SHARD_BYTES
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
 from clearhead.families import HeadMap, family_for
@@ -41,26 +42,37 @@ class Choice:
     shard_gb: float | None = None
 
 
+@dataclass(frozen=True)
+class Written:
+    """What a folder holds, and how to open it."""
+
+    what: str
+    hint: str
+
+
 def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, revision: str | None = None) -> None:
     """Write the folder, whole or not at all, and say in one line what it is."""
     check_options(to, choice)
     for package in NEEDS[to]:
         if importlib.util.find_spec(package) is None:
             raise UserError(f"--to {to}: expected the package {package}, got none; try pip install 'clearhead[export]'")
-    source = locate(name, revision=revision)
-    place = out or Path(f"{source.resolve().name if source.is_dir() and Path(name).exists() else Path(name).name}-{to}")
+    # A model on the hub is in a folder there that is named after its revision.
+    called = Path(name).resolve().name if Path(name).exists() else name.rpartition("/")[2]
+    place = out or Path(f"{called}-{to}")
     if os.path.lexists(place):
         raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
     tell(f"reading {name}")
+    folder = locate(name, revision=revision)
     match to:
         case "hf":
-            what = to_hf(name, place, choice, revision=revision)
+            written = to_hf(folder, place, choice, name=name)
         case "ctranslate2":
-            what = to_ctranslate2(name, place, choice, revision=revision)
+            written = to_ctranslate2(folder, place, choice, name=name)
         case "onnx":
-            what = to_onnx(name, place, choice, revision=revision)
+            written = to_onnx(folder, place, choice, name=name)
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    print(f"{place}: {what}, {size / 1e6:,.1f} MB")
+    print(f"{place}: {written.what}, {size / 1e6:,.1f} MB", flush=True)
+    tell(f"Open it with {written.hint}")
 
 
 def check_options(to: Format, choice: Choice) -> None:
@@ -77,43 +89,49 @@ def check_options(to: Format, choice: Choice) -> None:
         raise UserError("--dtype: expected float32 or float16 with --to onnx, got bfloat16; try float16")
 
 
-def to_hf(name: str, place: Path, choice: Choice, *, revision: str | None) -> str:
+def to_hf(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
     """The folder that the Hugging Face libraries open."""
-    model = load(name, revision=revision, dtype=choice.dtype)
-    head = head_there(model, name)
+    model = load(source, dtype=choice.dtype)
+    architecture = head_there(model, name).architecture
     tell(f"writing {place}")
-    limit = {} if choice.shard_gb is None else {"shard_bytes": int(choice.shard_gb * 1e9)}
-    model.save(place, **limit)
-    tell(f"open it with transformers.{head.architecture}.from_pretrained({str(place)!r})")
-    return f"{head.architecture} for the Hugging Face libraries, {dtype_of(model)}"
+    limit = SHARD_BYTES if choice.shard_gb is None else int(choice.shard_gb * 1e9)
+    model.save(place, shard_bytes=limit)
+    return Written(
+        f"{architecture} for the Hugging Face libraries, {dtype_of(model)}",
+        f"transformers.{architecture}.from_pretrained({str(place)!r})",
+    )
 
 
-def to_ctranslate2(name: str, place: Path, choice: Choice, *, revision: str | None) -> str:
+def to_ctranslate2(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
     """The folder that CTranslate2 opens."""
-    from clearhead.commands.export_ctranslate2 import convert, reader
+    from clearhead.commands.export_ctranslate2 import convert, reader, refuse
 
-    model = load(name, revision=revision)
+    model = load(source)
+    head_there(model, name)
+    refuse(model, name)
     stored = dtype_of(model)
     weights = choice.quantization or choice.dtype or stored
-    head_there(model, name)
     with whole(place) as folder:
         gap = convert(model, folder, weights, name=name)
-        judge(name, gap, exact=weights in ("float32", stored))
-    tell(f"open it with ctranslate2.{reader(model)}({str(place)!r}); it reads the tokens that your tokenizer makes")
-    return f"{reader(model)} for CTranslate2, {weights}"
+        exact = weights in ("float32", stored)
+        judge(name, gap, exact=exact, remedy="for CTranslate2 cannot express it; try --to onnx")
+    return Written(
+        f"{reader(model)} for CTranslate2, {weights}",
+        f"ctranslate2.{reader(model)}({str(place)!r}); it reads the tokens of tokenizer.json as strings",
+    )
 
 
-def to_onnx(name: str, place: Path, choice: Choice, *, revision: str | None) -> str:
+def to_onnx(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
     """The folder with model.onnx."""
-    from clearhead.commands.export_onnx import signature, write
+    from clearhead.commands.export_onnx import FILE, signature, write
 
     weights = choice.dtype or "float32"
-    model = load(name, revision=revision, dtype=weights)
+    model = load(source, dtype=weights)
     with whole(place) as folder:
         gap = write(model, folder)
-        judge(name, gap, exact=weights == "float32")
-    tell(f"open it with onnxruntime.InferenceSession({str(place / 'model.onnx')!r}): {signature(model)}")
-    return f"ONNX graph, {weights}"
+        judge(name, gap, exact=weights == "float32", remedy="try another --dtype")
+    graph = str(place / FILE)
+    return Written(f"ONNX graph, {weights}", f"onnxruntime.InferenceSession({graph!r}): {signature(model)}")
 
 
 # --- what they have in common --------------------------------------------------------------------------------------
@@ -135,14 +153,14 @@ def dtype_of(model: Model) -> str:
     return str(next(model.network.parameters()).dtype).removeprefix("torch.")
 
 
-def judge(name: str, gap: float, *, exact: bool) -> None:
+def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:
     """Tell how far what was written is from the model; NumericError where it is another function."""
     if not gap <= (EXACT if exact else ROUNDED):
         raise NumericError(
-            f"{name}: expected the exported model to compute what this one does, got logits that differ by {gap:.1e} of"
-            " the largest; nothing written; please report it"
+            f"{name}: expected an export that computes what the model does, got one whose output differs by"
+            f" {gap:.1%} of the largest value; nothing written, {remedy}"
         )
-    tell(f"checked: on random tokens its output differs from clearhead's by {gap:.0e} of the largest value")
+    tell(f"checked on a random input: its output differs from clearhead's by {gap:.0e} of the largest value")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from clearhead.model import Tokens
 
 PAD = "<pad>"
 """The converter drops this token where it is the last, as the one that only starts texts."""
-FAILURES = (ValueError, RuntimeError, AttributeError, AssertionError, LookupError, TypeError, ImportError, OSError)
+FAILURES = (ValueError, RuntimeError, AttributeError, AssertionError, LookupError, TypeError, ImportError)
 """What these libraries raise for a model that they do not take."""
 
 Rows: TypeAlias = list[list[int]]
@@ -40,9 +40,8 @@ def reader(model: Model) -> Literal["Translator", "Generator", "Encoder"]:
 
 def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
     """Put the model there with weights of this type; how far its output is from ours, as a share of the largest."""
-    refuse(model, name)
     model.network.float()
-    with tempfile.TemporaryDirectory() as temporary, quiet(), hushed():
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as temporary, quiet(), hushed():
         there = model.save(Path(temporary) / "model")
         state(model, there / CONFIG)
         try:
@@ -71,6 +70,8 @@ def refuse(model: Model, name: str) -> None:
         expected, got = "an encoder without a head, as CTranslate2 has them", f"one with a {head.kind} head"
     elif model.network.decoder is not None and not isinstance(head, LanguageHead):
         expected, got = "a language head", "no head" if isinstance(head, NoHead) else f"a {head.kind} head"
+    elif model.is_encoder_decoder and None in (Ends.of(model).start, Ends.of(model).end):
+        expected, got = "tokens that a text starts and ends with", "none"
     if expected:
         raise UserError(f"{name}: expected {expected}, got {got}; try --to onnx")
 
@@ -126,19 +127,21 @@ class Converter(TransformersConverter):
         return self.tokenizer
 
     def _load(self) -> Any:
-        spec = super()._load()
+        spec: Any = super()._load()
+        has_encoder = isinstance(spec, TransformerSpec)
         start, end = (
             None if i is None else self.tokenizer.convert_ids_to_tokens(i) for i in (self.ends.start, self.ends.end)
         )
         if end is not None:
             spec.config.eos_token = end
-        if isinstance(spec, TransformerSpec) and start is not None:
+        if has_encoder and start is not None:
             if not spec.decoder.start_from_zero_embedding:
                 spec.config.decoder_start_token = start
-            elif self.model.get_decoder().get_input_embeddings().weight[self.ends.start].any():
+                return spec
+            if self.model.get_decoder().get_input_embeddings().weight[self.ends.start].any():
                 spec.decoder.start_from_zero_embedding = False
                 spec.config.decoder_start_token = start
-                self.restore(spec)
+            self.restore(spec)
         return spec
 
     def restore(self, spec: Any) -> None:
@@ -194,6 +197,7 @@ def log_probabilities(model: Model, source: Rows, target: Rows, *, n_words: int)
 
 
 def relative(ours: Tensor, theirs: Tensor) -> float:
+    """max |theirs - ours| / max |ours|"""
     return float((ours - theirs).abs().max() / ours.abs().max())
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from clearhead.api import CONFIG, Model
 from clearhead.api.pretrained import GENERATION, export
 from clearhead.api.sidecars import PREPROCESSOR
+from clearhead.commands import tell
 from clearhead.commands.export import quiet
 from clearhead.config import NoHead, PatchInput, StackConfig, TokenInput
 from clearhead.model import Tokens, Transformer
@@ -69,7 +70,7 @@ def sample(network: Transformer, *, batch: int, length: int, decoder_length: int
 
     found = {"input_ids": ids(first, length, reads.vocab_size)}
     found["attention_mask"] = torch.ones_like(found["input_ids"])
-    found["attention_mask"][1, length // 2 :] = 0
+    found["attention_mask"][1, max(1, found["input_ids"].shape[1] // 2) :] = 0
     if reads.n_types > 1:
         found["token_type_ids"] = ids(first, length, reads.n_types)
     if last is not first:
@@ -88,6 +89,7 @@ def write(model: Model, folder: Path) -> float:
 
     Weights of 1.5 GB or more are in files beside the graph, for a graph's own file may not be larger than 2 GB.
     """
+    tell("following a batch through the network, operation by operation")
     network = model.network
     plain, example = Plain(network).eval(), sample(network, batch=3, length=6, decoder_length=4)
     axes = tuple(dict(enumerate(AXES.get(name, SEQUENCE))) for name in plain.names)
@@ -140,7 +142,7 @@ def difference(plain: Plain, path: Path) -> float:
     with torch.no_grad():
         ours = plain(*given.values()).float()
     with quiet():
-        ran = ReferenceEvaluator(str(path)).run(None, {name: value.numpy() for name, value in given.items()})
+        ran: Any = ReferenceEvaluator(str(path)).run(None, {name: value.numpy() for name, value in given.items()})
     theirs = torch.from_numpy(ran[0]).float()
     if "attention_mask" in given and "decoder_input_ids" not in given and ours.ndim == 3:
         real = given["attention_mask"].bool()
@@ -149,7 +151,9 @@ def difference(plain: Plain, path: Path) -> float:
 
 
 def signature(model: Model) -> str:
-    """Names and axes of what the graph reads and says, for people."""
+    """Names and shapes of what the graph reads and says, for people."""
     network = model.network
-    reads = ", ".join(f"{name} [{', '.join(AXES.get(name, SEQUENCE))}]" for name in input_names(network))
-    return f"{reads} -> {output_name(network)}"
+    first = stacks(network)[0].input
+    pixels = (first.n_channels, first.image_size, first.image_size) if isinstance(first, PatchInput) else ()
+    shapes = {name: ", ".join(map(str, (*AXES.get(name, SEQUENCE), *pixels))) for name in input_names(network)}
+    return f"{', '.join(f'{name} [{shape}]' for name, shape in shapes.items())} -> {output_name(network)}"

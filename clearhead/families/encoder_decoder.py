@@ -56,12 +56,22 @@ LANGUAGE_FIELDS: tuple[Entry, ...] = (extra("final_logits_bias", "head.bias", de
 
 
 def norms(*, before: bool, of_embedding: bool) -> tuple[Entry, ...]:
-    """Older configs say where the norms are."""
+    """Where the norms are: their library has ceased to read it, CTranslate2 has not."""
     return (
-        only("normalize_before", before),
-        only("add_final_layer_norm", before),
-        only("normalize_embedding", of_embedding),
+        _always("normalize_before", before),
+        _always("add_final_layer_norm", before),
+        _always("normalize_embedding", of_embedding),
     )
+
+
+def _always(name: str, value: bool) -> Entry:
+    """A field with one value, which is also written."""
+
+    def read(said: bool | None, _: Values) -> None:
+        if said not in (None, value):
+            raise UserError(f"expected {value}, the only value that is supported, got {said!r}")
+
+    return computed(name, read=read, write=lambda _, __: value, default=None)
 
 
 # --- sinusoidal positions ----------------------------------------------------------------------------------------

@@ -1,15 +1,17 @@
 """What a family is: the word its configs use, a field map, and a weight table for each head. All of it is data."""
 
+import json
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from clearhead.config import Init, ModelConfig, StackConfig
+from clearhead.config import Head, Init, ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.recipe import explain
-from clearhead.weights.fields import Decision, Entry, FieldMap, get, ignored, only, put
+from clearhead.weights.documents import brief
+from clearhead.weights.fields import ANOTHER, Decision, Entry, FieldMap, get, ignored, only, put
 from clearhead.weights.mapping import Rule
 
 Document = Mapping[str, Any]
@@ -58,7 +60,7 @@ class Family:
             if isinstance(names, list) and len(names) == 1 and names[0] in (head.architecture, *head.also):
                 return head
         known = ", ".join(head.architecture for head in self.heads)
-        raise UserError(f"{where}:architectures: expected one of {known}, got {names!r}; try one of those")
+        raise UserError(f"{where}:architectures: expected one of {known}, got {brief(names)}; try one of those")
 
     def map_of(self, head: HeadMap) -> FieldMap:
         """The field map of one head: the head's entries go first."""
@@ -79,11 +81,13 @@ class Family:
         for path, value in {**self.constants, **head.constants, **present}.items():
             put(ours, path, value)
         try:
-            return ModelConfig.model_validate(ours), head
+            # As JSON, where a list is a list and "12" is no number.
+            return ModelConfig.model_validate_json(json.dumps(ours), strict=True), head
         except ValidationError as error:
             path = [str(part) for part in error.errors()[0]["loc"]]
             theirs = fields.field_of(path)
-            raise UserError(explain(error, where if theirs is None else f"{where}:{theirs}")) from None
+            told = explain(error, where if theirs is None else f"{where}:{theirs}")
+            raise UserError(f"{fields.translated(told, path)}; {ANOTHER}") from None
 
     def write(self, config: ModelConfig) -> tuple[dict[str, Any], HeadMap] | None:
         """Our config -> one there that reads back as the same network, and its head; None where there is none."""
@@ -103,6 +107,14 @@ class Family:
             if canonical(back) == canonical(config):
                 return document, head
         return None
+
+    def fitting(self, head: Head) -> Head:
+        """A new head as this family has it, such as with a pooler, in what its maker left open."""
+        for known in self.heads:
+            if known.constants["head.kind"] == head.kind:
+                own = {path[5:]: value for path, value in known.constants.items() if path.startswith("head.")}
+                return head.model_copy(update={n: v for n, v in own.items() if n not in head.model_fields_set})
+        return head
 
     def table(self, config: ModelConfig, head: HeadMap) -> list[Rule]:
         """The whole weight table of a model with this head."""

@@ -52,7 +52,7 @@ FIELDS = (
     computed(
         "n_inner",
         "decoder.d_ff",
-        read=lambda width, values: width or 4 * values["n_embd"],
+        read=lambda width, values: 4 * values["n_embd"] if width is None else width,
         write=lambda d_ff, _: d_ff,
         default=None,
     ),
@@ -68,7 +68,7 @@ FIELDS = (
         default=0.1,
     ),
     same("attn_pdrop", "decoder.attn_dropout", default=0.1),
-    computed("scale_attn_weights", "decoder.attn_scale", read=_scale, write=_scaled, default=True),
+    computed("scale_attn_weights", "decoder.attn_scale", read=_scale, write=_scaled, default=True, like=True),
     only("scale_attn_by_inverse_layer_idx", False),
     # It chooses the precision of one product, and no number in exact arithmetic.
     ignored("reorder_and_upcast_attn"),

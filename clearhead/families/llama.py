@@ -67,7 +67,7 @@ def sizes(
         _width(
             "head_dim",
             "decoder.d_head",
-            there=lambda theirs: theirs["hidden_size"] // theirs["num_attention_heads"],
+            there=lambda theirs: theirs["hidden_size"] // (theirs["num_attention_heads"] or 1),
             here=lambda ours: ours["d_model"] // ours["n_heads"],
             default=head_dim,
         ),
@@ -208,7 +208,13 @@ MISTRAL = Family(
     constants=CONSTANTS,
     fields=(
         *sizes(intermediate_size=14_336, kv_heads=8, max_length=131_072),
-        same("sliding_window", "decoder.window", default=4096),
+        computed(
+            "sliding_window",
+            "decoder.window",
+            read=lambda value, _: value,
+            write=lambda window, _: window,
+            default=4096,
+        ),
     ),
     rules=rules,
     heads=heads("Mistral", span_prefix="model."),

@@ -8,6 +8,8 @@ from clearhead.families.llama import BIASES, CONSTANTS, heads, rules, sizes
 from clearhead.families.rotary import modern
 from clearhead.weights.fields import Entry, Values, computed, only
 
+MOST_LAYERS = 1024
+"""What a stack can have; more are refused, without a list of them."""
 FULL, LOCAL = "full_attention", "sliding_attention"
 
 
@@ -19,7 +21,7 @@ def _local(values: Values) -> list[int]:
         return []
     n_layers, kinds = values["num_hidden_layers"], values["layer_types"]
     if kinds is None:
-        return list(range(values["max_window_layers"], n_layers))
+        return list(range(values["max_window_layers"], min(n_layers, MOST_LAYERS)))
     if len(kinds) != n_layers or not {*kinds} <= {FULL, LOCAL}:
         raise UserError(f"expected {FULL} or {LOCAL} for each of {n_layers} layers, got {kinds!r}")
     return [i for i, kind in enumerate(kinds) if kind == LOCAL]
@@ -52,14 +54,15 @@ def _first(_: Any, ours: Values) -> int:
 
 
 WINDOW: tuple[Entry, ...] = (
-    computed("sliding_window", "decoder.window", read=_window, write=lambda window, _: window, default=4096),
+    computed("max_window_layers", read=lambda value, _: value, write=_first, default=28, like=28),
     computed("layer_types", "decoder.window_layers", read=_layers, write=_types, default=None),
-    computed("max_window_layers", read=lambda value, _: value, write=_first, default=28),
+    computed("sliding_window", "decoder.window", read=_window, write=lambda window, _: window, default=4096),
     computed(
         "use_sliding_window",
         read=lambda value, _: value,
         write=lambda _, ours: ours["decoder"]["window"] is not None,
         default=False,
+        like=False,
     ),
     only("use_mrope", False),
 )

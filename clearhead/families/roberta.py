@@ -25,9 +25,16 @@ PREFIX = "roberta."
 
 
 def _after_padding(padding: int, _: Values) -> int:
-    if padding < 0:
+    if type(padding) is not int or padding < 0:
         raise ValueError("a row of the position table")
     return padding + 1
+
+
+def _length(rows: int, values: Values) -> int:
+    padding = values["pad_token_id"]
+    if rows <= padding + 1:
+        raise UserError(f"expected more rows than pad_token_id={padding} and those before it, got {rows}")
+    return rows - padding - 1
 
 
 def positions() -> tuple[Field, ...]:
@@ -43,9 +50,10 @@ def positions() -> tuple[Field, ...]:
         computed(
             "max_position_embeddings",
             "encoder.positions.max_length",
-            read=lambda rows, values: rows - values["pad_token_id"] - 1,
+            read=_length,
             write=lambda length, ours: length + ours["encoder"]["positions"]["offset"],
             default=512,
+            like=512,
         ),
     )
 

@@ -4,6 +4,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from clearhead.errors import UserError
+from clearhead.weights.documents import brief
 from clearhead.weights.fields import Field, Values, computed
 
 ACTIVATIONS = {
@@ -26,11 +28,9 @@ def labels(default: int = 2) -> tuple[Field, ...]:
 
     def names(id2label: dict[str, str]) -> list[str]:
         found = [id2label[key] for key in sorted(id2label, key=int)]
-        if found == numbered(len(found)):
-            return []
-        # Some image labels name two classes (a bird and a machine): the later ones get their number.
-        first = {name: i for i, name in reversed(list(enumerate(found)))}
-        return [name if first[name] == i else f"{name} ({i})" for i, name in enumerate(found)]
+        if not all(isinstance(name, str) for name in found):
+            raise UserError(f"expected a name for each number, got {brief(id2label)}")
+        return [] if found == numbered(len(found)) else found
 
     def written(head: Values) -> list[str]:
         return list(head["labels"]) or numbered(head["n_labels"])
@@ -43,7 +43,14 @@ def labels(default: int = 2) -> tuple[Field, ...]:
 
     absent: dict[str, JsonValue] = {str(i): name for i, name in enumerate(numbered(default))}
     return (
-        computed("id2label", "head.n_labels", read=lambda value, _: len(value), write=id2label, default=absent),
+        computed(
+            "id2label",
+            "head.n_labels",
+            read=lambda value, _: len(names(value) or value),
+            write=id2label,
+            default=absent,
+            like=absent,
+        ),
         computed(
             "label2id", "head.labels", read=lambda _, values: names(values["id2label"]), write=label2id, default=None
         ),

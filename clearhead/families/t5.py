@@ -61,7 +61,7 @@ def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
         same("relative_attention_max_distance", *each("positions.max_distance"), default=128),
         same("dropout_rate", *each("dropout", "attn_dropout", "ffn_dropout"), default=0.1),
         same("layer_norm_epsilon", *each("norm_eps"), default=1e-6),
-        computed("feed_forward_proj", read=lambda value, _: value, write=_projection, default="relu"),
+        computed("feed_forward_proj", read=lambda value, _: value, write=_projection, default="relu", like="relu"),
         computed(
             "dense_act_fn",
             *each("activation"),
@@ -69,7 +69,7 @@ def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
             write=lambda activation, _: _name(activation),
             default=None,
         ),
-        computed("is_gated_act", *each("gated"), read=_gated, write=lambda gated, _: gated, default=None),
+        computed("is_gated_act", *each("gated"), read=_gated, write=lambda gated, _: gated, default=None, like=False),
         # How new weights are drawn, what another head reads, and lengths, which relative positions do not limit.
         ignored("initializer_factor", "classifier_dropout", "scale_decoder_outputs", "n_positions"),
         ignored("gradient_checkpointing"),
@@ -109,13 +109,15 @@ LANGUAGE_FIELDS: tuple[Entry, ...] = (
         read=lambda tied, values: tied is not False and _scales(values),
         write=lambda tied, _: tied,
         default=None,
+        like=True,
     ),
     computed(
         "scale_decoder_outputs",
         "head.scale",
-        read=lambda _, values: values["d_model"] ** -0.5 if _scales(values) else None,
+        read=lambda _, values: max(values["d_model"], 1) ** -0.5 if _scales(values) else None,
         write=_scaled,
         default=None,
+        like=True,
     ),
 )
 

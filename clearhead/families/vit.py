@@ -7,6 +7,7 @@ from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, NoH
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, labels
+from clearhead.weights.documents import brief
 from clearhead.weights.fields import Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, leave_out, rename, reshape
 
@@ -31,8 +32,8 @@ PRESETS = {
 def _side(size: int | list[int], _: Values | None = None) -> int:
     """One number for a square, which may be given as two."""
     sides = size if isinstance(size, list) else [size, size]
-    if len(sides) != 2 or sides[0] != sides[1]:
-        raise UserError(f"expected a square, one number or twice the same, got {size!r}")
+    if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int or sides[0] < 1:
+        raise UserError(f"expected a square, one number or twice the same, got {brief(size)}")
     return sides[0]
 
 
@@ -57,8 +58,8 @@ def pooler_size() -> Field:
 
 FIELDS = (
     computed("image_size", "encoder.input.image_size", read=_side, write=lambda side, _: side, default=224),
-    computed("image_size", "encoder.positions.max_length", read=_length, write=_written_side, default=224),
     computed("patch_size", "encoder.input.patch_size", read=_side, write=lambda side, _: side, default=16),
+    computed("image_size", "encoder.positions.max_length", read=_length, write=_written_side, default=224),
     same("num_channels", "encoder.input.n_channels", default=3),
     same("hidden_size", "encoder.d_model", default=768),
     same("num_hidden_layers", "encoder.n_layers", default=12),

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -232,6 +233,7 @@ def _nearest(word: str, known: Sequence[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"try one of {', '.join(known)}"
 
 
+@cache
 def _schema(title: str) -> dict[str, Any]:
     """JSON schema of what was validated, by the title of its error."""
     for config in (ModelConfig, GenerationConfig):

@@ -4,10 +4,10 @@ import json
 import os
 import re
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -20,6 +20,8 @@ CONFIG_LIMIT = 1 << 20
 """Bytes that a file of settings may have."""
 LIMIT = 64 << 20
 """Bytes that an index or a vocabulary may have."""
+LEVELS = 100
+"""How deep tables and lists may be in one another."""
 
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -34,11 +36,17 @@ def read_json(path: Path, *, limit: int = LIMIT) -> JsonObject:
     if size > limit:
         raise UserError(f"{path}: expected at most {limit:,} bytes, got {size:,}; {AGAIN}")
     try:
-        document = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_Pairs(path).table)
+        text = path.read_bytes().decode("utf-8")
+        document = json.loads(text, object_pairs_hook=_Pairs(path).table)
+        _check_levels(document)
+        if r"\u" in text:
+            json.dumps(document, ensure_ascii=False).encode()
     except UserError:
         raise
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: expected UTF-8, got the byte 0x{error.object[error.start]:02X}; {AGAIN}") from None
+    except UnicodeEncodeError:
+        raise UserError(f"{path}: expected text, got half a character, such as \\ud800 alone; {AGAIN}") from None
     except json.JSONDecodeError as error:
         what = error.msg[:1].lower() + error.msg[1:]
         raise UserError(f"{path}:{error.lineno}: expected JSON, got {what} (column {error.colno}); {AGAIN}") from None
@@ -82,6 +90,12 @@ def reason(error: BaseException) -> str:
     return os.strerror(int(number[1])) if number else shown(str(error)) or type(error).__name__
 
 
+def brief(value: object) -> str:
+    """A value from elsewhere, as Python writes it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"
+
+
 def shown(text: str) -> str:
     """A name or a message from elsewhere, fit to stand in one line."""
     plain = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
@@ -109,7 +123,18 @@ def _finite(value: JsonValue) -> bool:
     """Of a number or a list; a table has been seen before what it is in."""
     if isinstance(value, list):
         return all(map(_finite, value))
-    return not isinstance(value, float) or isfinite(value)
+    return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
+
+
+def _check_levels(value: JsonValue, level: int = 0) -> None:
+    """Nothing, if none is deeper than LEVELS; else RecursionError."""
+    if level > LEVELS:
+        raise RecursionError
+    if isinstance(value, dict):
+        value = [*value.values()]
+    for inner in value if isinstance(value, list) else ():
+        if not isinstance(inner, str):
+            _check_levels(inner, level + 1)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Every field of a config is mapped, ignored by name, or at its default; anything else is refused with its name.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from clearhead.errors import UserError
+from clearhead.weights.documents import brief, shown
 
 Values = Mapping[str, Any]
 """The fields of a config there, absent ones at their defaults."""
@@ -36,6 +38,8 @@ class Field:
     """Our value, among all values of our config as nested tables -> theirs."""
     extra: bool = False
     """The other library does not know it, so that it is written only where it is not at its default."""
+    like: JsonValue | _Required = REQUIRED
+    """Their value must be of this kind: a whole number, a number, true or false, text or a table."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,13 @@ class Ignored:
 
 Entry = Field | Only | Ignored
 
+KINDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
+ANOTHER = "try the config.json it was saved with"
+
 
 def same(theirs: str, *ours: str, default: JsonValue | _Required = REQUIRED) -> Field:
     """The same value."""
-    return Field(theirs, ours, default, lambda value, _: value, lambda value, _: value)
+    return Field(theirs, ours, default, lambda value, _: value, lambda value, _: value, like=default)
 
 
 def extra(theirs: str, *ours: str, default: JsonValue) -> Field:
@@ -72,10 +79,10 @@ def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: Json
 
     def read(value: Any, _: Values) -> JsonValue:
         if value not in names:
-            raise UserError(f"expected {' or '.join(names)}, got {value!r}")
+            raise UserError(f"expected {' or '.join(names)}, got {brief(value)}")
         return names[value]
 
-    return Field(theirs, ours, default, read, lambda value, _: back[value])
+    return Field(theirs, ours, default, read, lambda value, _: back[value], like="")
 
 
 def computed(
@@ -84,9 +91,13 @@ def computed(
     read: Callable[[Any, Values], Any],
     write: Callable[[Any, Values], Any],
     default: JsonValue | _Required = REQUIRED,
+    like: JsonValue | _Required = REQUIRED,
 ) -> Field:
-    """A value that is expressed in another way; each function also sees the whole config on its side."""
-    return Field(theirs, ours, default, read, write)
+    """A value that is expressed in another way; each function also sees the whole config on its side.
+
+    `like` is of the kind that it must be, if there is only one.
+    """
+    return Field(theirs, ours, default, read, write, like=like)
 
 
 def only(theirs: str, value: JsonValue) -> Only:
@@ -121,14 +132,14 @@ class FieldMap:
         values: dict[str, Any] = {}
         for entry in self.fields():
             if entry.theirs in document:
-                values[entry.theirs] = document[entry.theirs]
+                values[entry.theirs] = _alike(document[entry.theirs], entry, where)
             elif isinstance(entry.default, _Required):
                 raise UserError(f"{where}:{entry.theirs}: expected this field, got none; try the complete file")
             else:
                 values[entry.theirs] = entry.default
         for name in document.keys() - values.keys():
             if (problem := self._refusal(name, document[name])) is not None:
-                raise UserError(f"{where}:{name}: {problem}")
+                raise UserError(f"{where}:{shown(name)}: {problem}")
         return values
 
     def read(self, document: Values, *, where: str) -> dict[str, Any]:
@@ -177,16 +188,25 @@ class FieldMap:
 
         return next((field.theirs for field in self.fields() if any(map(within, field.ours))), None)
 
+    def translated(self, message: str, path: Sequence[str]) -> str:
+        """A message about what is at this path here, with `field=value` by the fields' names there."""
+        theirs = {ours: field.theirs for field in self.fields() for ours in field.ours}
+
+        def name(match: re.Match[str]) -> str:
+            return theirs.get(".".join([*path, match[0]]), match[0])
+
+        return re.sub(r"[a-z_.]+(?==)", name, message)
+
     def _refusal(self, name: str, value: object) -> str | None:
         """Why a field that decides nothing may not be there with this value; None if it may."""
         for entry in self.entries:
             if isinstance(entry, Only) and entry.theirs == name:
                 if value is None or value == entry.value:
                     return None
-                return f"expected {entry.value!r}, the only value that is supported, got {value!r}"
+                return f"expected {entry.value!r}, the only value that is supported, got {brief(value)}; {ANOTHER}"
             if isinstance(entry, Ignored) and any(fnmatchcase(name, pattern) for pattern in entry.theirs):
                 return None
-        return f"expected no such field, got {value!r}; it may change what the network computes, and is not supported"
+        return f"expected no such field, got {brief(value)}; remove it if it changes nothing the network computes"
 
 
 def _guarded(field: Field, values: Values, where: str) -> Any:
@@ -195,9 +215,22 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
     try:
         return field.read(value, values)
     except UserError as error:
-        raise UserError(f"{where}:{field.theirs}: {error}") from None
+        told = shown(str(error))
+        raise UserError(f"{where}:{field.theirs}: {told}{'' if '; ' in told else f'; {ANOTHER}'}") from None
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
-        raise UserError(f"{where}:{field.theirs}: expected another kind of value, got {value!r} ({error})") from None
+        raise UserError(
+            f"{where}:{field.theirs}: expected another kind of value, got {brief(value)} ({shown(str(error))}); {ANOTHER}"
+        ) from None
+
+
+def _alike(value: Any, field: Field, where: str) -> Any:
+    """The value. Raises UserError where it is of another kind than the field's are."""
+    kind = type(field.like)
+    if value is None and field.default is None:
+        return None
+    if kind in KINDS and type(value) is not kind and not (kind is float and type(value) is int):
+        raise UserError(f"{where}:{field.theirs}: expected {KINDS[kind]}, got {brief(value)}; {ANOTHER}")
+    return value
 
 
 def put(table: dict[str, Any], path: str, value: object) -> None:

@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from clearhead.errors import UserError
+from clearhead.weights.documents import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,15 +49,21 @@ def rename(theirs: str, ours: str) -> Rule:
 
 def transpose(theirs: str, ours: str) -> Rule:
     """A matrix that is stored the other way round."""
-    return Rule((theirs,), (ours,), lambda t: [t[0].mT], lambda t: [t[0].mT.contiguous()])
+    return Rule((theirs,), (ours,), lambda t: [_turned_over(t[0])], lambda t: [t[0].mT.contiguous()])
+
+
+def _turned_over(tensor: "Tensor") -> "Tensor":
+    if tensor.ndim != 2:
+        raise UserError(f"expected a matrix, got shape {list(tensor.shape)}")
+    return tensor.mT
 
 
 def split(theirs: str, ours: Sequence[str], *, transposed: bool = False) -> Rule:
     """One tensor there is several equal parts here, one below the other; `transposed`: side by side."""
 
     def load(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
-        whole = tensors[0].mT if transposed else tensors[0]
-        if len(whole) % len(ours):
+        whole = _turned_over(tensors[0]) if transposed else tensors[0]
+        if whole.ndim == 0 or len(whole) % len(ours):
             raise UserError(f"expected {len(ours)} equal parts, got shape {list(tensors[0].shape)}")
         return whole.chunk(len(ours))
 
@@ -143,7 +150,7 @@ def load(rules: Sequence[Rule], theirs: "Mapping[str, Tensor]", *, where: str) -
         _check_copy(name, tensor, found, original, where)
     if left:
         raise UserError(
-            f"{where}:{min(left)}: expected no such tensor in this architecture, got {list(left[min(left)].shape)};"
+            f"{where}:{shown(min(left))}: expected no such tensor in this architecture, got {list(left[min(left)].shape)};"
             " try the config.json it was saved with"
         )
     return found
@@ -170,7 +177,7 @@ def origins(rules: Sequence[Rule], ours: Iterable[str]) -> dict[str, str]:
     left = dict.fromkeys(ours)
     return {
         name: names.of(rule.theirs)[0]
-        for rule in rules
+        for rule in reversed(rules)  # of several names, the first
         if not rule.copies and rule.note is None
         for pattern in rule.ours
         for names in _matches((pattern,), left)
@@ -200,7 +207,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 def _take(left: Tensors, name: str, where: str) -> "Tensor":
     if name not in left:
-        raise UserError(f"{where}:{name}: expected a tensor, got none; try the complete checkpoint")
+        raise UserError(f"{where}:{shown(name)}: expected a tensor, got none; try the complete checkpoint")
     return left.pop(name)
 
 
@@ -208,7 +215,19 @@ def _turned(turn: Turn, tensors: "Sequence[Tensor]", name: str, where: str) -> "
     try:
         return turn(tensors)
     except UserError as error:
-        raise UserError(f"{where}:{name}: {error}; try the config.json it was saved with") from None
+        raise UserError(f"{where}:{shown(name)}: {error}; try the config.json it was saved with") from None
+    except (RuntimeError, IndexError, TypeError, ValueError):
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
+        place = f"{where}:{shown(name)}"
+        raise UserError(f"{place}: expected another shape, got {shapes}; try the config.json it was saved with") from None
+
+
+def _same(a: "Tensor", b: "Tensor") -> bool:
+    """Whether two tensors are one, or equal."""
+    import torch
+
+    alike = (a.dtype, a.shape) == (b.dtype, b.shape)
+    return alike and (a.data_ptr() == b.data_ptr() or torch.equal(a, b))
 
 
 def _check_copy(name: str, copy: "Tensor", found: Loaded, original: str, where: str) -> None:
@@ -217,7 +236,7 @@ def _check_copy(name: str, copy: "Tensor", found: Loaded, original: str, where: 
 
     if original not in found.tensors:
         found.tensors[original], found.origin[original] = copy, name
-    elif copy.data_ptr() != found.tensors[original].data_ptr() and not torch.equal(copy, found.tensors[original]):
+    elif not _same(copy, found.tensors[original]):
         raise UserError(
             f"{where}:{name}: expected the numbers of {found.origin[original]}, to which the config ties it, got"
             " others; try tie_word_embeddings = false in config.json"

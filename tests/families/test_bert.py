@@ -139,7 +139,7 @@ def test_bare_tensors_under_a_head_have_no_prefix(tmp_path: Path) -> None:
         ({"position_embedding_type": "relative_key"}, "position_embedding_type: expected 'absolute', the only value"),
         ({"hidden_act": "mish"}, "hidden_act: expected relu or gelu or .*, got 'mish'"),
         ({"is_decoder": True}, "is_decoder: expected False, the only value that is supported, got True"),
-        ({"num_attention_heads": 7}, "n_heads=7 must divide d_model=768"),
+        ({"num_attention_heads": 7}, "num_attention_heads=7 must divide hidden_size=768"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers:"),
         ({"architectures": ["BertForMultipleChoice"]}, "architectures: expected one of BertForMaskedLM, BertModel"),
     ],

@@ -44,7 +44,7 @@ def test_masks_are_ignored_and_the_second_head_is_left_out() -> None:
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: expected False"),
         ({"activation_function": "quick_gelu"}, "activation_function: expected relu or .*, got 'quick_gelu'"),
         ({"add_cross_attention": True}, "add_cross_attention: expected False"),
-        ({"n_head": 5}, "n_heads=5 must divide"),
+        ({"n_head": 5}, "n_head=5 must divide n_embd="),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(changes: dict[str, Any], message: str) -> None:

@@ -64,7 +64,7 @@ def test_old_tensors_of_a_classifier(tmp_path: Path, caplog: pytest.LogCaptureFi
         ({"hidden_act": "relu"}, "hidden_act: expected gelu, as this head always has it, got 'relu'"),
         ({"pad_token_id": -1}, "pad_token_id: expected another kind of value, got -1"),
         ({"pad_token_id": None}, "pad_token_id: expected another kind of value, got None"),
-        ({"max_position_embeddings": 2}, "max_length: expected greater than 0, got 0"),
+        ({"max_position_embeddings": 2}, "max_position_embeddings: expected more rows than pad_token_id=1"),
     ],
 )
 def test_refused(changes: dict[str, object], message: str) -> None:

@@ -1,87 +1,16 @@
-"""Texts token by token as the reference writes them: greedy and by beams, in batches with padding, in float64.
+"""Texts token by token as the reference writes them."""
 
-Each side reads its settings from the folder's generation_config.json.
-"""
-
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from clearhead.api import load
-from clearhead.generation import complete
-from clearhead.model import Tokens
-from tests.parity import cases
-from tests.parity.harness import Case, reference
+from tests.parity.cases import CASES
+from tests.parity.generation import compare_texts, writes
+from tests.parity.harness import Case
 
-transformers = pytest.importorskip("transformers")
-
-WRITERS = ("LMHeadModel", "ForCausalLM", "ForConditionalGeneration", "MTModel")
-VARIANTS = ("base", "opus", "flan")
-CASES = [case for case in cases.CASES if case.variant in VARIANTS and case.architecture.endswith(WRITERS)]
-LENGTHS = (6, 3, 4)
-NEW = 64
-SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-SEARCHES: dict[str, dict[str, float]] = {
-    "greedy": {"num_beams": 1},
-    "beams-for-short-texts": {"num_beams": 4, "length_penalty": 0.6},
-    "beams-for-long-texts": {"num_beams": 4, "length_penalty": 2.0},
-}
+pytest.importorskip("transformers")
 
 
-def writer(case: Case) -> Any:
-    """A reference model with room for the text, whose next word depends on more than the last one."""
-    room = {name: NEW + max(LENGTHS) for name in ("n_positions", "max_position_embeddings") if name in case.config}
-    theirs = reference(replace(case, config={**case.config, **room}), dtype=torch.float64)
-    tables = ("embed", "shared", "wte", "wpe", "lm_head", "relative")
-    with torch.no_grad():
-        for name, parameter in theirs.named_parameters():
-            if parameter.ndim == 2 and not any(part in name for part in tables):
-                parameter.mul_(2.5)
-            elif name.endswith("bias"):
-                parameter.mul_(0.1)
-    return theirs
-
-
-def settings(theirs: Any, search: dict[str, float]) -> Any:
-    """The model's own settings and this search; special tokens where its config has none of this vocabulary."""
-    config = theirs.generation_config
-    said = config.to_dict()
-    for name, token in SPECIAL.items():
-        if said.get(name) is None or said[name] >= theirs.config.vocab_size:
-            config.update(**{name: token})
-    config.update(max_new_tokens=NEW, max_length=None, **search)
-    if theirs.config.is_encoder_decoder:
-        # Random encoder-decoders say one word for ever. (With padding on the left, to the reference padding is text.)
-        config.update(no_repeat_ngram_size=3, min_new_tokens=20)
-    return config
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if writes(case)], ids=str)
 def test_writes_the_reference_s_texts(case: Case, tmp_path: Path) -> None:
-    theirs = writer(case)
-    theirs.save_pretrained(tmp_path)
-    cross = theirs.config.is_encoder_decoder
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(3, theirs.config.vocab_size, (n,), generator=generator).tolist() for n in LENGTHS]
-    batch = Tokens.pad(rows, left=not cross)
-    assert batch.valid is not None
-    words: set[int] = set()
-    for name, search in SEARCHES.items():
-        config = settings(theirs, search)
-        config.save_pretrained(tmp_path)
-        texts = theirs.generate(batch.ids, attention_mask=batch.valid.long())
-        model = load(tmp_path)
-        assert model.generation.max_new_tokens == NEW
-        source, prompts = (rows, None) if cross else (None, rows)
-        written = complete(model.network, prompts, source=source, config=model.generation)
-        found = [list(best[0].tokens) for best in written]
-        for text, expected in zip(found, texts[:, 1 if cross else batch.grid[1] :].tolist(), strict=True):
-            assert text == expected[: len(text)], name
-            rest = expected[len(text) :]
-            assert not rest or rest[0] in model.generation.end_ids, name
-            assert set(rest) <= {model.generation.pad_id, *model.generation.end_ids}, name
-            words |= {*text}
-    assert len(words) > 5, "texts of a few words show little"
+    compare_texts(case, tmp_path)

@@ -10,7 +10,7 @@ import torch
 from clearhead.analysis.comparison import CLOSE, LOGITS, reference_states, states
 from clearhead.api import load
 from clearhead.model import Tokens
-from tests.parity.cases import CASES, REPRESENTATIVES
+from tests.parity.cases import CASES, ONE_A_FAMILY, REPRESENTATIVES
 from tests.parity.harness import Case, Gap, both, gaps, inputs, round_trip
 
 pytest.importorskip("transformers")
@@ -30,7 +30,7 @@ def test_equals_the_reference(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+@pytest.mark.parametrize("case", ONE_A_FAMILY, ids=str)
 def test_compiled_equals_the_reference(case: Case, backend: str, tmp_path: Path) -> None:
     theirs, ours = both(case, tmp_path)
     batch = inputs(case, theirs)

@@ -33,6 +33,8 @@ def json_object(content: bytes, where: str) -> dict[str, object]:
     """Raises UserError where the file is no JSON, or not an object."""
     try:
         value = json.loads(content)
+        if rb"\u" in content:  # which may spell half a character
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:  # malformed UTF-8, malformed JSON and endless nesting alike
         raise UserError(f"{where}: expected JSON, got {error}; try saving the tokenizer again") from None
     if not isinstance(value, dict):

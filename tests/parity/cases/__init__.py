@@ -36,3 +36,5 @@ CASES: list[Case] = [
 ]
 REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]
 """One for each class: for checks that take longer."""
+ONE_A_FAMILY: list[Case] = [*{case.family: case for case in reversed(REPRESENTATIVES)}.values()]
+"""The first class of each family: for checks that take long."""

@@ -1,0 +1,19 @@
+"""Cold starts of both sides run and say what they took; no figure is judged here."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.loading import QUICK, SIDES, network, opened
+from clearhead.api import Model
+
+pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_cold_start(side: str, tmp_path: Path) -> None:
+    folder = Model(network("llama-tiny", torch.bfloat16, QUICK)).save(tmp_path / "model")
+    start = opened(side, folder)
+    assert 0 < start["cpu"] < 300
+    assert 0 < start["loaded"] <= start["said"] < 10**9
