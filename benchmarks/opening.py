@@ -24,9 +24,11 @@ def memory(field: str) -> int:
 
 def ours() -> Callable[[str], Callable[[], object]]:
     """What opens a folder, and then says the first logits; imported, but not yet called."""
+    import clearhead
+
+    load = clearhead.load  # which imports PyTorch
     import torch
 
-    from clearhead.api import load
     from clearhead.model import Tokens
 
     def open_folder(folder: str) -> Callable[[], object]:

@@ -1,5 +1,8 @@
 """clearhead: a Transformer you can see through."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,7 +15,21 @@ __all__ = ["Model", "load"]
 def __getattr__(name: str) -> object:
     """The public names, imported when first used: `import clearhead` alone does not import torch."""
     if name in ("Model", "load"):
-        from clearhead import api
+        with _undisturbed():
+            from clearhead import api
 
         return {"Model": api.Model, "load": api.load}[name]
     raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """What an import makes lives as long as the process: the garbage collector need not look at it, then or later."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -264,9 +264,9 @@ def score(
             str(v) for n, v in given.model_dump().items() if n in ("source", "target", "path", "paths")
         )
     else:
-        saved = checkpoints.load(model_folder(folder))
-        if RECIPE not in saved.json:
+        if not folder.is_dir() or not (model_folder(folder) / RECIPE).is_file():
             raise UserError(f"{folder}: no recipe with data; give --source and --target, or --text")
+        saved = checkpoints.load(model_folder(folder))
         recipe = validate(saved.json[RECIPE], where=f"{folder}/{RECIPE}")
         if isinstance(recipe, TranslationRecipe):
             splits = translation_splits(recipe.data)

@@ -31,7 +31,7 @@ from tests.small_models import PAIRS, model_of
 from tests.training.tiny import write_recipe
 
 Give = Callable[[bytes], None]
-COMMANDS = ("demo", "train", "resume", "translate", "generate", "evaluate", "summary")
+COMMANDS = ("demo", "train", "resume", "translate", "generate", "evaluate", "summary", "check", "export")
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,10 @@ def test_version(shell: Shell):
         ("train lm --text a --model.stacks.n_head 8", "n_head: no such field; did you mean n_heads?"),
         ("train lm --text nowhere.txt", "nowhere.txt: expected a file, got none"),
         ("resume nowhere", "nowhere: expected a run with a checkpoint, found none"),
-        ("translate nowhere hello", "nowhere: expected a folder with a model, found nothing"),
+        ("translate nowhere hello", "nowhere: expected a folder, or all of it in the cache"),
+        ("translate ./nowhere hello", "./nowhere: expected a folder with a model, found nothing"),
+        ("check nowhere", "nowhere: expected a folder, or all of it in the cache"),
+        ("export nowhere --to onnx", "nowhere: expected a folder, or all of it in the cache"),
         ("translate . hello", ".: expected a folder with a model, or a run with checkpoints, found neither"),
         ("evaluate nowhere --source a", "expected --source and --target together, got one of them"),
         ("demo --to zz", "expected one that CLDR knows, got 'zz'"),

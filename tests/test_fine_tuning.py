@@ -58,7 +58,7 @@ def saved(model: Any, folder: Path, *, dtype: torch.dtype = torch.float32) -> Pa
     return folder
 
 
-def pieces(folder: Path, name: str, texts: list[str], **ids: int) -> list[str]:
+def pieces(folder: Path, name: str, texts: list[str], **ids: int | str) -> list[str]:
     """A SentencePiece model of these texts; its pieces."""
     sentencepiece = pytest.importorskip("sentencepiece")
     folder.mkdir(parents=True, exist_ok=True)
@@ -575,7 +575,7 @@ def test_a_new_head_is_announced_and_learns(tmp_path: Path, caplog: pytest.LogCa
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', encoding="utf-8")
     with caplog.at_level(logging.WARNING, logger="clearhead"):
-        model = load(folder, head=ClassificationHead(n_labels=2, pooler=True))
+        model = load(folder, head=ClassificationHead(n_labels=2))
     assert any("a new head (classification), its weights drawn at random" in r.message for r in caplog.records)
     examples = [(text, int("seven" in text)) for text in number_pairs(200).source]
     found = learn_labels(model, examples, steps=120, lr=3e-3, size=16)
@@ -584,13 +584,13 @@ def test_a_new_head_is_announced_and_learns(tmp_path: Path, caplog: pytest.LogCa
 
 
 def test_sentiment_on_a_real_encoder(shared_data: Path, tmp_path: Path):
-    """MiniLM's weights, two labels, 60 steps of 8 sentences."""
+    """MiniLM's weights, two labels, 60 steps of 16 sentences."""
     lines = (shared_data / "sst2" / "train.tsv").read_text(encoding="utf-8").splitlines()
-    short = [line.rsplit("\t", 1) for line in lines if len(line) < 80][:480]
+    short = [line.rsplit("\t", 1) for line in lines if len(line) < 60][:960]
     examples = [(text, int(label)) for text, label in short]
     folder = shared_data / "checkpoints" / "all-MiniLM-L6-v2-fp16"
-    model = load(folder, dtype="float32", head=ClassificationHead(n_labels=2, pooler=True))
-    found = learn_labels(model, examples, steps=60, lr=2e-4, size=8)
+    model = load(folder, dtype="float32", head=ClassificationHead(n_labels=2))
+    found = learn_labels(model, examples, steps=60, lr=2e-4, size=16)
     first, last = sum(found[:10]) / 10, sum(found[-10:]) / 10
     print(f"loss of the first ten steps {first:.3f}, of the last ten {last:.3f}")
     assert last < 0.8 * first

@@ -24,8 +24,9 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model.assign import assemble, new_head
 from clearhead.training import checkpoints
-from clearhead.weights.documents import CONFIG_LIMIT, read_json
+from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.hub import locate
+from clearhead.weights.legacy import BIN
 
 __all__ = [
     "BEST",
@@ -60,6 +61,8 @@ def load(
     place, kind = _device(device), _dtype(dtype)
     folder = locate(name, revision=revision)
     if not (folder / CONFIG).is_file():
+        if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
+            raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
         folder = model_folder(folder)
     document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
     if "clearhead" in document:

@@ -140,7 +140,7 @@ class Model:
         if template is None:
             raise UserError("chat: expected a chat template with the tokenizer, got none; try generate")
         text = render(template, messages, add_generation_prompt=True, special=self.tokenizer.special_tokens)
-        return self._continue(self.tokenizer.encode(text), config, stop)
+        return self._continue(self.reader.known(self.tokenizer.encode(text)), config, stop)
 
     def stream(
         self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()
@@ -241,7 +241,7 @@ class Model:
         return checkpoints.write_folder(folder, both, sealed=sealed)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
-        return [self._here(tokens) for tokens in self.reader.inputs(text, other, start_id=self.generation.start_id)]
+        return [self._here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
 
     def _here(self, tokens: Tokens) -> Tokens:
         """On the network's device; pixels in its type."""

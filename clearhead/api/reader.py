@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from clearhead.config import ClassificationHead, ModelConfig, PatchInput, TokenInput
+from clearhead.config import ClassificationHead, ModelConfig, PatchInput, StackConfig, TokenInput
+from clearhead.data.marks import source_marks, target_marks, template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
+from clearhead.recipe.generation import GenerationConfig
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
@@ -41,13 +43,12 @@ class Reader:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """With the tokenizer's own marks where it has some, else, for an encoder-decoder, with the end token."""
-        if self.words.has_marks:
-            return self.words.encode_batch(texts, marks=True)
         both = self.config.encoder is not None and self.config.decoder is not None
-        return self.words.encode_batch(texts, eos=both)
+        marks = source_marks(self.words) if both else template_marks(self.words)
+        return [self.known(marks.around(ids)) for ids in self.words.encode_batch(texts)]
 
-    def inputs(self, text: Input, other: str | None, *, start_id: int | None) -> list[Tokens]:
-        """One input a stack: a source and its target, which begins with `start_id`; a text or two; an image."""
+    def inputs(self, text: Input, other: str | None, generation: GenerationConfig) -> list[Tokens]:
+        """One input a stack: a source and its target, which begins as generation does; a text or two; an image."""
         if self.reads_images:
             return [self.batch([text], pad_id=None)]
         if not isinstance(text, str):
@@ -56,22 +57,40 @@ class Reader:
         if has_encoder and has_decoder and other is None and isinstance(self.config.head, ClassificationHead):
             # The decoder reads the text again, shifted by the start token.
             ids = self.ids([text])[0]
-            return [_row(ids), _row([self._start(start_id), *ids[:-1]])]
+            return [_row(ids), _row([self.start(generation), *ids[:-1]])]
         if has_decoder and has_encoder == (other is None):
             needs = "a source and a target text" if has_encoder else "one text"
             raise UserError(f"this model reads {needs}; got {'one text' if other is None else 'two'}")
         if other is None:
             return [_row(self.ids([text])[0])]
         if has_decoder:
-            target = [self._start(start_id), *self.words.encode(other, target=True)]
-            return [_row(self.ids([text])[0]), _row(target)]
+            before = target_marks(self.words, generation).before
+            target = [self.start(generation), *before, *self.words.encode(other, target=True)]
+            return [_row(self.ids([text])[0]), _row(self.known(target, stack=self.config.decoder))]
         ids, types = self.words.encode_pair(text, other)
         reads = self.config.encoder and self.config.encoder.input
         has_types = isinstance(reads, TokenInput) and reads.n_types > 1
-        return [_row(ids, types if has_types else None)]
+        return [_row(self.known(ids), types if has_types else None)]
 
-    def _start(self, start_id: int | None) -> int:
-        return self.words.need("bos") if start_id is None else start_id
+    def start(self, generation: GenerationConfig) -> int:
+        """What a decoder reads first: the settings' start token, else the tokenizer's."""
+        return self.words.need("bos") if generation.start_id is None else generation.start_id
+
+    def known(self, ids: list[int], *, stack: StackConfig | None = None) -> list[int]:
+        """The ids, each of which has a row in the token table of the stack (the first one); else UserError."""
+        reads = (stack or self.config.encoder or self.config.output).input
+        if isinstance(reads, TokenInput) and max(ids, default=0) >= reads.vocab_size:
+            raise UserError(
+                f"tokenizer: expected ids below {reads.vocab_size}, the rows of the token table, got {max(ids)};"
+                " try the model's own tokenizer"
+            )
+        return ids
+
+    def _fill(self, pad_id: int | None) -> int:
+        """What stands in padded cells, which no real position reads: any row of the table will do."""
+        found = (self.words.pad_id if pad_id is None else pad_id) or 0
+        reads = (self.config.encoder or self.config.output).input
+        return found if isinstance(reads, TokenInput) and found < reads.vocab_size else 0
 
     def batch(self, inputs: Sequence[Input], *, pad_id: int | None) -> Tokens:
         """Many inputs of the first stack at once, padded on the right."""
@@ -82,7 +101,7 @@ class Reader:
         encoded = self.ids([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
-        return Tokens.pad(encoded, fill=(self.words.pad_id if pad_id is None else pad_id) or 0)
+        return Tokens.pad(encoded, fill=self._fill(pad_id))
 
 
 def _row(ids: list[int], types: list[int] | None = None) -> Tokens:

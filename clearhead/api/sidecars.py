@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import UserError
 from clearhead.model.heads import Pool
-from clearhead.weights.documents import read_json
+from clearhead.weights.documents import read_json, shown
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
@@ -30,7 +30,8 @@ def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
 
     reads = config.encoder.input if config.encoder else None
     n_channels = reads.n_channels if isinstance(reads, PatchInput) else None
-    return ImageProcessor(read_preprocessor(read_json(path), where=str(path)), n_channels=n_channels)
+    settings = read_preprocessor(read_json(path), where=str(path))
+    return ImageProcessor(settings, n_channels=n_channels, where=str(path))
 
 
 def pooling_of(folder: Path) -> Pool:
@@ -41,5 +42,6 @@ def pooling_of(folder: Path) -> Pool:
     document = read_json(path)
     chosen = [name for name, value in document.items() if name.startswith("pooling_mode_") and value]
     if len(chosen) != 1 or chosen[0] not in MODES:
-        raise UserError(f"{path}: expected one of {', '.join(MODES)}, got {', '.join(chosen) or 'none'}")
+        got = shown(", ".join(chosen)) or "none"
+        raise UserError(f"{path}: expected one of {', '.join(MODES)}, got {got}; use model.network")
     return MODES[chosen[0]]

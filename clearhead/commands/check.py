@@ -16,8 +16,8 @@ from clearhead.api import CONFIG, Model, load
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
 from clearhead.families import family_of
-from clearhead.weights.documents import CONFIG_LIMIT, read_json
-from clearhead.weights.fields import Decision
+from clearhead.weights.documents import CONFIG_LIMIT, read_json, shown
+from clearhead.weights.fields import ANOTHER, Decision
 from clearhead.weights.hub import locate
 
 LENGTHS = (12, 7)
@@ -96,12 +96,21 @@ def compared(model: Model, folder: Path, architecture: str) -> tuple[str | None,
         return None, ()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    opened: Any = getattr(transformers, architecture).from_pretrained(folder, dtype=torch.float32).eval()
     pad = model.generation.pad_id
     generator = torch.Generator().manual_seed(0)
     lengths = LENGTHS if pad is not None else LENGTHS[:1]
     arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0)
-    theirs = reference_states(opened, arguments, model.network)
+    try:
+        # Whatever the config asks for: other ways to compute attention may be code that the library fetches.
+        opened: Any = getattr(transformers, architecture).from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True
+        )
+        theirs = reference_states(opened.eval(), arguments, model.network)
+    except Exception as error:  # a stranger's config may come to anything there
+        what = f"{type(error).__name__}: {shown(str(error))}"
+        raise UserError(
+            f"{folder / CONFIG}: expected a model that the reference opens too, got {what}; {ANOTHER}"
+        ) from error
     return f"transformers {transformers.__version__}", differences(states(model.network, tokens), theirs, tokens)
 
 
@@ -110,11 +119,11 @@ def lines(found: Check) -> Iterator[str]:
     yield f"{found.architecture}, {found.parameters:,} parameters"
     yield ""
     yield "What each field of config.json decided:"
-    width = max(len(one.field) for one in found.decisions)
+    width = max(len(shown(one.field)) for one in found.decisions)
     for one in found.decisions:
         effect = ", ".join(one.sets) or one.note
         value = json.dumps(one.value)
-        yield f"  {one.field:<{width}}  {value if len(value) <= 24 else value[:21] + '...':<24}  {effect}"
+        yield f"  {shown(one.field):<{width}}  {value if len(value) <= 24 else value[:21] + '...':<24}  {effect}"
     if found.reference is None:
         return
     yield ""

@@ -128,19 +128,20 @@ class Converter(TransformersConverter):
 
     def _load(self) -> Any:
         spec: Any = super()._load()
+        config: Any = spec.config
         has_encoder = isinstance(spec, TransformerSpec)
         start, end = (
             None if i is None else self.tokenizer.convert_ids_to_tokens(i) for i in (self.ends.start, self.ends.end)
         )
         if end is not None:
-            spec.config.eos_token = end
+            config.eos_token = end
         if has_encoder and start is not None:
             if not spec.decoder.start_from_zero_embedding:
-                spec.config.decoder_start_token = start
+                config.decoder_start_token = start
                 return spec
             if self.model.get_decoder().get_input_embeddings().weight[self.ends.start].any():
                 spec.decoder.start_from_zero_embedding = False
-                spec.config.decoder_start_token = start
+                config.decoder_start_token = start
             self.restore(spec)
         return spec
 

@@ -44,7 +44,7 @@ def translate_lines(
     """
     encoder = model.config.encoder
     limit = encoder.max_length if encoder else None
-    lengths = [len(ids) + 1 for ids in model.tokenizer.encode_batch(lines)]
+    lengths = [len(ids) for ids in model.reader.ids(lines)]
     long = next((i for i, n in enumerate(lengths) if limit is not None and n > limit), len(lines))
     known = [i for i in range(long) if lines[i].strip()]
     found = dict(zip(known, model.hypotheses([lines[i] for i in known], config), strict=True))

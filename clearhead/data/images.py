@@ -32,6 +32,7 @@ _ONLY: Final[Mapping[str, JsonValue]] = {
     "do_pad": False,
     "do_reduce_labels": False,
 }
+ANOTHER: Final = "try the file it came with"
 _EXPECTED: Final = {
     "size": "height and width, one number for both, or shortest_edge",
     "crop_size": "height and width, or one number for both",
@@ -138,7 +139,7 @@ def read_preprocessor(
     values = {name: value for name, value in document.items() if value is not None and name not in _IGNORED}
     for name, supported in _ONLY.items():
         if (value := values.pop(name, supported)) != supported:
-            raise UserError(f"{where}:{name}: expected {supported!r}, got {value!r}; only that is supported")
+            raise UserError(f"{where}:{name}: expected {supported!r}, got {repr(value)[:100]}; only that is supported")
     if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
         values["size"] = {"shortest_edge": size}
     for name in sorted(values.keys() - ImageConfig.model_fields.keys()):
@@ -156,11 +157,12 @@ def _explained(error: ValidationError, values: Mapping[str, JsonValue], where: s
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ").replace("Input should be ", "", 1)
     name = str(first["loc"][0]) if first["loc"] else ""
-    return (
-        f"{where}:{name}: expected {_EXPECTED.get(name, message)}, got {repr(values.get(name))[:100]}"
+    told = (
+        f":{name}: expected {_EXPECTED.get(name, message)}, got {repr(values.get(name))[:100]}"
         if name
-        else f"{where}: {message}"
+        else f": {message}"
     )
+    return f"{where}{told}; {ANOTHER}"
 
 
 class ImageProcessor:
@@ -169,18 +171,25 @@ class ImageProcessor:
     A picture is a path, a Pillow image, or an array y x (c) or c y x of whole numbers from 0 to 255.
     """
 
-    def __init__(self, config: ImageConfig, *, n_channels: int | None = None, max_pixels: int = MAX_PIXELS) -> None:
-        """`n_channels` is the model's, by default that of `config`."""
-        self.config = config
+    def __init__(
+        self,
+        config: ImageConfig,
+        *,
+        n_channels: int | None = None,
+        max_pixels: int = MAX_PIXELS,
+        where: str = "preprocessor",
+    ) -> None:
+        """`n_channels` is the model's, by default that of `config`; `where` names the file in errors."""
+        self.config, self._where = config, where
         self.n_channels = n_channels or config.n_channels
         self._max_pixels = max_pixels
         if self.n_channels not in {1, 3}:
-            raise UserError(f"preprocessor: expected 1 or 3 channels, got {self.n_channels}")
+            raise UserError(f"{where}: expected 1 or 3 channels, got {self.n_channels}; use model.network")
         if config.do_convert_rgb and self.n_channels != 3:
-            raise UserError("preprocessor:do_convert_rgb: expected false for one channel, got true")
+            raise UserError(f"{where}:do_convert_rgb: expected false for one channel, got true; try false")
         for size in (config.size, config.crop_size):
             if isinstance(size, PixelSize):
-                check_size(size.width, size.height, where="preprocessor", max_pixels=max_pixels)
+                check_size(size.width, size.height, where=where, max_pixels=max_pixels)
         self._values = self._table()
 
     def __call__(self, images: Sequence["Picture"]) -> NDArray[np.float32]:
@@ -215,19 +224,25 @@ class ImageProcessor:
         """What each of the 256 values of a byte becomes, a row a channel: no pixel needs arithmetic of its own."""
         config = self.config
         values = np.arange(256, dtype=np.float64)
-        if config.do_rescale:
-            values = values * config.rescale_factor
-        table = np.tile(values.astype(np.float32), (self.n_channels, 1))
-        if config.do_normalize:
-            mean, std = (self._per_channel(name) for name in ("image_mean", "image_std"))
-            table = (table - mean) / std
+        with np.errstate(all="ignore"):
+            if config.do_rescale:
+                values = values * config.rescale_factor
+            table = np.tile(values.astype(np.float32), (self.n_channels, 1))
+            if config.do_normalize:
+                mean, std = (self._per_channel(name) for name in ("image_mean", "image_std"))
+                table = (table - mean) / std
+        if not np.isfinite(table).all():
+            raise UserError(
+                f"{self._where}: expected a rescale_factor, image_mean and image_std that leave pixels finite, got"
+                f" others; {ANOTHER}"
+            )
         return table
 
     def _per_channel(self, name: Literal["image_mean", "image_std"]) -> NDArray[np.float32]:
         value = self.config.image_mean if name == "image_mean" else self.config.image_std
         values = value if isinstance(value, tuple) else (value,) * self.n_channels
         if len(values) != self.n_channels:
-            raise UserError(f"preprocessor:{name}: expected {self.n_channels} values, got {len(values)}")
+            raise UserError(f"{self._where}:{name}: expected {self.n_channels} values, got {len(values)}; {ANOTHER}")
         return np.array(values, dtype=np.float32)[:, None]
 
 

@@ -7,7 +7,8 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.generation import GenerationConfig
 
-PROBE = "a"
+PROBE = "a 1 é я ا 中"
+"""Whatever its script, a tokenizer knows some of this."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ def template_marks(tokenizer: Tokenizer, *, target: bool = False) -> Marks:
         return Marks()
     bare = tokenizer.encode(PROBE, target=target)
     marked = tokenizer.encode(PROBE, marks=True, target=target)
-    at = next((i for i in range(len(marked)) if marked[i : i + len(bare)] == bare), None)
+    at = next((i for i in range(len(marked)) if bare and marked[i : i + len(bare)] == bare), None)
     if at is None:
-        raise UserError("tokenizer: expected a template with a text in it, got one without; try its own tokenizer.json")
+        raise UserError("tokenizer: expected a template around a text, got one without; try its own tokenizer.json")
     return Marks(tuple(marked[:at]), tuple(marked[at + len(bare) :]))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from clearhead.analysis.alignment import CrossAttention, cross_attention
 from clearhead.api import Model
+from clearhead.data.marks import target_marks
 from clearhead.errors import UserError
 from clearhead.explorer.alignment import PageFacts, Translated, alignment_page
 
@@ -23,7 +24,7 @@ def translation_page(model: Model, texts: Sequence[str], outputs: Sequence[Seque
         model,
         texts,
         [model.tokenizer.decode(tokens) for tokens in outputs],
-        targets=[[*tokens, model.tokenizer.need("eos")] for tokens in outputs],
+        targets=[[*tokens, *target_marks(model.tokenizer, model.generation).after] for tokens in outputs],
         unseen=[tuple(model.tokenizer.unknown(text)) for text in texts],
     )
     layer = len(items[0].cross) - 1
@@ -55,9 +56,10 @@ def translated(
     if not model.is_encoder_decoder:
         raise UserError("page: expected an encoder-decoder, whose cross-attention it shows, got a single stack")
     tokenizer, none = model.tokenizer, [None] * len(texts)
-    sources = tokenizer.encode_batch(texts, eos=True)
-    targets = targets or tokenizer.encode_batch(outputs, eos=True)
-    looks = cross_attention(model.network, sources, targets, bos_id=tokenizer.need("bos"))
+    marks = target_marks(tokenizer, model.generation)
+    sources = model.reader.ids(texts)
+    targets = targets or [marks.around(ids) for ids in tokenizer.encode_batch(outputs, target=True)]
+    looks = cross_attention(model.network, sources, targets, bos_id=model.reader.start(model.generation))
     rows = zip(
         sources,
         targets,

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from clearhead.config import LanguageHead, ModelConfig, Sinusoidal
 from clearhead.errors import UserError
 from clearhead.families.shared import ACTIVATIONS
 from clearhead.weights.fields import Entry, Values, computed, extra, ignored, named, only, same
 from clearhead.weights.mapping import Rule, Turn, derive, ignore, rename, reshape
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STACKS = ("encoder", "decoder")
 
@@ -94,8 +95,10 @@ def position_tables(config: ModelConfig, prefix: str = "", *, written: bool) -> 
     return tuple(derive(name, lambda: waves(config.output.d_model)) for name in names)
 
 
-def waves(d_model: int) -> Tensor:
+def waves(d_model: int) -> "Tensor":
     """p d: all sines, then all cosines."""
+    import torch
+
     i = torch.arange(0, d_model, 2, dtype=torch.float64)
     angle = torch.arange(LENGTH, dtype=torch.float64)[:, None] / 10_000.0 ** (i / d_model)
     return torch.cat([angle.sin(), angle.cos()], 1).float()
@@ -115,6 +118,8 @@ def streams(config: ModelConfig) -> tuple[Named, Named]:
     positions = config.output.positions
     if not isinstance(positions, Sinusoidal) or positions.layout == "concatenated":
         return rename, rename
+    import torch
+
     number = torch.arange(config.output.d_model)
     order = torch.cat([number[0::2], number[1::2]])
     return (
@@ -123,11 +128,11 @@ def streams(config: ModelConfig) -> tuple[Named, Named]:
     )
 
 
-def _reordered(theirs: str, ours: str, order: Tensor, *, last: bool) -> Rule:
+def _reordered(theirs: str, ours: str, order: "Tensor", *, last: bool) -> Rule:
     """The same tensor, its last axis (but of no bias) or its first in another order."""
 
-    def turn(index: Tensor) -> Turn:
-        def apply(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    def turn(index: "Tensor") -> Turn:
+        def apply(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
             (tensor,) = tensors
             axis = tensor.ndim - 1 if last else 0
             if last and tensor.ndim == 1:

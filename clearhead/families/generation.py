@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     JsonValue,
     NonNegativeFloat,
     NonNegativeInt,
@@ -19,7 +20,7 @@ from pydantic import (
 from clearhead.config import Probability
 from clearhead.errors import UserError
 from clearhead.recipe import explain
-from clearhead.recipe.generation import GenerationConfig, Share
+from clearhead.recipe.generation import Exponent, GenerationConfig, Several, Share
 
 _log = logging.getLogger("clearhead")
 
@@ -81,6 +82,10 @@ SAME = {
 }
 
 
+Id = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+"""Of a token; below 0 stands for none."""
+
+
 class Document(BaseModel):
     """The fields that are followed, by their names there; null is as good as absent."""
 
@@ -90,9 +95,9 @@ class Document(BaseModel):
     min_new_tokens: NonNegativeInt | None = None
     max_length: PositiveInt | None = None
     min_length: NonNegativeInt | None = None
-    num_return_sequences: PositiveInt | None = None
-    num_beams: PositiveInt | None = None
-    length_penalty: float | None = None
+    num_return_sequences: Several | None = None
+    num_beams: Several | None = None
+    length_penalty: Exponent | None = None
     early_stopping: bool | Literal["never"] | None = None
     do_sample: bool | None = None
     temperature: NonNegativeFloat | None = None
@@ -103,16 +108,16 @@ class Document(BaseModel):
     """Only written by this library."""
     repetition_penalty: PositiveFloat | None = None
     no_repeat_ngram_size: NonNegativeInt | None = None
-    decoder_start_token_id: int | None = None
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = None
-    pad_token_id: int | None = None
-    forced_bos_token_id: int | None = None
+    decoder_start_token_id: Id | None = None
+    bos_token_id: Id | None = None
+    eos_token_id: Id | list[Id] | None = None
+    pad_token_id: Id | None = None
+    forced_bos_token_id: Id | None = None
     force_bos_token_to_be_generated: bool | None = None
     """The older way to say that bos_token_id is forced."""
-    forced_eos_token_id: int | list[int] | None = None
-    bad_words_ids: list[list[int]] | None = None
-    suppress_tokens: list[int] | None = None
+    forced_eos_token_id: Id | list[Id] | None = None
+    bad_words_ids: list[list[Id]] | None = None
+    suppress_tokens: list[Id] | None = None
 
     @property
     def samples(self) -> bool:
@@ -159,7 +164,7 @@ def _document(fields: Mapping[str, JsonValue], place: str) -> Document:
     try:
         return Document.model_validate(dict(fields))
     except ValidationError as error:
-        raise UserError(explain(error, place)) from None
+        raise UserError(f"{explain(error, place)}; try without this field") from None
 
 
 def _is_unfollowed(name: str, value: JsonValue, document: Document) -> bool:

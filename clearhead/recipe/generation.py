@@ -7,6 +7,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from clearhead.config import Config, Probability
 
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Several = Annotated[int, Field(gt=0, le=2**16)]
+Exponent = Annotated[float, Field(ge=-50.0, le=50.0)]
+"""Of a length, so that the power of any length is a number."""
+TokenId = Annotated[int, Field(ge=0, le=2**32)]
 
 
 class GenerationConfig(Config):
@@ -16,12 +20,12 @@ class GenerationConfig(Config):
     """Tokens written at most, the end token included; fewer where the model's positions end."""
     min_new_tokens: NonNegativeInt = 0
     """Tokens written before the end token is allowed."""
-    n_best: PositiveInt = 1
+    n_best: Several = 1
     """Hypotheses returned for each input: the best of the beams, or as many samples."""
 
-    beams: PositiveInt = 1
+    beams: Several = 1
     """Running hypotheses of the beam search; 1 is greedy."""
-    length_penalty: float = 1.0
+    length_penalty: Exponent = 1.0
     """score = log-probability / length^length_penalty: above 0 favours long, below 0 short hypotheses."""
     early_stopping: bool | Literal["never"] = False
     """True: stop when `beams` hypotheses are finished; False: when no running one beats them at its length;
@@ -43,17 +47,17 @@ class GenerationConfig(Config):
     no_repeat_ngram: PositiveInt | None = None
     """No n-gram of this length occurs twice."""
 
-    start_id: NonNegativeInt | None = None
+    start_id: TokenId | None = None
     """The decoder's first token, which is read and not written; None: the tokenizer's begin token."""
-    end_ids: tuple[NonNegativeInt, ...] = ()
+    end_ids: tuple[TokenId, ...] = ()
     """Tokens each of which ends a text; none: the tokenizer's end token."""
-    pad_id: NonNegativeInt | None = None
+    pad_id: TokenId | None = None
     """What stands where a text has ended and others of its batch go on; None: the tokenizer's padding token."""
-    forced_first_id: NonNegativeInt | None = None
+    forced_first_id: TokenId | None = None
     """The first token written after the start token alone, whatever the model says."""
-    forced_last_id: NonNegativeInt | None = None
+    forced_last_id: TokenId | None = None
     """The last token that a text may have, where it has not ended before."""
-    banned_ids: tuple[NonNegativeInt, ...] = ()
+    banned_ids: tuple[TokenId, ...] = ()
     """Tokens that are never written, unless forced."""
 
     @property

@@ -103,6 +103,8 @@ def _write_files(folder: Path, files: Files, texts: Mapping[str, bytes], *, step
     entries: dict[str, Entry] = {}
     for name, tensors in files.tensors.items():
         save_file(_apart(tensors), folder / name, metadata={"format": "pt"})
+        # That library makes files for their owner alone; these are as readable as their folder.
+        (folder / name).chmod(folder.stat().st_mode & 0o666)
         entries[name] = seal(folder / name, "tensors")
     for kind, contents in (("json", texts), ("raw", files.raw)):
         for name, content in contents.items():

@@ -218,9 +218,8 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
         told = shown(str(error))
         raise UserError(f"{where}:{field.theirs}: {told}{'' if '; ' in told else f'; {ANOTHER}'}") from None
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
-        raise UserError(
-            f"{where}:{field.theirs}: expected another kind of value, got {brief(value)} ({shown(str(error))}); {ANOTHER}"
-        ) from None
+        got = f"{brief(value)} ({shown(str(error))})"
+        raise UserError(f"{where}:{field.theirs}: expected another kind of value, got {got}; {ANOTHER}") from None
 
 
 def _alike(value: Any, field: Field, where: str) -> Any:

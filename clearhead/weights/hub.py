@@ -90,9 +90,9 @@ def _explained(error: Exception, name: str, revision: str | None) -> str:
             status = f"{cause.response.status_code} {cause.response.reason_phrase}"
             what = f"expected the hub to send it, got {shown(status)}; try again later, or `hf auth login`"
         case errors.OfflineModeIsEnabled():
-            what = "expected all of it in the cache, as HF_HUB_OFFLINE is set; try once without it"
+            what = "expected a folder, or all of it in the cache, as HF_HUB_OFFLINE is set; try once without it"
         case _ if unreached:
-            what = f"expected the hub or all of it in the cache, got {reason(cause)}; check the connection"
+            what = f"expected a folder, or the hub or all of it in the cache, got {reason(cause)}; check the connection"
         case OSError() if cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             what = f"expected room in the cache, got {reason(cause)}; try another folder as HF_HOME"
         case _:

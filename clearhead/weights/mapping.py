@@ -18,6 +18,8 @@ from clearhead.weights.documents import shown
 if TYPE_CHECKING:
     from torch import Tensor
 
+AGAIN = "try the config.json it was saved with"
+
 Tensors: TypeAlias = "dict[str, Tensor]"
 Turn: TypeAlias = "Callable[[Sequence[Tensor]], Sequence[Tensor]]"
 
@@ -149,10 +151,9 @@ def load(rules: Sequence[Rule], theirs: "Mapping[str, Tensor]", *, where: str) -
     for name, tensor, original in copies:
         _check_copy(name, tensor, found, original, where)
     if left:
-        raise UserError(
-            f"{where}:{shown(min(left))}: expected no such tensor in this architecture, got {list(left[min(left)].shape)};"
-            " try the config.json it was saved with"
-        )
+        name, tensor = min(left.items(), key=lambda item: item[0])
+        place = f"{where}:{shown(name)}"
+        raise UserError(f"{place}: expected no such tensor in this architecture, got {list(tensor.shape)}; {AGAIN}")
     return found
 
 
@@ -215,11 +216,10 @@ def _turned(turn: Turn, tensors: "Sequence[Tensor]", name: str, where: str) -> "
     try:
         return turn(tensors)
     except UserError as error:
-        raise UserError(f"{where}:{shown(name)}: {error}; try the config.json it was saved with") from None
+        raise UserError(f"{where}:{shown(name)}: {error}; {AGAIN}") from None
     except (RuntimeError, IndexError, TypeError, ValueError):
         shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
-        place = f"{where}:{shown(name)}"
-        raise UserError(f"{place}: expected another shape, got {shapes}; try the config.json it was saved with") from None
+        raise UserError(f"{where}:{shown(name)}: expected another shape, got {shapes}; {AGAIN}") from None
 
 
 def _same(a: "Tensor", b: "Tensor") -> bool:
@@ -232,8 +232,6 @@ def _same(a: "Tensor", b: "Tensor") -> bool:
 
 def _check_copy(name: str, copy: "Tensor", found: Loaded, original: str, where: str) -> None:
     """A tied tensor that was stored twice must be the same twice; if the original is missing, the copy is it."""
-    import torch
-
     if original not in found.tensors:
         found.tensors[original], found.origin[original] = copy, name
     elif not _same(copy, found.tensors[original]):

@@ -335,7 +335,7 @@ def test_other_files_name_themselves(tmp_path: Path) -> None:
     assert line_of([deep]).startswith(f"{deep}: expected 8 bits a channel, got mode I;16")
     assert line_of([tmp_path / "none.png"]).startswith(f"{tmp_path / 'none.png'}: expected an image file, got No such")
     assert line_of([tmp_path]).startswith(f"{tmp_path}: expected an image file, got a folder")
-    assert line_of(["a\0b"]).startswith("a\0b: expected an image file, got")
+    assert line_of(["a\0b"]).startswith("a?b: expected an image file, got")
 
 
 def test_other_values_say_what_was_expected() -> None:

@@ -50,10 +50,10 @@ def test_what_is_written_has_an_end_at_which_generation_ends():
     assert document_marks(last, DEFAULT) == Marks((), (3,))
     unnamed = tokenizer(named=False)
     assert document_marks(unnamed, GenerationConfig(end_ids=(4,))) == Marks((), (4,))
-    with pytest.raises(UserError, match="^tokenizer: expected eos_token"):
+    with pytest.raises(UserError, match=r"^tokenizer: expected eos_token"):
         document_marks(unnamed, DEFAULT)
 
 
 def test_a_template_without_its_text_is_told():
-    with pytest.raises(UserError, match="^tokenizer: expected a template with a text in it"):
+    with pytest.raises(UserError, match=r"^tokenizer: expected a template around a text"):
         template_marks(tokenizer("<bos> <eos>"))

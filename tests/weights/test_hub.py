@@ -237,16 +237,19 @@ def test_what_the_hub_refuses(client: Client) -> None:
 def test_no_network(client: Client) -> None:
     (offline,) = client(("org/whole", None), HF_HUB_OFFLINE="1")
     remedy = "try once without it"
-    assert offline == f"refused: org/whole: expected all of it in the cache, as HF_HUB_OFFLINE is set; {remedy}"
+    assert (
+        offline
+        == f"refused: org/whole: expected a folder, or all of it in the cache, as HF_HUB_OFFLINE is set; {remedy}"
+    )
     (down,) = client(("org/whole", None), HF_ENDPOINT="http://127.0.0.1:9")
-    assert down.startswith("refused: org/whole: expected the hub or all of it in the cache, got ")
+    assert down.startswith("refused: org/whole: expected a folder, or the hub or all of it in the cache, got ")
     assert down.endswith("; check the connection")
 
 
 def test_a_part_in_the_cache(client: Client) -> None:
     (folder,) = client(("org/whole", None))
     (Path(folder) / "model.safetensors").unlink()
-    assert "expected all of it in the cache" in client(("org/whole", None), HF_HUB_OFFLINE="1")[0]
+    assert "expected a folder, or all of it in the cache" in client(("org/whole", None), HF_HUB_OFFLINE="1")[0]
     assert client(("org/whole", None)) == [folder]
     assert (Path(folder) / "model.safetensors").read_bytes() == b"weights"
 

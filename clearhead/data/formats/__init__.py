@@ -12,7 +12,7 @@ from pathlib import Path
 import tokenizers
 
 from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks
-from clearhead.data.formats.checked import guarded, read_limited
+from clearhead.data.formats.checked import AGAIN, guarded, read_limited
 from clearhead.data.formats.sentence_pieces import SHIFTED_FILE, open_model
 from clearhead.data.formats.special import (
     ADDED_FILE,
@@ -93,15 +93,21 @@ def open_files(files: Mapping[str, bytes], where: str) -> Opened:
     if MODEL_FILE not in files and {SOURCE, TARGET} & files.keys():
         if missing := [name for name in (SOURCE, TARGET, IDS) if name not in files]:
             raise UserError(f"{where}: expected {missing[0]}, got no such file; try the whole folder it came in")
-        library, sides = guarded(lambda: open_sides(files, settings, where), f"{where}: expected a tokenizer")
+        library, sides = guarded(
+            lambda: open_sides(files, settings, where), f"{where}: expected a tokenizer", remedy=AGAIN
+        )
         return Opened(library, settings, sides)
     added = added_ids(files, settings, where)
     if MODEL_FILE in files:
         message = f"{where}/{MODEL_FILE}: expected a tokenizer"
-        library = guarded(lambda: tokenizers.Tokenizer.from_str(files[MODEL_FILE].decode("utf-8")), message)
+        library = guarded(
+            lambda: tokenizers.Tokenizer.from_str(files[MODEL_FILE].decode("utf-8")), message, remedy=AGAIN
+        )
         name_customary(library, settings)
     else:
-        library = guarded(lambda: _converted(files, added, settings, where), f"{where}: expected a tokenizer")
+        library = guarded(
+            lambda: _converted(files, added, settings, where), f"{where}: expected a tokenizer", remedy=AGAIN
+        )
         settings["tokenizer_class"] = GENERIC
     settings.setdefault("tokenizer_class", GENERIC)
     honour(library, files, settings, where)

@@ -12,6 +12,8 @@ MAX_BYTES = 1 << 28
 MAX_ID = 1 << 24
 MAX_PIECE_BYTES = 1 << 10
 
+AGAIN = "try saving the tokenizer again"
+
 T = TypeVar("T")
 
 
@@ -36,9 +38,9 @@ def json_object(content: bytes, where: str) -> dict[str, object]:
         if rb"\u" in content:  # which may spell half a character
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:  # malformed UTF-8, malformed JSON and endless nesting alike
-        raise UserError(f"{where}: expected JSON, got {error}; try saving the tokenizer again") from None
+        raise UserError(f"{where}: expected JSON, got {error}; {AGAIN}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{where}: expected a JSON object, got {type(value).__name__}")
+        raise UserError(f"{where}: expected a JSON object, got {type(value).__name__}; {AGAIN}")
     return value
 
 
@@ -85,7 +87,7 @@ def flag(settings: Mapping[str, object], key: str, default: bool) -> bool:
     return value
 
 
-def guarded(action: Callable[[], T], message: str) -> T:
+def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
     """The action's result; whatever the library raises becomes one line.
 
     A panic of the library derives from BaseException, not from Exception.
@@ -96,4 +98,4 @@ def guarded(action: Callable[[], T], message: str) -> T:
         raise
     except BaseException as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{message}, got {type(error).__name__}: {reason}") from None
+        raise UserError(f"{message}, got {type(error).__name__}: {reason}{remedy and f'; {remedy}'}") from None

@@ -6,7 +6,7 @@ import tokenizers
 from tokenizers import AddedToken
 from tokenizers.processors import TemplateProcessing
 
-from clearhead.data.formats.checked import MAX_ID, json_object, short_enough
+from clearhead.data.formats.checked import AGAIN, MAX_ID, json_object, short_enough
 from clearhead.errors import UserError
 
 CONFIG_FILE = "tokenizer_config.json"
@@ -80,13 +80,15 @@ def _added(files: Mapping[str, bytes], settings: Mapping[str, object], where: st
         for number, value in listed.items():
             if not str(number).isdecimal() or len(str(number)) > 9 or content_of(value) is None:
                 found = f"{str(number)[:40]!r}: {str(value)[:40]}"
-                raise UserError(f"{where}/{CONFIG_FILE}:added_tokens_decoder: expected tokens by id, got {found}")
+                raise UserError(
+                    f"{where}/{CONFIG_FILE}:added_tokens_decoder: expected tokens by id, got {found}; {AGAIN}"
+                )
             yield int(number), _token(value, special=False)
         return
     special = {token.content for token, _ in _named(settings)}
     for content, number in json_object(files.get(ADDED_FILE, b"{}"), f"{where}/{ADDED_FILE}").items():
         if not isinstance(number, int) or not 0 <= number < MAX_ID or not content:
-            raise UserError(f"{where}/{ADDED_FILE}:{content[:40]!r}: expected an id, got {str(number)[:40]}")
+            raise UserError(f"{where}/{ADDED_FILE}:{content[:40]!r}: expected an id, got {str(number)[:40]}; {AGAIN}")
         yield number, _token(content, special=content in special)
 
 

@@ -1,0 +1,84 @@
+"""`clearhead summary`, `check` and `export`."""
+
+from pathlib import Path
+from typing import Literal
+
+from clearhead.cli.app import Flag, app
+
+
+@app.command(sort_key=7, help_epilogue="")
+def summary(
+    model: str,
+    /,
+    *,
+    source_length: int | None = None,
+    target_length: int | None = None,
+    batch: int = 1,
+    json: Flag = False,
+) -> None:
+    """Count a model by component: parameters, shapes, FLOPs a token, bytes of activations and cache.
+
+    Args:
+        model: Folder of a model or run, or an architecture by name: transformer-base, bert-base, gpt2, llama-tiny, ...
+        source_length: Tokens of the source, or of the only input.
+        target_length: Tokens of the target.
+        batch: Sequences at once.
+        json: Print one JSON object on standard output, and nothing else there.
+    """
+    from clearhead.commands.measure import summary_command
+
+    summary_command(model, source_length=source_length, target_length=target_length, batch=batch, as_json=json)
+
+
+@app.command(sort_key=8, help_epilogue="")
+def check(model: str, /, *, revision: str | None = None, json: Flag = False) -> None:
+    """Compare a checkpoint here with the same in the reference library, value by value.
+
+    Says what each field of its config.json decided, and, where `transformers` is installed, the largest difference of
+    the residual stream after every layer and of the logits, in float32 on one random input. Exit code 4 if they are
+    not close.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        revision: Branch, tag or commit on the hub.
+        json: Print one JSON object on standard output, and nothing else there.
+    """
+    from clearhead.commands.check import check_command
+
+    check_command(model, revision=revision, as_json=json)
+
+
+@app.command(sort_key=9, help_epilogue="")
+def export(
+    model: str,
+    /,
+    *,
+    to: Literal["hf", "ctranslate2", "onnx"],
+    out: Path | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    quantization: Literal["int8", "int8_float16", "int8_bfloat16", "int8_float32", "int16"] | None = None,
+    shard_gb: float | None = None,
+    revision: str | None = None,
+) -> None:
+    """Write a model in the form that another library opens.
+
+    - hf: the folder that the Hugging Face libraries (transformers, tokenizers) open. Needs nothing besides clearhead.
+    - ctranslate2: for CTranslate2, which translates and generates fast on CPUs, by its own converter.
+    - onnx: one graph for onnxruntime and others, for batches of any size and length: token ids and mask, or pixels, in;
+      logits out. It keeps no cache between calls.
+
+    The last two need pip install 'clearhead[export]'; what they write is run once and compared with the model.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        to: The form to write.
+        out: New folder to write (default: the model's name and the form, such as opus-de-en-onnx).
+        dtype: Type of the weights (default: as they are stored; float32 for onnx).
+        quantization: For ctranslate2: weights of 8 or 16 bits instead.
+        shard_gb: For hf: gigabytes of weights a file at most (default: 5).
+        revision: Branch, tag or commit on the hub.
+    """
+    from clearhead.commands.export import Choice, export_command
+
+    choice = Choice(dtype=dtype, quantization=quantization, shard_gb=shard_gb)
+    export_command(model, to=to, out=out, choice=choice, revision=revision)

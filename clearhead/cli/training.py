@@ -1,0 +1,104 @@
+"""`clearhead demo`, `train` and `resume`."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from clearhead.cli.app import Device, Flag, Repeated, app
+
+
+@app.command(sort_key=1, help_epilogue="")
+def demo(
+    *,
+    to: str = "fr",
+    say: Repeated = (),
+    out: Path | None = None,
+    browser: bool | None = None,
+    json: Flag = False,
+    seed: int = 0,
+) -> None:
+    """Train a translator in about two minutes and see what it attends to.
+
+    It composes 20,000 English phrases (dates, countries, amounts, units, lists, ...) with their translations from CLDR,
+    trains an encoder-decoder on them from nothing, tests it on 500 others, takes your own, and opens a page that shows
+    for each word of a translation which words it was read from. Needs no network.
+
+    Args:
+        to: Language to translate into: any locale of CLDR, such as fr, de, es, ja, pt-BR.
+        say: Your own phrases to translate at the end, instead of being asked.
+        out: Folder for the model, its figures and the page (default: clearhead-demo-LOCALE).
+        browser: Open the page in a browser when done (default: unless --json).
+        json: Print the figures on standard output, as one JSON object: seconds, exact_match (0 to 1), bleu (0 to 100),
+            alignment (0 to 1: content words whose attention is on the right word), and more.
+        seed: Another number, another network and other phrases.
+    """
+    began = time.perf_counter()
+    from clearhead.demo import run_demo
+
+    opens = not json if browser is None else browser
+    run_demo(to, out=out, browser=opens, as_json=json, seed=seed, phrases=say, began=began)
+
+
+@app.command(sort_key=2, help_epilogue="")
+def train(
+    recipe: str,
+    /,
+    *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    source: Path | None = None,
+    target: Path | None = None,
+    text: Path | None = None,
+    out: Path | None = None,
+    minutes: float | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    device: Device | None = None,
+    precision: Literal["auto", "fp32", "bf16"] | None = None,
+    tensorboard: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Train from a recipe, such as your own translator or language model.
+
+    - `clearhead train translation --source a.en --target a.de` learns to translate from two text files in which line n
+      of one translates line n of the other.
+    - `clearhead train lm --text book.txt` learns to go on with a text.
+
+    Any field of a recipe can be changed on the line: --training.clip 0.5, --model.preset transformer-base,
+    --tokenizer.kind unigram; a name that is wrong is answered with those that are right. Ctrl-C saves and stops, and
+    `clearhead resume` goes on.
+
+    Args:
+        changes: Fields of the recipe, as above.
+        recipe: translation, lm, multi30k, shakespeare, or a recipe file of your own (.toml).
+        source: Text file of sentences, one a line (UTF-8; .gz is fine).
+        target: Text file of their translations, line by line.
+        text: Text file to learn to go on with.
+        out: New folder for the run (default: runs/RECIPE-1, -2, ...).
+        minutes: Time to train (default: the recipe's).
+        steps: Updates to make at most (default: the recipe's).
+        seed: Seed of everything random.
+        device: Where to compute; auto takes a GPU if there is one.
+        precision: auto takes bf16 where it is faster and the losses agree.
+        tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
+        json: Print the best evaluation's figures on standard output, as one JSON object.
+    """
+    from clearhead.commands.train import train_command
+
+    short = {"minutes": minutes, "steps": steps, "seed": seed, "device": device, "precision": precision}
+    files = {"source": source, "target": target, "text": text}
+    train_command(recipe, changes, short=short, files=files, out=out, tensorboard=tensorboard, as_json=json)
+
+
+@app.command(sort_key=3, help_epilogue="")
+def resume(run: Path, /, *, tensorboard: Flag = False, json: Flag = False) -> None:
+    """Go on with a run that was stopped, exactly where its newest good checkpoint was.
+
+    Args:
+        run: The run's folder, such as runs/translation-1.
+        tensorboard: Also write TensorBoard logs.
+        json: Print the best evaluation's figures on standard output, as one JSON object.
+    """
+    from clearhead.commands.train import resume_command
+
+    resume_command(run, tensorboard=tensorboard, as_json=json)

@@ -1,0 +1,122 @@
+"""`clearhead translate`, `generate` and `evaluate`."""
+
+from pathlib import Path
+
+from clearhead.cli.app import Device, Flag, Repeated, app
+
+
+@app.command(sort_key=4, help_epilogue="")
+def translate(
+    model: str,
+    /,
+    *texts: str,
+    n_best: int = 1,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    page: Path | None = None,
+    device: Device = "cpu",
+) -> None:
+    """Translate texts given on the line, or standard input line by line.
+
+    Each line of input gives one of output, an empty one an empty one. Words that the model has no tokens for are named
+    on standard error. `clearhead translate MODEL < a.en > a.de` translates a file.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Sentences to translate; after -- they may begin with a hyphen.
+        n_best: Translations of each line; above 1 as NUMBER-OF-LINE, SCORE, TRANSLATION with tabs between.
+        beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
+        length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
+        page: Also write a page here that shows what each word attended to.
+        device: Where to compute.
+    """
+    from clearhead.commands.use import translate_command
+
+    search = {"beams": beams, "length_penalty": length_penalty, "n_best": n_best}
+    translate_command(model, texts, search=search, page=page, device=device)
+
+
+@app.command(sort_key=5, help_epilogue="")
+def generate(
+    model: str,
+    prompt: str = "\n",
+    /,
+    *,
+    max_new_tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    stop: Repeated = (),
+    seed: int = 0,
+    device: Device = "cpu",
+) -> None:
+    """Go on with a text, piece by piece as it is written.
+
+    What is not set here is as the model's recipe says, usually 256 tokens at temperature 0.8.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        prompt: The text to go on with (default: an empty line).
+        max_new_tokens: Tokens to write at most.
+        temperature: Divides the logits: lower is safer, higher is wilder; 0 always takes the likeliest token.
+        top_k: Draw from the k likeliest tokens only.
+        top_p: Draw from the fewest tokens that hold this share of the probability, 0 to 1.
+        min_p: Draw from tokens at least this fraction as likely as the likeliest, 0 to 1.
+        repetition_penalty: Above 1 makes tokens that are there already less likely.
+        stop: Strings before which the text ends.
+        seed: The same seed writes the same text.
+        device: Where to compute.
+    """
+    from clearhead.commands.use import generate_command
+
+    sampling = {
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+    }
+    generate_command(model, prompt, sampling=sampling, stop=stop, device=device)
+
+
+@app.command(sort_key=6, help_epilogue="")
+def evaluate(
+    model: str,
+    /,
+    *,
+    source: Path | None = None,
+    target: Path | None = None,
+    text: Path | None = None,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    moses: str | None = None,
+    device: Device = "cpu",
+    json: Flag = False,
+) -> None:
+    """Measure a model on its recipe's test data (validation data where there are none), or on files given here.
+
+    A translator: BLEU and chrF (0 to 100, with sacreBLEU's signatures), exact match (0 to 1), perplexity. A language
+    model: loss in nats a token, perplexity, bits per byte.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        source: Text file of sentences, for a translator.
+        target: Text file of their translations, line by line.
+        text: Text file, for a language model.
+        beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
+        length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
+        moses: Language of the translations, such as de: also give BLEU lowercased on Moses tokens, as papers on small
+            corpora do (pip install 'clearhead[eval]').
+        device: Where to compute.
+        json: Print the figures on standard output as one JSON object, and nothing else there.
+    """
+    from clearhead.commands.measure import evaluate_command
+
+    search = {"beams": beams, "length_penalty": length_penalty}
+    evaluate_command(
+        model, source=source, target=target, text=text, search=search, moses=moses, device=device, as_json=json
+    )

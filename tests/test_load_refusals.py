@@ -1,0 +1,631 @@
+"""Bad input to `load`, end to end: one line that names the file and what in it; nothing runs, nothing is allocated."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from clearhead.api import load
+from clearhead.cli import main
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.recipe.data import Characters
+from tests.hostile import (
+    CONFIG,
+    FIRST,
+    INDEX,
+    LABELLED,
+    WEIGHTS,
+    config_outcome,
+    document_of,
+    make,
+    outcome,
+    put,
+    refusal,
+    watched,
+)
+from tests.parity.cases import REPRESENTATIVES
+from tests.parity.harness import Case
+
+Spoil = Callable[[Path], object]
+GENERATION, PREPROCESSOR, BIN = "generation_config.json", "preprocessor_config.json", "pytorch_model.bin"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """GPT-2 with a tokenizer; opened once, so that all that opening imports is there."""
+    folder = make(next(case for case in FIRST if case.family == "gpt2"), tmp_path_factory.mktemp("good") / "model")
+    Tokenizer.train(["abc def", "a b c"], Characters()).save(folder)
+    load(folder).generate("abc", load(folder).generation.model_copy(update={"max_new_tokens": 2}))
+    return folder
+
+
+@pytest.fixture
+def folder(good: Path, tmp_path: Path) -> Path:
+    """A copy to be spoilt."""
+    return Path(shutil.copytree(good, tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda folder: os.system("true"),
+        lambda folder: exec(compile("1", "/evil.py", "exec")),
+        lambda folder: (folder / "new").write_text("x"),
+        lambda folder: bytearray(b"x" * (60 << 20)),
+    ],
+)
+def test_what_may_not_happen_is_seen(act: Spoil, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError), watched():
+        act(tmp_path)
+
+
+def fields_of(case: Case, folder: Path) -> dict[str, Any]:
+    """The fields of a written config that decide something."""
+    return {name: value for name, value in document_of(make(case, folder)).items() if name not in UNMAPPED}
+
+
+UNMAPPED = {"architectures", "model_type", "dtype"}
+
+# --- every mapped field of every family ----------------------------------------------------------------------------
+
+BAD: list[object] = [10**9, 10**300, -1, 0, 2.5, 1e300, "x", "24", "", None, [], [[1]], {}, {"a": {"b": [1]}}, True]
+
+
+def check_fields(case: Case, folder: Path, values: list[object]) -> int:
+    """Every field at every bad value is refused by its name, or means something; returns how many were refused."""
+    refused = 0
+    fields = fields_of(case, folder)
+    document = document_of(folder)
+    for name in fields:
+        for value in values:
+            said = config_outcome(put(folder, {**document, name: value}))
+            if said is None:
+                # A width that no tensor has, or a field that limits nothing here.
+                said = outcome(folder) if value == 10**9 and type(document[name]) is int else None
+            if said is not None:
+                refused += 1
+                by_tensor = said.removeprefix(":").startswith(tuple(load_file(folder / WEIGHTS)))
+                assert name in said or by_tensor, (name, value, said)
+    return refused
+
+
+@pytest.mark.parametrize("case", [*FIRST, LABELLED[0]], ids=str)
+def test_every_field_of_every_family(case: Case, tmp_path: Path) -> None:
+    assert check_fields(case, tmp_path / "model", BAD[:9]) > 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+def test_every_field_of_every_class(case: Case, tmp_path: Path) -> None:
+    more: list[object] = [-(10**9), 1e-300, -0.5, [1], False, "x" * 5000, "\n\u2028", "é\0", 2**63, [10**9] * 1000]
+    assert check_fields(case, tmp_path / "model", BAD + more) > 100
+
+
+SIZES = ("layer", "size", "embd", "d_model", "head", "inner", "ffn", "d_ff", "position", "kv", "dim")
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_no_size_is_allocated_before_the_tensors_are_compared(case: Case, tmp_path: Path) -> None:
+    folder = make(case, tmp_path / "model")
+    outcome(folder)
+    document = document_of(folder)
+    sizes = [n for n, v in document.items() if type(v) is int and any(part in n for part in SIZES) and "token" not in n]
+    assert len(sizes) >= 4
+    for name in sizes:
+        for value in (10**9, 2**20, 1024):
+            put(folder, {**document, name: value})
+            with watched():
+                outcome(folder)
+    put(folder, document | dict.fromkeys(sizes, 10**9))
+    assert "expected" in refusal(folder)
+    put(folder, document | dict.fromkeys(sizes, 0))
+    assert refusal(folder).startswith(f"{CONFIG}:")
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def text(name: str, content: str | bytes) -> Spoil:
+    return lambda folder: (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def fields(**changes: object) -> Spoil:
+    return lambda folder: put(folder, {**document_of(folder), **changes})
+
+
+def without(*names: str) -> Spoil:
+    return lambda folder: put(folder, {n: v for n, v in document_of(folder).items() if n not in names})
+
+
+def raw(old: str, new: str) -> Spoil:
+    """config.json with a part of its text exchanged."""
+
+    def spoil(folder: Path) -> None:
+        content = (folder / CONFIG).read_text()
+        assert old in content
+        put(folder, content.replace(old, new, 1))
+
+    return spoil
+
+
+def shards(folder: Path, n: int = 3) -> dict[str, str]:
+    """The weights in n files; returns the index's table."""
+    tensors = load_file(folder / WEIGHTS)
+    (folder / WEIGHTS).unlink()
+    places = {name: f"model-{i % n + 1:05}-of-{n:05}.safetensors" for i, name in enumerate(sorted(tensors))}
+    for file in set(places.values()):
+        save_file({name: tensors[name] for name in tensors if places[name] == file}, folder / file)
+    write_index(folder, places)
+    return places
+
+
+def write_index(folder: Path, places: object) -> None:
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def truncated(folder: Path) -> None:
+    file = folder / max(shards(folder).values())
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def flipped(folder: Path) -> None:
+    places = shards(folder)
+    names = sorted(places)
+    write_index(folder, {**places, names[0]: places[names[1]], names[1]: places[names[0]]})
+
+
+def outside(file: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        places = shards(folder)
+        write_index(folder, {**places, "transformer.wte.weight": file})
+
+    return spoil
+
+
+def shard_missing(folder: Path) -> None:
+    (folder / max(shards(folder).values())).unlink()
+
+
+def emptied(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+
+
+def removed(*names: str) -> Spoil:
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def replaced_by_folder(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    (folder / WEIGHTS).mkdir()
+
+
+SHARD = "model-0000[13]-of-00003.safetensors"
+FILES: dict[str, tuple[Spoil, str]] = {
+    "truncated": (lambda f: os.truncate(f / WEIGHTS, 3000), rf"{WEIGHTS}: expected a whole safetensors file"),
+    "empty-weights": (text(WEIGHTS, b""), rf"{WEIGHTS}: expected a whole safetensors file"),
+    "text-weights": (text(WEIGHTS, "version https://git-lfs.github.com/spec/v1"), rf"{WEIGHTS}: expected a whole"),
+    "truncated-shard": (truncated, rf"{SHARD}: expected a whole safetensors file"),
+    "missing-shard": (shard_missing, rf"{SHARD}: expected a file, got none"),
+    "flipped-index": (flipped, rf"model-0000\d-of-00003.safetensors:\S+: expected this tensor, as {INDEX} says"),
+    "outside": (
+        outside("../evil.safetensors"),
+        rf"{INDEX}:transformer.wte.weight: expected the name of a .safetensors",
+    ),
+    "outside-absolute": (outside("/etc/passwd.safetensors"), rf"{INDEX}:transformer.wte.weight: expected the name of"),
+    "outside-dots": (outside(".."), rf"{INDEX}:transformer.wte.weight: expected the name of"),
+    "shard-of-code": (outside("evil.bin"), rf"{INDEX}:transformer.wte.weight: expected the name of"),
+    "shard-list": (lambda f: (shards(f), write_index(f, [1])), rf"{INDEX}:weight_map: expected a table"),
+    "weights-folder": (replaced_by_folder, rf"{WEIGHTS}: expected a regular file"),
+    "no-config": (removed(CONFIG), rf"{CONFIG}: expected a file beside the weights, got none"),
+    "no-weights": (removed(WEIGHTS), rf": expected {WEIGHTS} or {INDEX}, got neither"),
+    "empty": (emptied, r": expected a folder with a model, or a run with checkpoints, found neither"),
+    "config-empty": (text(CONFIG, ""), rf"{CONFIG}:1: expected JSON"),
+    "config-list": (text(CONFIG, "[1, 2]"), rf"{CONFIG}: expected a JSON object, got list"),
+    "config-number": (text(CONFIG, "5"), rf"{CONFIG}: expected a JSON object, got int"),
+    "config-nothing": (text(CONFIG, "{}"), rf"{CONFIG}:model_type: expected one of gpt2, .*, got None"),
+    "config-cut": (raw("}", ""), rf"{CONFIG}:\d+: expected JSON"),
+    "config-nan": (raw('"n_embd": 24', '"n_embd": NaN'), rf"{CONFIG}:n_embd: expected finite numbers"),
+    "config-infinity": (raw('"n_embd": 24', '"n_embd": 1e999'), rf"{CONFIG}:n_embd: expected finite numbers"),
+    "config-twice": (raw('"n_embd": 24', '"n_embd": 24, "n_embd": 24'), rf"{CONFIG}:n_embd: expected each key once"),
+    "config-digits": (raw('"n_embd": 24', f'"n_embd": {"9" * 400}'), rf"{CONFIG}:n_embd: expected finite numbers"),
+    "config-half": (raw('"n_embd": 24', r'"n_embd": "\ud800"'), rf"{CONFIG}: expected text, got half a character"),
+    "config-bytes": (text(CONFIG, b'{"a": "\xff"}'), rf"{CONFIG}: expected UTF-8, got the byte 0xFF"),
+    "config-large": (text(CONFIG, b'{"a": "' + b"x" * (1 << 26) + b'"}'), rf"{CONFIG}: expected at most [\d,]+ bytes"),
+    "unknown-field": (fields(mixture_of_depths=True), rf"{CONFIG}:mixture_of_depths: expected no such field, got True"),
+    "unknown-type": (fields(model_type="rwkv"), rf"{CONFIG}:model_type: expected one of gpt2, .*, got 'rwkv'; try"),
+    "no-type": (without("model_type"), rf"{CONFIG}:model_type: expected one of"),
+    "type-list": (fields(model_type=["gpt2"]), rf"{CONFIG}:model_type: expected one of"),
+    "unknown-class": (fields(architectures=["GPT2Evil"]), rf"{CONFIG}:architectures: expected one of GPT2LMHeadModel"),
+    "two-classes": (fields(architectures=["GPT2Model"] * 2), rf"{CONFIG}:architectures: expected one of"),
+    "classes-text": (fields(architectures="GPT2Model"), rf"{CONFIG}:architectures: expected one of"),
+    "classes-nested": (fields(architectures=[{"a": 1}]), rf"{CONFIG}:architectures: expected one of"),
+    "decoder": (fields(is_decoder=1), rf"{CONFIG}:is_decoder: expected False"),
+    "heads": (fields(n_head=7), rf"{CONFIG}: ?.*n_head=7 must divide n_embd=24"),
+    "generation-garbage": (text(GENERATION, "garbage"), rf"{GENERATION}:1: expected JSON"),
+    "generation-list": (text(GENERATION, "[]"), rf"{GENERATION}: expected a JSON object"),
+    "generation-beams": (text(GENERATION, '{"num_beams": "x"}'), rf"{GENERATION}:num_beams: expected a valid integer"),
+    "generation-1e9": (text(GENERATION, '{"num_beams": 1000000000}'), rf"{GENERATION}:num_beams: expected less than"),
+    "generation-id": (text(GENERATION, '{"pad_token_id": 1e300}'), rf"{GENERATION}:pad_token_id: expected a valid"),
+    "generation-power": (text(GENERATION, '{"length_penalty": 1e9}'), rf"{GENERATION}:length_penalty: expected less"),
+    "pooling": (
+        lambda f: ((f / "1_Pooling").mkdir(), (f / "1_Pooling" / CONFIG).write_text('{"pooling_mode_a\\nb": 1}')),
+        rf"1_Pooling/{CONFIG}: expected one of pooling_mode_mean_tokens, .*, got pooling_mode_a b",
+    ),
+    "tokenizer-garbage": (text("tokenizer.json", "garbage"), r"tokenizer.json: expected a tokenizer, got"),
+    "tokenizer-empty": (text("tokenizer.json", ""), r"tokenizer.json: expected a tokenizer, got"),
+    "tokenizer-bytes": (text("tokenizer.json", b"\xff\xfe"), r"tokenizer.json: expected a tokenizer, got"),
+    "tokenizer-null": (text("tokenizer.json", '{"model": null}'), r"tokenizer.json: expected a tokenizer, got"),
+    "tokenizer-deep": (text("tokenizer.json", "[" * 10_000), r"tokenizer.json: expected a tokenizer, got"),
+    "tokenizer-config": (text("tokenizer_config.json", "[]"), r"tokenizer_config.json: expected a JSON object"),
+    "tokenizer-half": (text("tokenizer_config.json", r'{"bos_token": "\ud800"}'), r"tokenizer_config.json: expected"),
+    "added-tokens": (
+        text("tokenizer_config.json", '{"added_tokens_decoder": {"x": 1}}'),
+        r"tokenizer_config.json:added_tokens_decoder: expected tokens by id",
+    ),
+    "manifest": (text("MANIFEST.json", "{}"), r"MANIFEST.json: expected a manifest as it was written"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_spoilt_folder(name: str, folder: Path) -> None:
+    spoil, expected = FILES[name]
+    spoil(folder)
+    said = refusal(folder)
+    assert re.match(expected, said), said
+
+
+@pytest.mark.parametrize("content", ["garbage", "[]", '{"size": "x"}', '{"size": 1e300}', '{"image_std": 0}'])
+def test_how_images_are_prepared(content: str, tmp_path: Path) -> None:
+    folder = make(next(case for case in FIRST if case.family == "vit"), tmp_path / "model")
+    for spoilt in (content, '{"image_mean": [0.5]}', '{"image_std": 1e-300}', '{"rescale_factor": 1e300}', '{"x": 1}'):
+        (folder / PREPROCESSOR).write_text(spoilt)
+        assert refusal(folder).startswith(f"{PREPROCESSOR}:")
+
+
+# --- tensors -------------------------------------------------------------------------------------------------------
+
+
+def changed(name: str, change: Callable[[Tensor], Tensor]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        tensors = load_file(folder / WEIGHTS)
+        save_file(tensors | {name: change(tensors[name]).contiguous()}, folder / WEIGHTS)
+
+    return spoil
+
+
+def dropped(*names: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        tensors = load_file(folder / WEIGHTS)
+        save_file({name: tensor for name, tensor in tensors.items() if name not in names}, folder / WEIGHTS)
+
+    return spoil
+
+
+def added(name: str) -> Spoil:
+    return lambda folder: save_file({**load_file(folder / WEIGHTS), name: torch.ones(3)}, folder / WEIGHTS)
+
+
+def with_number(value: float) -> Callable[[Tensor], Tensor]:
+    def change(tensor: Tensor) -> Tensor:
+        tensor = tensor.clone()
+        tensor.view(-1)[-1] = value
+        return tensor
+
+    return change
+
+
+TABLE, QKV, FC = "transformer.wte.weight", "transformer.h.1.attn.c_attn.weight", "transformer.h.0.mlp.c_fc.weight"
+NORM = "transformer.ln_f.bias"
+TENSORS: dict[str, tuple[Spoil, str]] = {
+    "missing": (dropped(TABLE), f"{TABLE}: expected a tensor of shape [60, 24], got none"),
+    "missing-part": (dropped(QKV), "transformer.h.1.attn.c_attn.weight: expected a tensor of shape"),
+    "missing-norm": (dropped(NORM), f"{NORM}: expected a tensor of shape [24], got none"),
+    "extra": (added("transformer.h.0.evil.weight"), "transformer.h.0.evil.weight: expected no such tensor"),
+    "extra-layer": (added("transformer.h.2.ln_1.weight"), "transformer.h.2.ln_1.weight: expected no such tensor"),
+    "extra-strange": (added("transformer.h.0.ln_1.a\nb\ud7ff"), "transformer.h.0.ln_1.a b?: expected no such tensor"),
+    "extra-long": (added("x" * 100_000), "x" * 199 + "…: expected no such tensor"),
+    "rows": (changed(TABLE, lambda t: t[:-1]), f"{TABLE}: expected shape [60, 24], got [59, 24]"),
+    "scalar": (changed(NORM, lambda t: t[0]), f"{NORM}: expected shape [24], got []"),
+    "turned": (changed(FC, lambda t: t.mT), f"{FC}: expected shape"),
+    "flat": (changed(FC, lambda t: t.flatten()), f"{FC}: expected a matrix, got shape [2304]"),
+    "scalar-matrix": (changed(FC, lambda t: t[0, 0]), f"{FC}: expected a matrix, got shape []"),
+    "scalar-parts": (changed(QKV, lambda t: t[0, 0]), f"{QKV}: expected a matrix, got shape []"),
+    "unequal-parts": (changed(QKV, lambda t: t[:, :-1]), f"{QKV}: expected 3 equal parts, got shape [24, 71]"),
+    "bias-scalar": (changed(QKV.replace("weight", "bias"), lambda t: t[0]), "attn.c_attn.bias: expected 3 equal parts"),
+    "no-rows": (changed(QKV, lambda t: t[:, :0]), f"{QKV}: expected"),
+    "integers": (changed(TABLE, lambda t: t.long()), f"{TABLE}: expected float numbers, got int64"),
+    "truths": (changed(TABLE, lambda t: t > 0), f"{TABLE}: expected float numbers, got bool"),
+    "float8": (changed(TABLE, lambda t: t.to(torch.float8_e4m3fn)), f"{WEIGHTS}:{TABLE}: expected one of F64"),
+    "nan": (changed(FC, with_number(float("nan"))), f"{FC}: expected finite numbers, got NaN or infinity"),
+    "infinity": (changed(NORM, with_number(-float("inf"))), f"{NORM}: expected finite numbers"),
+    "copy": (
+        lambda f: save_file({**load_file(f / WEIGHTS), "lm_head.weight": torch.ones(60, 24)}, f / WEIGHTS),
+        f"lm_head.weight: expected the numbers of {TABLE}",
+    ),
+    "copy-of-another-kind": (
+        lambda f: save_file({**load_file(f / WEIGHTS), "lm_head.weight": torch.ones(3).half()}, f / WEIGHTS),
+        f"lm_head.weight: expected the numbers of {TABLE}",
+    ),
+    "wider": (fields(n_embd=48), "expected shape"),
+    "deeper": (fields(n_layer=3), "transformer.h.2.ln_1.weight: expected a tensor of shape [24], got none"),
+    "shallower": (fields(n_layer=1), "transformer.h.1."),
+    "no-head": (
+        fields(architectures=["GPT2ForSequenceClassification"], id2label={"0": "a", "1": "b"}),
+        "score.weight: expected a tensor of shape [2, 24], got none",
+    ),
+    "no-output": (fields(tie_word_embeddings=False), "lm_head.weight: expected a tensor of shape [60, 24], got none"),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.filterwarnings("error")
+def test_a_spoilt_tensor(name: str, folder: Path) -> None:
+    spoil, expected = TENSORS[name]
+    spoil(folder)
+    said = refusal(folder)
+    assert expected in said, said
+
+
+# --- pickles -------------------------------------------------------------------------------------------------------
+
+PAYLOAD = base64.b64decode(b"Y3Bvc2l4CnN5c3RlbQooUyd0b3VjaCByYW4nCnRSLg==")  # posix.system("touch ran")
+
+
+def test_a_pickle_is_not_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (folder / WEIGHTS).unlink()
+    (folder / BIN).write_bytes(PAYLOAD)
+    with pytest.raises(UserError) as error:
+        load(folder)
+    assert str(error.value).startswith(f"{folder / BIN}: expected ")
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.rglob("ran"))
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+def test_a_pickle_beside_good_weights_is_not_touched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for name in (BIN, "model.bin", "training_args.bin", "rust_model.ot", "tf_model.h5", "optimizer.pt"):
+        (folder / name).write_bytes(PAYLOAD)
+    os.mkfifo(folder / "pytorch_model.bin.index.json")  # to open it would wait for ever
+    (folder / "modeling_evil.py").write_text("raise SystemExit('ran')")
+    (folder / "torch.py").write_text("raise SystemExit('ran')")
+    (folder / BIN).chmod(0)
+    with watched():
+        load(folder)
+    assert not (folder / "ran").exists()
+
+
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["no-such/repository", "nothing", "./nothing", "/nothing/at/all", "a/b/c", "no such name!", "", "x" * 5000]
+)
+def test_a_name_of_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError) as error:
+        load(name)
+    message = str(error.value)
+    assert message.isprintable()
+    assert len(message) < 500
+    assert "; " in message
+
+
+def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
+    with pytest.raises(UserError, match=r"^org/model: expected .*; check the connection$"):
+        load("org/model")
+
+
+# --- the command line ----------------------------------------------------------------------------------------------
+
+ALL = FILES | TENSORS
+SHOWN = (
+    *("empty", "no-config", "config-twice", "config-nan", "config-list", "unknown-field", "unknown-class", "heads"),
+    *("outside", "truncated-shard", "flipped-index", "tokenizer-garbage", "generation-beams"),
+    *("missing", "extra-strange", "nan", "float8", "wider", "no-head"),
+)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_user_sees_one_line(name: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ALL[name][0](folder)
+    said = refusal(folder)
+    reads_config_alone = config_outcome(folder) is not None if (folder / CONFIG).exists() else True
+    for words in (["check", folder], ["generate", folder, "x"], *([["summary", folder]] if reads_config_alone else [])):
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end, watched():
+            main([str(word) for word in words])
+        out, err = capfd.readouterr()
+        assert end.value.code == 2
+        assert out == ""
+        assert err.count("\n") == 1
+        assert err.startswith(f"error: {folder}")
+        if name not in ("empty", "no-config"):
+            assert err.removeprefix(f"error: {folder}").removeprefix("/") == said + "\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
+def test_what_the_reference_makes_of_it(family: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`check` opens the same folder with the reference, which neither fetches anything nor shows a traceback."""
+    pytest.importorskip("transformers")
+    folder = make(next(case for case in FIRST if case.family == family), tmp_path / "model")
+    document = document_of(folder)
+    for changes, code in REFERENCE:
+        put(folder, {**document, **changes})
+        capfd.readouterr()
+        try:
+            main(["check", str(folder)])
+            found = 0
+        except SystemExit as end:
+            found = end.code
+        out, err = capfd.readouterr()
+        assert found == code, (changes, out, err)
+        assert "Traceback" not in err
+        assert code == 0 or err.startswith(f"error: {folder}/{CONFIG}: expected a model that the reference opens too")
+
+
+REFERENCE: tuple[tuple[dict[str, object], int], ...] = (
+    ({"_attn_implementation": "evil/kernel"}, 0),  # which the reference would fetch and run
+    ({"attn_implementation": "evil/kernel"}, 0),
+    ({"auto_map": {"AutoModel": "evil--modeling_evil.Evil"}}, 0),
+    ({"output_a\nb": 1}, 0),
+    ({"dtype": "evil"}, 2),
+    ({"use_cache": "x"}, 2),
+    ({"num_labels": "x"}, 2),
+    ({"pad_token_id": 10**6}, 2),
+    ({"return_dict": False}, 2),
+)
+
+# --- tokens the network has no vector for --------------------------------------------------------------------------
+
+
+def test_more_tokens_than_vectors(folder: Path) -> None:
+    """Such a model opens, as in the reference library; only a text with such a token is refused."""
+    words = [chr(0x4E00 + i) for i in range(80)]
+    Tokenizer.train(words, Characters()).save(folder)
+    model = load(folder)
+    few = model.generation.model_copy(update={"max_new_tokens": 2})
+    known = [word for word in words if model.tokenizer.encode(word)[0] < 60]
+    rare = [word for word in words if model.tokenizer.encode(word)[0] >= 60]
+    assert len(known) > 40
+    assert len(rare) > 10
+    model.generate(known[0], few)
+    model.embed([known[0], known[1] * 3])
+    for call in (lambda: model.generate(rare[0], few), lambda: model.embed(rare), lambda: model.logits(rare[1])):
+        with pytest.raises(UserError, match=r"^tokenizer: expected ids below 60, .*, got \d\d; try"):
+            call()
+
+
+def test_padding_that_the_network_has_no_vector_for(folder: Path) -> None:
+    put(folder, {**document_of(folder), "pad_token_id": 10**6})
+    model = load(folder)
+    vectors = model.embed(["a", "abc"])
+    assert torch.allclose(vectors[0], model.embed(["a"])[0], atol=1e-6)
+
+
+# --- hostile configs -----------------------------------------------------------------------------------------------
+
+LABELS = {str(i): f"L{i}" for i in range(1_000_000)}
+
+
+def deep(levels: int, table: bool = True) -> str:
+    opening, closing = ('{"a": ', "}") if table else ("[", "]")
+    return opening * levels + "1" + closing * levels
+
+
+HOSTILE: dict[str, tuple[Spoil, str | None]] = {
+    "remote-code": (fields(auto_map={"AutoModel": "evil--modeling_evil.Evil"}, trust_remote_code=True), "trust_remote"),
+    "auto-map": (fields(auto_map={"AutoModel": "evil/repo--modeling_evil.Evil"}), None),
+    "url": (fields(_name_or_path="https://example.com/evil", name_or_path="file:///etc/passwd"), None),
+    "type-path": (fields(model_type="../../etc/passwd"), f"{CONFIG}:model_type:"),
+    "type-dunder": (fields(model_type="__class__"), f"{CONFIG}:model_type:"),
+    "type-format": (fields(model_type="{0.__class__.__init__.__globals__}"), f"{CONFIG}:model_type:"),
+    "class-dunder": (fields(architectures=["__import__"]), f"{CONFIG}:architectures:"),
+    "class-module": (fields(architectures=["os.system"]), f"{CONFIG}:architectures:"),
+    "class-getattr": (fields(architectures=["GPT2LMHeadModel.__init__.__globals__"]), f"{CONFIG}:architectures:"),
+    "field-dunder": (fields(__class__="evil"), f"{CONFIG}:__class__:"),
+    "field-strange": (lambda f: put(f, {**document_of(f), "a\nb\u2028\x1b[31m": 1}), f"{CONFIG}:a b ?[31m:"),
+    "field-long": (lambda f: put(f, {**document_of(f), "x" * 100_000: 1}), f"{CONFIG}:{'x' * 199}…:"),
+    "value-long": (fields(activation_function="x" * 900_000), f"{CONFIG}:activation_function:"),
+    "ignored-long": (fields(summary_type="x" * 900_000), None),
+    "deep-table": (raw('"n_embd": 24', f'"n_embd": {deep(5000)}'), f"{CONFIG}: expected tables in tables"),
+    "deep-list": (raw('"n_embd": 24', f'"n_embd": {deep(900, table=False)}'), f"{CONFIG}: expected tables in tables"),
+    "deep-enough": (raw('"n_embd": 24', f'"n_embd": {deep(90)}'), f"{CONFIG}:n_embd:"),
+    "labels-million": (fields(architectures=["GPT2ForTokenClassification"], id2label=LABELS), f"{CONFIG}:"),
+    "labels-odd": (
+        fields(architectures=["GPT2ForTokenClassification"], id2label={"x": "a", "": "b"}),
+        f"{CONFIG}:id2label:",
+    ),
+    "labels-nested": (
+        fields(architectures=["GPT2ForTokenClassification"], id2label={"0": {"a": 1}, "1": []}),
+        f"{CONFIG}:id2label: expected a name for each number",
+    ),
+    "labels-list": (fields(architectures=["GPT2ForTokenClassification"], id2label=["a"]), f"{CONFIG}:id2label:"),
+    "labels-none": (fields(architectures=["GPT2ForTokenClassification"], id2label={}), f"{CONFIG}:id2label:"),
+    "special-tokens": (fields(bos_token_id=[[1]], eos_token_id={"a": 1}), f"{CONFIG}:bos_token_id:"),
+    "quantised": (fields(quantization_config={"quant_method": "bitsandbytes"}), f"{CONFIG}:quantization_config:"),
+    "ours": (fields(clearhead=1), ""),
+    "ours-nested": (fields(clearhead={"a": []}), ""),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_config(name: str, folder: Path) -> None:
+    spoil, expected = HOSTILE[name]
+    spoil(folder)
+    (folder / "modeling_evil.py").write_text("raise SystemExit('ran')")
+    with watched():
+        said = outcome(folder)
+    assert (said is None) is (expected is None), said
+    if said is not None and expected is not None:
+        assert said.startswith(expected) or expected in said, said
+
+
+ANGLES: list[object] = [
+    {"rope_type": "dynamic", "factor": 2.0},
+    {"rope_type": "linear", "factor": 0},
+    {"rope_type": "linear", "factor": -1e300},
+    {"rope_type": "linear"},
+    {"rope_type": "yarn", "factor": 1e300, "original_max_position_embeddings": 0},
+    {"rope_type": "yarn", "factor": "x"},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 10**300},
+    {"rope_type": "yarn", "factor": 4.0, "beta_fast": 0.0},
+    {"rope_type": "yarn", "factor": 4.0, "mscale": "x", "mscale_all_dim": [1]},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0},
+    {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": -1},
+    {"rope_type": ["linear"]},
+    {"rope_type": None, "rope_theta": -1},
+    {"rope_theta": 0},
+    {"rope_theta": "x"},
+    {"rope_theta": {"rope_theta": 1}},
+    {"__class__": "x"},
+    {"a\nb": 1},
+    {"x" * 10_000: "y" * 10_000},
+    "linear",
+    [1, 2],
+    7,
+]
+
+
+@pytest.mark.parametrize("family", ["llama", "modernbert"])
+def test_absurd_angles(family: str, tmp_path: Path) -> None:
+    folder = make(next(case for case in FIRST if case.family == family), tmp_path / "model")
+    document = document_of(folder)
+    for angles in ANGLES:
+        both = {"full_attention": angles, "sliding_attention": angles}
+        put(folder, {**document, "rope_parameters": both if family == "modernbert" else angles})
+        said = outcome(folder)
+        assert said is not None, angles
+        assert said.startswith(f"{CONFIG}:rope_parameters:"), (angles, said)
+
+
+def test_extreme_angles_that_are_numbers(tmp_path: Path) -> None:
+    """What is a network is one, however absurd; its numbers may be."""
+    folder = make(next(case for case in FIRST if case.family == "llama"), tmp_path / "model")
+    document = document_of(folder)
+    for angles in ({"rope_theta": 1e300}, {"rope_type": "linear", "factor": 1e300}, {"rope_theta": 1.0000001}):
+        assert outcome(put(folder, {**document, "rope_parameters": angles})) is None
