@@ -16,7 +16,7 @@ from clearhead.errors import UserError
 
 JsonObject = dict[str, JsonValue]
 
-CONFIG_LIMIT = 1 << 20
+CONFIG_LIMIT = 8 << 20
 """Bytes that a file of settings may have."""
 LIMIT = 64 << 20
 """Bytes that an index or a vocabulary may have."""

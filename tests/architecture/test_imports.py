@@ -41,7 +41,8 @@ EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
     *("config", "recipe", "errors", "randomness", "cli"),
-    *("data.tokenizers", "data.sources", "data.batches", "data.phrases"),
+    *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
+    *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
 )
 
 FAMILIES = ("gpt", "llama", "bert", "t5", "marian", "bart", "roberta", "qwen", "mistral", "vit")

@@ -219,12 +219,12 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(
     run = begin(whole[0], tmp_path / "run", ("training.accumulate", 2))
     save_file, n_files = checkpoints.save_file, 0
 
-    def full(*arguments: Any) -> None:
+    def full(*arguments: Any, metadata: dict[str, str]) -> None:
         nonlocal n_files
         n_files += 1
         if n_files > 6:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save_file(*arguments)
+        save_file(*arguments, metadata=metadata)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "save_file", full)
