@@ -19,7 +19,7 @@ from clearhead.api.folders import (
 from clearhead.api.model import Model
 from clearhead.api.pretrained import converted, read
 from clearhead.api.sidecars import images_of, pooling_of
-from clearhead.config import Head
+from clearhead.config import Config, Head
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model.assign import assemble, new_head
@@ -59,6 +59,8 @@ def load(
     this machine does not have.
     """
     place, kind = _device(device), _dtype(dtype)
+    if head is not None and not isinstance(head, Config):
+        raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     folder = locate(name, revision=revision)
     if not (folder / CONFIG).is_file():
         if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
@@ -104,7 +106,7 @@ def _dtype(name: torch.dtype | str | None) -> torch.dtype | None:
         return name
     known = {str(t).removeprefix("torch."): t for t in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}
     if name not in known:
-        raise UserError(f"dtype: expected {', '.join(known)}, got {name!r}")
+        raise UserError(f"dtype: expected {', '.join(known)}, got {name!r}; try float32")
     return known[name]
 
 

@@ -35,7 +35,7 @@ def model_folder(folder: Path) -> Path:
     if newest is None:
         raise UserError(
             f"{folder}: expected a folder with a model, or a run with checkpoints, found neither;"
-            " give the folder that `clearhead train` or `clearhead demo` wrote"
+            " give one with config.json, or one that `clearhead train` or `clearhead demo` wrote"
         )
     return newest
 
@@ -103,6 +103,8 @@ def named_config(name: str) -> ModelConfig:
     """The architecture of a preset, or of the model in a folder; reads no weights."""
     folder = Path(name)
     if not folder.exists():
+        if "/" in name:
+            raise UserError(f"{name}: expected a folder with a model, or an architecture by name, found neither")
         return preset(name)
     path = (folder if (folder / CONFIG).is_file() else model_folder(folder)) / CONFIG
     content = read_json(path, limit=CONFIG_LIMIT)

@@ -59,6 +59,12 @@ class Model:
         self.generation = generation or GenerationConfig()
         self.pooling, self.family, self.about = pooling, family, dict(about or {})
 
+    def __repr__(self) -> str:
+        """What it is, in a line."""
+        stacks = {"encoder": self.config.encoder, "decoder": self.config.decoder}
+        sizes = [f"{name} of {s.n_layers} x {s.d_model}" for name, s in stacks.items() if s is not None]
+        return f"Model({', '.join([*sizes, f'{self.config.head.kind} head'])})"
+
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer; UserError where the model came without one."""
@@ -86,7 +92,7 @@ class Model:
 
     # --- what it says ---
 
-    def logits(self, text: Input, other: str | None = None) -> Tensor:
+    def logits(self, text: Input, target: str | None = None) -> Tensor:
         """Logits for one input: t v, or v where the head says one thing of the whole.
 
         An encoder-decoder takes the source and the target, of whose positions (the start token first) the logits
@@ -94,7 +100,7 @@ class Model:
         """
         self.network.eval()
         with torch.inference_mode():
-            return self.network(*self._inputs(text, other))[0]
+            return self.network(*self._inputs(text, target))[0]
 
     def classify(self, texts: Sequence[Input]) -> list[list[tuple[str, float]]]:
         """For each text or image its labels with their probabilities, likeliest first."""
@@ -150,6 +156,8 @@ class Model:
         One hypothesis, greedy or sampled, whatever `config` says of beams. Raises UserError at the call, before
         anything is written, for a model that does not continue texts and for a prompt that is too long.
         """
+        if not isinstance(prompt, str):
+            raise UserError(f"generate: expected one text, got {type(prompt).__name__}; call it for each")
         return self._continue(self.reader.ids([prompt])[0] or [self.tokenizer.need("bos")], config, stop)
 
     def _continue(self, ids: list[int], config: GenerationConfig | None, stop: Sequence[str]) -> Iterator[str]:
@@ -202,12 +210,12 @@ class Model:
         return summarize(self.config)
 
     def trace(
-        self, text: Input, other: str | None = None, *, edit: Mapping[str, Edit] | None = None
+        self, text: Input, target: str | None = None, *, edit: Mapping[str, Edit] | None = None
     ) -> tuple[Trace, Tensor]:
         """Every value on the way to the logits of one input, and those logits; `edit` changes values on the way."""
         self.network.eval()
         with torch.no_grad(), trace(self.network, edit) as seen:
-            logits = self.network(*self._inputs(text, other))
+            logits = self.network(*self._inputs(text, target))
         return seen, logits[0]
 
     def tracing(self, edit: Mapping[str, Edit] | None = None) -> AbstractContextManager[Trace]:

@@ -33,7 +33,8 @@ class Reader:
     def words(self) -> Tokenizer:
         """The tokenizer; UserError where there is none."""
         if self.tokenizer is None:
-            raise UserError("tokenizer: expected one with the model, got none; use model.network with token ids")
+            use = "logits, classify or embed" if self.reads_images else "model.network with token ids"
+            raise UserError(f"tokenizer: expected one with the model, got none; use {use}")
         return self.tokenizer
 
     @property

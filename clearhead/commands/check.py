@@ -98,7 +98,8 @@ def compared(model: Model, folder: Path, architecture: str) -> tuple[str | None,
     transformers.logging.disable_progress_bar()
     pad = model.generation.pad_id
     generator = torch.Generator().manual_seed(0)
-    lengths = LENGTHS if pad is not None else LENGTHS[:1]
+    limits = [stack.max_length or max(LENGTHS) for stack in (model.config.encoder, model.config.decoder) if stack]
+    lengths = [min(n, *limits) for n in (LENGTHS if pad is not None else LENGTHS[:1])]
     arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0)
     try:
         # Whatever the config asks for: other ways to compute attention may be code that the library fetches.
@@ -121,20 +122,20 @@ def lines(found: Check) -> Iterator[str]:
     yield "What each field of config.json decided:"
     width = max(len(shown(one.field)) for one in found.decisions)
     for one in found.decisions:
-        effect = ", ".join(one.sets) or one.note
+        effect = f"{', '.join(one.sets) or one.note}{f' ({one.note})' if one.sets and one.note else ''}"
         value = json.dumps(one.value)
         yield f"  {shown(one.field):<{width}}  {value if len(value) <= 24 else value[:21] + '...':<24}  {effect}"
     if found.reference is None:
         return
     yield ""
-    yield f"Largest difference from {found.reference}, float32, the same random input:"
+    yield f"Largest difference from {found.reference}, float32, the same random input; as a share of max(1, largest):"
     width = max(len(one.address) for one in found.differences)
     for gap in found.differences:
         mark = "" if gap.relative <= CLOSE else "  not close"
-        yield f"  {gap.address:<{width}}  {gap.largest:.1e}{mark}"
+        yield f"  {gap.address:<{width}}  {gap.largest:.1e}  {gap.relative:.1e}{mark}"
     logits = next(one for one in found.differences if one.address == LOGITS)
     if found.close:
-        yield f"Close: at most {CLOSE:.0e} of the largest value everywhere; the logits differ by {logits.largest:.1e}."
+        yield f"Close: every share is at most {CLOSE:.0e}; {LOGITS} differs by {logits.largest:.1e}."
 
 
 def to_json(found: Check) -> dict[str, JsonValue]:

@@ -77,6 +77,8 @@ class Rotary(Config):
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Share of each head's width that is rotated."""
     scaling: RotaryScaling | None = None
+    trained_length: Count | None = None
+    """Longest texts it was trained on, which other libraries want to know; it limits nothing here."""
 
     def rotated(self, d_head: int) -> int:
         """How many of a head's components are rotated."""

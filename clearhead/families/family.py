@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from clearhead.config import Head, Init, ModelConfig, StackConfig
+from clearhead.config import Head, Init, ModelConfig, Rotary, StackConfig
+from clearhead.config.positions import Positions
 from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.weights.documents import brief
@@ -153,9 +154,15 @@ def _canonical(stack: StackConfig) -> StackConfig:
             "n_kv_heads": stack.kv_heads,
             "attn_scale": stack.score_scale,
             "final_norm": stack.has_final_norm,
+            "positions": _unlimited(stack.positions),
             "embed_dropout": stack.dropout if stack.embed_dropout is None else stack.embed_dropout,
         }
     )
+
+
+def _unlimited(positions: Positions) -> Positions:
+    """The same angles, whatever lengths they were trained on."""
+    return positions.model_copy(update={"trained_length": None}) if isinstance(positions, Rotary) else positions
 
 
 # What every config may say that changes no number the network computes, or that must be as it always is.

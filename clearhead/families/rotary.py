@@ -36,13 +36,14 @@ def modern(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def rotary(*, max_length: int) -> tuple[Field, ...]:
-    """The angles, and the longest text a config claims, which limits nothing here."""
+    """The angles, and the longest text that a config claims."""
     return (
         computed("rope_parameters", "decoder.positions", read=_read, write=_write, default={}),
         computed(
             "max_position_embeddings",
+            "decoder.positions.trained_length",
             read=lambda value, _: value,
-            write=lambda _, ours: _length(ours, max_length),
+            write=lambda length, ours: _length(ours, max_length) if length is None else length,
             default=max_length,
         ),
     )

@@ -55,13 +55,14 @@ def test_window() -> None:
 
 
 def test_rotary_scaling_in_both_spellings() -> None:
-    assert positions() == Rotary()
-    assert positions(rope_theta=500_000) == Rotary(base=500_000.0)
+    assert positions() == Rotary(trained_length=2048)
+    assert positions(rope_theta=500_000) == Rotary(base=500_000.0, trained_length=2048)
     older = positions(rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
     newer = positions(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0})
-    assert older == newer == Rotary(base=500.0, scaling=LinearScaling(factor=2.0))
+    assert older == newer == Rotary(base=500.0, scaling=LinearScaling(factor=2.0), trained_length=2048)
     waves = decoder(hub.LLAMA_3_2).positions
-    assert waves == Rotary(base=500_000.0, scaling=WavelengthScaling(factor=32.0, original_length=8192))
+    scaling = WavelengthScaling(factor=32.0, original_length=8192)
+    assert waves == Rotary(base=500_000.0, scaling=scaling, trained_length=131_072)
 
 
 def test_yarn_by_way_of_lengths_and_scales() -> None:
@@ -153,7 +154,8 @@ def test_the_longest_text_that_is_written() -> None:
     assert written(hub.TINY_LLAMA) == 2048
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
     assert written(hub.TINY_LLAMA | {"rope_scaling": yarn}) == 2048
-    assert written(hub.LLAMA_3_2) == 262_144
+    assert written(hub.LLAMA_3_2) == 131_072
+    assert written(hub.TINY_LLAMA | {"max_position_embeddings": 256}) == 256
 
 
 def tensors(document: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -35,7 +35,9 @@ def test_yarn_of_the_long_text_recipe() -> None:
     yarn = {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}
     stack = read(hub.QWEN2_5 | {"rope_scaling": yarn}).decoder
     assert stack is not None
-    assert stack.positions == Rotary(base=1e6, scaling=YarnScaling(factor=4.0, original_length=32768))
+    assert stack.positions == Rotary(
+        base=1e6, scaling=YarnScaling(factor=4.0, original_length=32768), trained_length=32768
+    )
 
 
 @pytest.mark.parametrize(
