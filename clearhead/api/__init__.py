@@ -20,6 +20,7 @@ from clearhead.api.model import Model
 from clearhead.api.pretrained import converted, read
 from clearhead.api.sidecars import images_of, pooling_of
 from clearhead.config import Config, Head
+from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model.assign import assemble, new_head
@@ -85,7 +86,8 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
     tensors = tensors if dtype is None else converted(tensors, dtype)
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
-    return Model(network, Tokenizer.from_files(saved.raw, where=str(folder)), generation)
+    tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
+    return Model(network, tokenizer, generation, images=images_of(folder, config))
 
 
 def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:
@@ -95,7 +97,7 @@ def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | 
         Tokenizer.find(folder),
         found.generation,
         images=images_of(folder, found.network.config),
-        pooling=pooling_of(folder),
+        pooling=pooling_of(folder, document),
         family=found.family.model_type,
     )
 

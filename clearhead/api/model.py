@@ -14,9 +14,9 @@ from torch import Tensor
 
 from clearhead.api import pretrained
 from clearhead.api.card import card
-from clearhead.api.folders import own_files
+from clearhead.api.folders import CONFIG, own_files
 from clearhead.api.reader import Input, Reader
-from clearhead.api.sidecars import PREPROCESSOR
+from clearhead.api.sidecars import POOLING_FIELD, PREPROCESSOR
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
@@ -107,6 +107,8 @@ class Model:
         head = self.config.head
         if not isinstance(head, ClassificationHead):
             raise UserError(f"classify: expected a classification head, got {head.kind}; try load(…, head=…)")
+        if head.n_labels == 1:
+            raise UserError("classify: expected two labels or more, got one, which is a score; use logits")
         names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
         shares = [self.logits(text).float().softmax(-1).tolist() for text in _several(texts, "classify")]
         return [sorted(zip(names, row, strict=True), key=lambda pair: -pair[1]) for row in shares]
@@ -231,17 +233,20 @@ class Model:
         and a model card. An architecture that they do not have is kept in our own form, with a warning.
         """
         folder = Path(folder)
-        exported = pretrained.export(self.network, self._settings(), prefer=self.family, shard_bytes=shard_bytes)
+        exported = pretrained.export(self.network, self.settings(), prefer=self.family, shard_bytes=shard_bytes)
         if exported is None:
             _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
-        files = own_files(self.network, self._settings()) if exported is None else exported.files
+        files = own_files(self.network, self.settings()) if exported is None else exported.files
         architecture = None if exported is None else exported.architecture
+        if exported is not None and self.pooling != "mean":
+            config = {**files.json[CONFIG], POOLING_FIELD: self.pooling}
+            files = replace(files, json={**files.json, CONFIG: config})
         text = card(
             self.config, folder.name, architecture=architecture, about=self.about, has_tokenizer=self.has_tokenizer
         )
         raw = {"README.md": text.encode()}
         if self.has_tokenizer:
-            raw |= (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
+            raw |= self.tokenizer_files()
         json = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
         # What people and other libraries may edit is not sealed, unless only we can read it.
         sealed = checkpoints.KINDS if exported is None else ("tensors",)
@@ -257,7 +262,11 @@ class Model:
         ids = tokens.ids.to(next(self.network.parameters()).dtype) if pixels else tokens.ids
         return replace(tokens, ids=ids).to(self.device)
 
-    def _settings(self) -> GenerationConfig:
+    def tokenizer_files(self) -> dict[str, bytes]:
+        """The tokenizer as other libraries read it: that of an encoder-decoder ends a text by itself."""
+        return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
+
+    def settings(self) -> GenerationConfig:
         """How it generates, with its tokenizer's special tokens by number, as other libraries need them."""
         if not self.has_tokenizer:
             return self.generation

@@ -49,6 +49,8 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
     rules = family.table(config, head_map)
     loaded = named_as_ours(theirs, rules, where=str(folder))
     tensors = converted(loaded.tensors, dtype or common_dtype(loaded.tensors))
+    if dtype is None and len({t.dtype for t in loaded.tensors.values() if t.is_floating_point()}) > 1:
+        _log.warning("%s: of several types of number, all become the most common one; dtype names another", folder)
     if head is not None:
         config, tensors = new_head(config, tensors, family.fitting(head))
         _log.warning("%s: a new head (%s), its weights drawn at random: train before use", folder, head.kind)

@@ -1,7 +1,8 @@
 """What stands beside the weights in other folders: how images are prepared, how sentence vectors are pooled."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import UserError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
 
 PREPROCESSOR = "preprocessor_config.json"
+POOLING_FIELD = "pooling_of_texts"
 POOLING = Path("1_Pooling") / "config.json"
 
 MODES: dict[str, Pool] = {
@@ -34,9 +36,14 @@ def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     return ImageProcessor(settings, n_channels=n_channels, where=str(path))
 
 
-def pooling_of(folder: Path) -> Pool:
-    """How an encoder of sentences makes one vector of its states (sentence-transformers' 1_Pooling): else the mean."""
-    path = folder / POOLING
+def pooling_of(folder: Path, document: Mapping[str, Any]) -> Pool:
+    """How an encoder of sentences makes one vector of its states: as sentence-transformers' 1_Pooling says, or the
+    config.json that we wrote; else the mean.
+    """
+    path, own = folder / POOLING, document.get(POOLING_FIELD)
+    for mode in MODES.values():
+        if own == mode:
+            return mode
     if not path.is_file():
         return "mean"
     document = read_json(path)

@@ -53,7 +53,7 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
                 f"{name}: expected a model that CTranslate2 {ctranslate2.__version__} with transformers"
                 f" {transformers.__version__} converts, got {type(error).__name__}: {why}; try --to onnx"
             ) from error
-    for file, content in model.tokenizer.to_files().items():
+    for file, content in model.tokenizer_files().items():
         (folder / file).write_bytes(content)
     return gap
 

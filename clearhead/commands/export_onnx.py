@@ -126,8 +126,8 @@ def forget(graph: Any) -> None:
 
 def beside(model: Model) -> dict[str, bytes]:
     """Config, settings and tokenizer, as other libraries keep them, by file name."""
-    found: dict[str, bytes] = dict(model.tokenizer.to_files()) if model.has_tokenizer else {}
-    exported = export(model.network, model.generation, prefer=model.family, shard_bytes=1 << 62)
+    found: dict[str, bytes] = model.tokenizer_files() if model.has_tokenizer else {}
+    exported = export(model.network, model.settings(), prefer=model.family, shard_bytes=1 << 62)
     documents = {} if exported is None else {n: exported.files.json.get(n) for n in (CONFIG, GENERATION)}
     documents[PREPROCESSOR] = model.reader.images.config.to_document() if model.reader.images else None
     written = {n: json.dumps(document, indent=2).encode() for n, document in documents.items() if document}

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from clearhead.config import Head, Init, ModelConfig, Rotary, StackConfig
+from clearhead.config import ClassificationHead, Head, Init, ModelConfig, Rotary, SpanHead, StackConfig, TaggingHead
 from clearhead.config.positions import Positions
 from clearhead.errors import UserError
 from clearhead.recipe import explain
@@ -135,9 +135,11 @@ def prefixed(rule: Rule, prefix: str) -> Rule:
 
 
 def canonical(config: ModelConfig) -> ModelConfig:
-    """The same network with every default written out, and no word on how new weights are drawn."""
+    """The same function with every default written out: no word on new weights, or on what is dropped in training."""
     stacks = {name: stack and _canonical(stack) for name, stack in (("e", config.encoder), ("d", config.decoder))}
-    return config.model_copy(update={"encoder": stacks["e"], "decoder": stacks["d"], "init": Init()})
+    has_dropout = isinstance(config.head, ClassificationHead | TaggingHead | SpanHead)
+    head = config.head.model_copy(update={"dropout": 0.0}) if has_dropout else config.head
+    return config.model_copy(update={"encoder": stacks["e"], "decoder": stacks["d"], "head": head, "init": Init()})
 
 
 def _canonical(stack: StackConfig) -> StackConfig:
@@ -155,7 +157,7 @@ def _canonical(stack: StackConfig) -> StackConfig:
             "attn_scale": stack.score_scale,
             "final_norm": stack.has_final_norm,
             "positions": _unlimited(stack.positions),
-            "embed_dropout": stack.dropout if stack.embed_dropout is None else stack.embed_dropout,
+            **dict.fromkeys(("dropout", "embed_dropout", "attn_dropout", "ffn_dropout"), 0.0),
         }
     )
 
@@ -169,7 +171,7 @@ def _unlimited(positions: Positions) -> Positions:
 COMMON: tuple[Entry, ...] = (
     ignored("architectures", "auto_map", "dtype", "id2label", "is_encoder_decoder", "label2id", "model_type"),
     ignored("name_or_path", "_name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class"),
-    ignored("tie_word_embeddings"),
+    ignored("tie_word_embeddings", "pooling_of_texts"),
     ignored("torch_dtype", "transformers_version", "use_cache", "prefix", "chunk_size_feed_forward", "torchscript"),
     ignored("output_*", "return_dict*", "_attn_implementation*", "attn_implementation", "_commit_hash"),
     # The tokens that generation begins and ends with are generation settings.

@@ -179,14 +179,15 @@ class FieldMap:
         return (entry for entry in self.entries if isinstance(entry, Field))
 
     def field_of(self, path: Sequence[str]) -> str | None:
-        """The field there that set this path here, or the nearest above it."""
+        """The field there that set this path here, or the nearest one above it."""
 
         def within(ours: str) -> bool:
             # The path of a value of several kinds also names the kind: encoder.positions.sinusoidal.layout.
             left = iter(path)
             return all(name in left for name in ours.split("."))
 
-        return next((field.theirs for field in self.fields() if any(map(within, field.ours))), None)
+        found = [(ours.count("."), field.theirs) for field in self.fields() for ours in field.ours if within(ours)]
+        return max(found, key=lambda pair: pair[0])[1] if found else None
 
     def translated(self, message: str, path: Sequence[str]) -> str:
         """A message about what is at this path here, with `field=value` by the fields' names there."""
