@@ -1,0 +1,242 @@
+"""What a network says without some of its parts, and how much it would miss each of them."""
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from clearhead import config as c
+from clearhead.analysis.comparison import stacks, states
+from clearhead.errors import UserError
+from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention import Reach
+from clearhead.model.block import Memory
+from clearhead.model.transformer import Stack
+from clearhead.trace import Address, Edit, Trace, trace, zero
+
+How = Literal["zero", "mean"]
+
+
+def without(
+    network: Transformer, inputs: Sequence[Tokens | Tensor], sites: Iterable[str], *, how: How = "zero"
+) -> Tensor:
+    """Logits, b t v (b v where the head pools), with the values at these addresses taken away.
+
+    `zero` puts 0 there; `mean` the value's own mean over the real positions of the batch, so that what it says of
+    every text alike stays (Wang et al. 2022, mean ablation). The network is in evaluation mode afterwards.
+    """
+    network.eval()
+    tokens = by_stack(network, inputs)
+    edit: dict[str, Edit] = dict.fromkeys(sites, zero)
+    if how == "mean":
+        with torch.no_grad(), trace(network) as seen:
+            network(*tokens.values())
+        edit = {site: _mean(seen, Address.parse(site), layouts(network, tokens)) for site in edit}
+    with torch.no_grad(), trace(network, edit):
+        return network(*tokens.values())
+
+
+def head_effects(
+    network: Transformer, *inputs: Tokens | Tensor, position: int | None = None, budget: int = 1024
+) -> dict[str, float]:
+    """KL(plain || without that head), in nats, by address: `effects` of every head of every attention."""
+    sites: list[str] = []
+    for name, stack in stacks(network).items():
+        for i, block in enumerate(stack.blocks):
+            kinds = ["attn"] if block.cross is None else ["attn", "cross"]
+            sites += [f"{name}.blocks.{i}.{kind}.z[h={h}]" for kind in kinds for h in range(stack.config.n_heads)]
+    return effects(network, inputs, sites, position=position, budget=budget)
+
+
+def effects(
+    network: Transformer,
+    inputs: Sequence[Tokens | Tensor],
+    sites: Iterable[str],
+    *,
+    position: int | None = None,
+    budget: int = 1024,
+) -> dict[str, float]:
+    """KL(plain || without that part), in nats, for each head (`….attn.z[h=2]`) or neuron (`….ffn.post[f=7]`).
+
+    The mean over the real positions of the last stack, or over the batch at one position; a head that pools has one
+    distribution a row, a span head two: where the answer starts, and where it ends. Several parts of one block go
+    through one forward pass, of at most about `budget` positions, which starts at that block.
+    """
+    network.eval()
+    tokens = by_stack(network, inputs)
+    parts = [_part(network, site) for site in sites]
+    found = dict.fromkeys((part.site for part in parts), 0.0)
+    length = sum(b * t for b, t in (layout.grid for layout in layouts(network, tokens).values()))
+    with torch.no_grad():
+        plain = states(network, list(tokens.values()))
+        last = list(tokens)[-1]
+        expected = _distributions(network, _last(plain, network, last), layouts(network, tokens)[last], position)
+        for _, group in itertools.groupby(sorted(parts, key=_Part.place), key=_Part.place):
+            rest = iter(group)
+            while some := list(itertools.islice(rest, max(1, budget // length))):
+                actual = _distributions(network, *_ablated(network, tokens, plain, some), position)
+                for part, logs in zip(some, actual.chunk(len(some)), strict=True):
+                    divergence = (expected.exp() * (expected - logs)).sum(-1).mean()
+                    found[part.site] = max(0.0, float(divergence))
+    return found
+
+
+def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[str, Tokens]:
+    """Each stack's input in the padded layout, by the stack's name; UserError where their number is wrong."""
+    names = stacks(network)
+    if len(inputs) != len(names):
+        raise UserError(f"this network has {len(names)} stack(s) and takes as many inputs, got {len(inputs)}")
+    tokens = [Tokens(x) if isinstance(x, Tensor) else x.padded() for x in inputs]
+    return dict(zip(names, tokens, strict=True))
+
+
+def layouts(network: Transformer, tokens: Mapping[str, Tokens]) -> dict[str, Layout]:
+    """Where the positions of each stack sit, by its name."""
+    return {name: _layout(stack, tokens[name]) for name, stack in stacks(network).items()}
+
+
+def real(layout: Layout) -> Tensor:
+    """b t, bool: the real positions."""
+    everywhere = torch.ones(layout.grid, dtype=torch.bool, device=layout.positions.device)
+    return everywhere if layout.valid is None else layout.valid
+
+
+# --- one part ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Columns of what an output projection reads: a head's or a neuron's."""
+
+    site: str
+    stack: str
+    block: int
+    projection: str
+    columns: slice
+
+    def place(self) -> tuple[str, int, str]:
+        return self.stack, self.block, self.projection
+
+
+def _part(network: Transformer, site: str) -> _Part:
+    address = Address.parse(site)
+    match = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(?:(attn|cross)\.z|ffn\.post)", address.path)
+    index = dict(address.index)
+    stack = stacks(network).get(match[1]) if match else None
+    axis = "h" if match and match[3] else "f"
+    if match is None or stack is None or set(index) != {axis}:
+        raise UserError(f"{site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]")
+    config, block, i = stack.config, int(match[2]), index[axis]
+    count, width = (config.n_heads, config.head_width) if axis == "h" else (config.d_ff, 1)
+    has_cross = network.encoder is not None and match[1] == "decoder"
+    if block >= config.n_layers or not -count <= i < count or (match[3] == "cross" and not has_cross):
+        raise UserError(f"{site}: no such part; {match[1]} has {config.n_layers} blocks, {axis} is below {count}")
+    projection = address.path.replace(".z", ".out").replace(".post", ".down")
+    start = i % count * width
+    return _Part(site, match[1], block, projection, slice(start, start + width))
+
+
+def _ablated(
+    network: Transformer, tokens: Mapping[str, Tokens], plain: Mapping[str, Tensor], parts: Sequence[_Part]
+) -> tuple[Tensor, Layout]:
+    """The last states with each part switched off in its own copy of the batch: (n b) t d, and their layout."""
+    n, (name, start, projection) = len(parts), parts[0].place()
+    many = {name: _repeated(batch, n) for name, batch in tokens.items()}
+    layout, found = layouts(network, many), stacks(network)
+    before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
+    stack, x = found[name], plain[before].repeat(n, 1, 1)
+    reader = network.get_submodule(projection)
+    assert isinstance(reader, nn.Linear)
+    closed = torch.zeros(n, reader.in_features, dtype=torch.bool, device=x.device)
+    for row, part in zip(closed, parts, strict=True):
+        row[part.columns] = True
+    closed = closed.repeat_interleave(len(x) // n, 0)[:, None]
+    memory = None
+    if name == "decoder" and "encoder" in tokens:
+        memory = _last(plain, network, "encoder").repeat(n, 1, 1), layout["encoder"]
+
+    def switch_off(_module: object, read: tuple[Tensor, ...]) -> Tensor:
+        return read[0].masked_fill(closed, 0.0)
+
+    handle = reader.register_forward_pre_hook(switch_off)
+    try:
+        x = _onward(stack, start, x, layout[name], memory)
+    finally:
+        handle.remove()
+    if name == "encoder" and network.decoder is not None:
+        return network.decoder(many["decoder"], (x, layout[name]))
+    return x, layout[name]
+
+
+def _onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
+    """The stack's last states from what enters one of its blocks, b t d."""
+    across = None if memory is None else Reach.between(layout, memory[1], dtype=x.dtype)
+    for block, windowed in list(zip(stack.blocks, stack.windowed, strict=True))[start:]:
+        reach = stack.reach(layout, layout, windowed=windowed, dtype=x.dtype)
+        x = block(x, layout, reach, memory=memory, memory_reach=across)
+    return x if stack.final_norm is None else stack.final_norm(x)
+
+
+def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None) -> Tensor:
+    """n v: log probabilities, one row for each distribution that counts."""
+    head, valid = network.config.head, real(layout)
+    match head:
+        case c.NoHead():
+            raise UserError("effects: expected a network with a head, got one that ends in its states")
+        case c.ClassificationHead():
+            logits = network.head(x, layout)
+        case c.SpanHead():
+            # Finite, because 0 * inf is not 0.
+            logits = network.head(x, layout).mT.masked_fill(~valid[:, None], -1e9).flatten(0, 1)
+        case c.LanguageHead() | c.TaggingHead():
+            logits = network.head(x[_counted(valid, position)][None], layout)[0]
+    return logits.float().log_softmax(-1)
+
+
+def _counted(valid: Tensor, position: int | None) -> Tensor:
+    if position is None:
+        return valid
+    length = valid.shape[1]
+    if not -length <= position < length or not valid[:, position].any():
+        raise UserError(f"position {position}: expected a real position of the last stack, whose length is {length}")
+    only = torch.zeros_like(valid)
+    only[:, position] = valid[:, position]
+    return only
+
+
+def _mean(seen: Trace, where: Address, layout: Mapping[str, Layout]) -> Tensor:
+    """The value's mean over the real positions of the batch, everywhere at the address."""
+    value, axes = seen[where.path], seen.axes[where.path]
+    names = axes.split()
+    letter = next((name for name in "ts" if name in names), None)
+    weight = value.new_ones(len(value), *[1] * (value.ndim - 1))
+    if letter is not None:
+        stack = where.path.split(".")[0]
+        name = "encoder" if letter == "s" and ".cross." in where.path else stack
+        shape = [n if axis in ("b", letter) else 1 for axis, n in zip(names, value.shape, strict=True)]
+        valid = real(layout.get(name, list(layout.values())[-1]))
+        weight = valid.to(value).view(shape)
+    dims = [i for i, axis in enumerate(names) if axis in ("b", letter)]
+    average = (value * weight).sum(dims, keepdim=True) / weight.sum()
+    return where.of(average.expand_as(value), axes)
+
+
+def _last(plain: Mapping[str, Tensor], network: Transformer, name: str) -> Tensor:
+    stack = stacks(network)[name]
+    end = f"blocks.{len(stack.blocks) - 1}.resid_post" if stack.final_norm is None else "final_norm.out"
+    return plain[f"{name}.{end}"]
+
+
+def _layout(stack: Stack, tokens: Tokens) -> Layout:
+    reads = stack.config.input
+    return Layout.of(tokens, length=reads.length if isinstance(reads, c.PatchInput) else None)
+
+
+def _repeated(tokens: Tokens, n: int) -> Tokens:
+    """The batch n times over, one copy after the other."""
+    values = {key: value for key, value in vars(tokens).items() if isinstance(value, Tensor)}
+    return replace(tokens, **{key: value.repeat(n, *[1] * (value.ndim - 1)) for key, value in values.items()})

@@ -1,0 +1,152 @@
+"""Direct logit attribution: which part of the network wrote how much of one logit."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.analysis.ablation import by_stack, layouts, real
+from clearhead.analysis.comparison import stacks
+from clearhead.errors import UserError
+from clearhead.model import Layout, Transformer
+from clearhead.model.block import Block
+from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead, pool
+from clearhead.model.layout import Tokens
+from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.trace import Edit, Trace, trace
+
+Shares = Iterator[tuple[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """One logit, or the difference of two, as a sum."""
+
+    shares: dict[str, Tensor]
+    """b each, by address, or by parameter name for a bias."""
+    logit: Tensor
+    """b: what the network said; the sum of the shares up to rounding."""
+
+
+def attribute(
+    network: Transformer,
+    inputs: Sequence[Tokens | Tensor],
+    logit: int,
+    *,
+    minus: int | None = None,
+    position: int = -1,
+    edit: dict[str, Edit] | None = None,
+) -> Attribution:
+    """logit = sum_c frozen_norm(c) . W[logit] + bias, c all that wrote to the residual stream   (Elhage et al. 2021)
+
+    Of logit[`logit`], or of logit[`logit`] - logit[`minus`], at one position of the grid (of the pooled state where
+    the head pools). The norms on the way (the final one, and a sandwich's) keep the scale they had. Parts: embedding,
+    positions, each head, each FFN, and every bias by itself; an FFN's own biases are part of it.
+
+    Raises UserError where the way to the logit is not linear: post-norm stacks, heads with a layer of their own.
+    """
+    head = _linear(network)
+    network.eval()
+    tokens = by_stack(network, inputs)
+    name = list(tokens)[-1]
+    layout = layouts(network, tokens)[name]
+    if not isinstance(head, ClassificationHead):
+        _check_position(layout, position)
+    for label in (logit, minus):
+        if label is not None and not 0 <= label < head.output.out_features:
+            raise UserError(f"logit {label}: expected a number below {head.output.out_features}")
+    with torch.no_grad(), trace(network, edit) as seen:
+        logits = network(*tokens.values())
+    with torch.no_grad():
+        direction, bias = _difference(head.output.weight, logit, minus), head.output.bias
+        if isinstance(head, LanguageHead) and head.scale is not None:
+            direction = direction * head.scale
+        shares = {part: _pick(head, x, layout, position) @ direction for part, x in _written(network, seen, name)}
+        total = logits if logits.ndim == 2 else logits[:, position]
+        if bias is not None:
+            shares["head.output.bias"] = _difference(bias, logit, minus).expand(len(total))
+        return Attribution(shares, _difference(total.mT, logit, minus))
+
+
+def _linear(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
+    """The head, if the way from the residual stream to it is linear once the norms' scales are fixed."""
+    head = network.head
+    if network.last_stack.config.norm_place == "post":
+        raise UserError("attribution: expected a residual stream that only adds, got post-norm, which rescales it")
+    if not isinstance(head, ClassificationHead | LanguageHead | TaggingHead):
+        raise UserError("attribution: expected a head, got a network that ends in its states")
+    capped = isinstance(head, LanguageHead) and head.soft_cap is not None
+    pooled = isinstance(head, ClassificationHead) and head.pooler is not None
+    if head.dense is not None or capped or pooled:
+        raise UserError("attribution: expected a linear head, got one with a layer, a pooler or a cap of its own")
+    return head
+
+
+def _written(network: Transformer, seen: Trace, name: str) -> Shares:
+    """Everything that the last states are the sum of, b t d each, as the head reads it."""
+    stack = stacks(network)[name]
+    yield from _normed(seen, f"{name}.final_norm", stack.final_norm, _added(stack.embed.norm, stack.blocks, seen, name))
+
+
+def _added(norm: nn.Module | None, blocks: nn.ModuleList, seen: Trace, name: str) -> Shares:
+    """Everything that is added to the residual stream, b t d each."""
+    yield from _normed(seen, f"{name}.embed.norm", norm, _embedded(seen, name))
+    for i, block in enumerate(blocks):
+        assert isinstance(block, Block)
+        path = f"{name}.blocks.{i}"
+        yield from _normed(
+            seen, f"{path}.attn_out_norm", block.attn_out_norm, _attended(seen, f"{path}.attn", block.attn)
+        )
+        if block.cross is not None:
+            read = _attended(seen, f"{path}.cross", block.cross)
+            yield from _normed(seen, f"{path}.cross_out_norm", block.cross_out_norm, read)
+        yield from _normed(seen, f"{path}.ffn_out_norm", block.ffn_out_norm, _one(seen, f"{path}.ffn.out"))
+
+
+def _embedded(seen: Trace, name: str) -> Shares:
+    yield from _one(seen, f"{name}.embed.tokens")
+    if f"{name}.embed.positions" in seen:
+        yield from _one(seen, f"{name}.embed.positions")
+
+
+def _attended(seen: Trace, path: str, attention: nn.Module) -> Shares:
+    heads = seen[f"{path}.heads"]
+    for h in range(heads.shape[1]):
+        yield f"{path}.heads[h={h}]", heads[:, h]
+    out = attention.get_submodule("out")
+    assert isinstance(out, nn.Linear)
+    if out.bias is not None:
+        yield f"{path}.out.bias", out.bias.expand_as(heads[:, 0])
+
+
+def _one(seen: Trace, address: str) -> Shares:
+    yield address, seen[address]
+
+
+def _normed(seen: Trace, path: str, norm: nn.Module | None, parts: Shares) -> Shares:
+    """(part - mean(part)) * rstd * weight, rstd of the whole as it was; and the norm's bias."""
+    if norm is None:
+        yield from parts
+        return
+    assert isinstance(norm, LayerNorm | RMSNorm)
+    scale = seen[f"{path}.rstd"] * norm.weight
+    for address, part in parts:
+        yield address, (part if isinstance(norm, RMSNorm) else part - part.mean(-1, keepdim=True)) * scale
+    if isinstance(norm, LayerNorm) and norm.bias is not None:
+        yield f"{path}.bias", norm.bias.expand_as(scale)
+
+
+def _pick(head: nn.Module, x: Tensor, layout: Layout, position: int) -> Tensor:
+    """b t d -> b d: what the head reads for this logit."""
+    return pool(x, layout.valid, head.pool) if isinstance(head, ClassificationHead) else x[:, position]
+
+
+def _difference(rows: Tensor, logit: int, minus: int | None) -> Tensor:
+    return rows[logit] if minus is None else rows[logit] - rows[minus]
+
+
+def _check_position(layout: Layout, position: int) -> None:
+    length = layout.grid[1]
+    if not -length <= position < length or not real(layout)[:, position].all():
+        raise UserError(f"position {position}: expected a real position of every row, of length {length}")

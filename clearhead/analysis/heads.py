@@ -1,0 +1,152 @@
+"""What the heads of a network do, measured from their attention weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from clearhead.analysis.ablation import by_stack, layouts, real
+from clearhead.analysis.comparison import stacks
+from clearhead.errors import UserError
+from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention import Attention
+from clearhead.trace import Trace
+
+Kind = Literal["previous", "same", "next", "first", "uniform", "other"]
+
+POINTED = 0.5
+"""A head whose weight goes to one place by at least this share is named after that place."""
+UNIFORM = 0.9
+"""A head whose entropy is at least this share of the largest possible one attends to everything alike."""
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """One head over a batch. Shares are means over the real queries that have such a key; all are 0 without queries."""
+
+    entropy: float
+    """-sum_s w log w, in nats, mean over the real queries."""
+    relative_entropy: float
+    """The same as a share of log(number of keys with a weight), over the queries with at least two."""
+    previous: float
+    same: float
+    next: float
+    first: float
+    """Share on the key of position 0: often where attention goes that has nothing to do (a sink)."""
+    offset: int
+    """The diagonal with the most weight: s - t in positions; the one nearer to 0 where two are equal."""
+    offset_share: float
+    distance: float
+    """sum_s w |s - t| in positions."""
+
+    @property
+    def kind(self) -> Kind:
+        """The place with at least POINTED of the weight, the largest such; else uniform from UNIFORM on; else other."""
+        places: dict[Kind, float] = {
+            "first": self.first, "previous": self.previous, "same": self.same, "next": self.next
+        }  # fmt: skip
+        best = max(places, key=lambda place: places[place])
+        if places[best] >= POINTED:
+            return best
+        return "uniform" if self.relative_entropy >= UNIFORM else "other"
+
+
+def head_statistics(network: Transformer, inputs: Sequence[Tokens | Tensor], seen: Trace) -> dict[str, HeadStatistics]:
+    """The statistics of every head by address (`….attn.weights[h=2]`), from a trace of these inputs in one pass."""
+    found: dict[str, HeadStatistics] = {}
+    layout = layouts(network, by_stack(network, inputs))
+    for path, (queries, keys) in _attentions(network, layout).items():
+        each = statistics(seen[f"{path}.weights"], queries, keys)
+        found |= {f"{path}.weights[h={h}]": one for h, one in enumerate(each)}
+    return found
+
+
+def statistics(weights: Tensor, queries: Layout, keys: Layout | None = None) -> list[HeadStatistics]:
+    """For each head of `weights`, b h t s; padding counts neither as query nor as key. Keys: the queries if None."""
+    keys = keys or queries
+    asks, holds = real(queries), real(keys)
+    if weights.shape[0::2] != asks.shape or weights.shape[-1] != holds.shape[1]:
+        raise UserError(f"weights {list(weights.shape)}: expected b h t s of {queries.grid} queries, {keys.grid} keys")
+    weights = weights.double() * (asks[:, None, :, None] & holds[:, None, None, :])
+    distance = _positions(keys)[:, None, :] - _positions(queries)[:, :, None]
+    pairs = asks[:, :, None] & holds[:, None, :]
+    starts = (_positions(keys) == 0)[:, None, :].expand_as(pairs)
+    places = {"first": starts, "previous": distance == -1, "same": distance == 0, "next": distance == 1}
+    shares = {name: _share(weights, place & pairs) for name, place in places.items()}
+    n = max(1, int(asks.sum()))
+    entropy = -torch.special.xlogy(weights, weights).sum(-1)
+    choices = (weights > 0).sum(-1)
+    relative = _mean(entropy / choices.clamp(min=2).log(), choices >= 2)
+    apart = (weights * distance.abs()[:, None]).sum((0, 2, 3)) / n
+    offsets, diagonals = _diagonals(weights, distance, n)
+    mean_entropy = entropy.sum((0, 2)) / n
+    return [
+        HeadStatistics(
+            entropy=float(mean_entropy[h]),
+            relative_entropy=float(relative[h]),
+            **{name: float(share[h]) for name, share in shares.items()},
+            offset=int(offsets[h]),
+            offset_share=float(diagonals[h]),
+            distance=float(apart[h]),
+        )
+        for h in range(weights.shape[1])
+    ]
+
+
+def weighted_norms(network: Transformer, seen: Trace, path: str) -> Tensor:
+    """|| w_ts v_s W_O^h ||: how much each key gave, b h t s, of the attention at `path`   (Kobayashi et al. 2020)
+
+    A weight says how much of a value is taken, this also how large the value is: a sink's is small.
+    """
+    attention = dict(network.named_modules()).get(path)
+    if not isinstance(attention, Attention):
+        raise UserError(f"{path}: expected an attention, such as decoder.blocks.0.attn")
+    with torch.no_grad():
+        weights, v = seen[f"{path}.weights"], seen[f"{path}.v"]
+        v = v.repeat_interleave(attention.n_heads // v.shape[1], 1)
+        per_head = attention.out.weight.unflatten(1, (attention.n_heads, attention.d_head))
+        # |x W^T|^2 = x (W^T W) x^T: no vector as wide as the model for each key of each head.
+        square = torch.einsum("dhk,dhj->hkj", per_head, per_head)
+        norms = torch.einsum("bhsk,hkj,bhsj->bhs", v, square, v).clamp(min=0).sqrt()
+        return weights * norms[:, :, None]
+
+
+def _attentions(network: Transformer, layout: Mapping[str, Layout]) -> dict[str, tuple[Layout, Layout]]:
+    """Every attention's queries and keys, by its path."""
+    found: dict[str, tuple[Layout, Layout]] = {}
+    for name, stack in stacks(network).items():
+        for i, block in enumerate(stack.blocks):
+            found[f"{name}.blocks.{i}.attn"] = layout[name], layout[name]
+            if block.cross is not None:
+                found[f"{name}.blocks.{i}.cross"] = layout[name], layout["encoder"]
+    return found
+
+
+def _positions(layout: Layout) -> Tensor:
+    return layout.positions.expand(layout.grid)
+
+
+def _share(weights: Tensor, place: Tensor) -> Tensor:
+    """h: the mean weight on `place`, b t s, over the queries that have one."""
+    on_it = (weights * place[:, None]).sum(-1)
+    return _mean(on_it, place.any(-1)[:, None].expand_as(on_it))
+
+
+def _mean(value: Tensor, counted: Tensor) -> Tensor:
+    """b h t -> h: the mean where counted; 0 where nothing is."""
+    return (value * counted).sum((0, 2)) / counted.sum((0, 2)).clamp(min=1)
+
+
+def _diagonals(weights: Tensor, distance: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """h, h: the diagonal with the most weight, and its share of all."""
+    low, high = int(distance.min()), int(distance.max())
+    h = weights.shape[1]
+    which = (distance - low)[:, None].expand_as(weights).transpose(0, 1).reshape(h, -1)
+    sums = weights.new_zeros(h, high - low + 1).scatter_add_(1, which, weights.transpose(0, 1).reshape(h, -1)) / n
+    order = torch.tensor(sorted(range(low, high + 1), key=abs), device=weights.device)
+    best = sums[:, order - low]
+    # Rounding decides no tie.
+    top = (best - 1e-9 * torch.arange(len(order), device=weights.device)).argmax(1)
+    return order[top], best.gather(1, top[:, None])[:, 0]

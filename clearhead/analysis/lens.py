@@ -1,0 +1,63 @@
+"""The logit lens: what the network would say if it stopped after each of its blocks."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead import config as c
+from clearhead.analysis.comparison import stacks
+from clearhead.errors import UserError
+from clearhead.model import Layout, Transformer
+from clearhead.trace import Trace
+
+
+@dataclass(frozen=True)
+class Lens:
+    """The k likeliest answers after the embedding (l = 0) and after each block, likeliest first."""
+
+    addresses: tuple[str, ...]
+    """l: whose states are read: `….blocks.0.resid_pre`, then each block's `resid_post`."""
+    ids: Tensor
+    """l b t k: tokens, or labels."""
+    probabilities: Tensor
+    """l b t k: of the whole vocabulary, not of the k."""
+    logsumexp: Tensor
+    """l b t: probability = exp(logit - logsumexp)."""
+
+
+def logit_lens(network: Transformer, seen: Trace, *, k: int = 5) -> Lens:
+    """softmax(head(final_norm(resid_l))) for each block l of the last stack   (nostalgebraist 2020)
+
+    Reads a trace of one whole forward pass, edits and all. The last layer is the network's own answer. A stack without
+    a final norm (post-norm: its blocks end in one) has its states read as they are. A classification head, which
+    pools, reads each position as if it were alone: `pool="first"` then answers at the first.
+
+    Raises UserError for a network that ends in its states or in spans.
+    """
+    last = list(stacks(network))[-1]
+    n = network.last_stack.config.n_layers
+    addresses = (f"{last}.blocks.0.resid_pre", *(f"{last}.blocks.{i}.resid_post" for i in range(n)))
+    tops: list[tuple[Tensor, Tensor, Tensor]] = []
+    with torch.no_grad():
+        # One layer after another: all logits together are as large as the vocabulary is wide.
+        for address in addresses:
+            logits = read(network, seen[address]).float()
+            total = logits.logsumexp(-1)
+            values, ids = logits.topk(min(k, logits.shape[-1]), -1)
+            tops.append((ids, (values - total[..., None]).exp(), total))
+    ids, probabilities, totals = map(torch.stack, zip(*tops, strict=True))
+    return Lens(addresses, ids, probabilities, totals)
+
+
+def read(network: Transformer, residual: Tensor) -> Tensor:
+    """head(final_norm(residual)): b t d -> b t v, each position on its own. For use outside a trace."""
+    norm = network.last_stack.final_norm
+    x = residual if norm is None else norm(residual)
+    if isinstance(network.config.head, c.NoHead | c.SpanHead):
+        kind = network.config.head.kind
+        raise UserError(f"logit lens: expected a head over tokens or labels, got {kind!r}")
+    b, t = x.shape[:2]
+    alone = Layout((b * t, 1), torch.zeros(1, 1, dtype=torch.long, device=x.device))
+    logits = network.head(x.flatten(0, 1)[:, None], alone)
+    return logits.view(b, t, -1)

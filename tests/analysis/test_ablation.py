@@ -1,0 +1,154 @@
+import copy
+
+import pytest
+import torch
+
+from clearhead import config as c
+from clearhead.analysis.ablation import effects, head_effects, without
+from clearhead.analysis.comparison import stacks
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.trace import trace
+from tests.analysis.kinds import CASES, spans
+from tests.model import small
+
+
+def unplugged(network: Transformer, site: str) -> Transformer:
+    """The same network with the columns of its output projection at 0 that read this head or neuron."""
+    network = copy.deepcopy(network)
+    path, _, index = site.removesuffix("]").partition("[")
+    name, part = path.rsplit(".", 1)
+    i = int(index.split("=")[1])
+    width = network.last_stack.config.head_width if part == "z" else 1
+    projection = network.get_submodule(f"{name}.{'out' if part == 'z' else 'down'}")
+    with torch.no_grad():
+        projection.get_parameter("weight")[:, i * width : (i + 1) * width] = 0
+    return network
+
+
+def divergence(network: Transformer, other: Transformer, inputs: list[Tokens], position: int | None) -> float:
+    """KL by hand, of the networks themselves."""
+    with torch.no_grad():
+        p, q = (net(*(x.padded() for x in inputs)).double().log_softmax(-1) for net in (network, other))
+    each = (p.exp() * (p - q)).sum(-1)
+    if each.ndim == 1:
+        return each.mean().item()
+    last = inputs[-1]
+    valid = torch.ones(last.grid, dtype=torch.bool) if last.valid is None else last.valid
+    chosen = valid if position is None else valid & (torch.arange(valid.shape[1]) == position % valid.shape[1])
+    return each[chosen].mean().item()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_is_the_network_without_its_columns(name: str):
+    network, inputs = CASES[name]()
+    prefix = next(iter(stacks(network)))
+    for site in (f"{prefix}.blocks.1.attn.z[h=2]", f"{prefix}.blocks.0.ffn.post[f=7]"):
+        with torch.no_grad():
+            expected = unplugged(network, site)(*(x.padded() for x in inputs))
+        small.assert_close(without(network, inputs, [site]), expected)
+
+
+@pytest.mark.parametrize("position", [None, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_effects_are_the_divergence_without_the_columns(name: str, position: int | None):
+    network, inputs = CASES[name]()
+    found = head_effects(network, *inputs, position=position, budget=40)
+    n_cross = network.encoder is not None and network.decoder is not None
+    assert len(found) == sum(8 for _ in stacks(network)) + 8 * n_cross, "two blocks of four heads an attention"
+    for site, effect in found.items():
+        expected = divergence(network, unplugged(network, site), inputs, position)
+        assert effect == pytest.approx(expected, abs=2e-6, rel=1e-3), site
+        assert effect > 0
+
+
+@pytest.mark.parametrize("budget", [1, 30, 100_000])
+def test_neurons_and_any_budget(budget: int):
+    network, inputs = CASES["encoder_decoder"]()
+    sites = [f"{stack}.blocks.{i}.ffn.post[f={f}]" for stack in ("encoder", "decoder") for i in (1, 0) for f in (5, 0)]
+    found = effects(network, inputs, sites, budget=budget)
+    assert list(found) == sites, "in the order asked for"
+    for site, effect in found.items():
+        expected = divergence(network, unplugged(network, site), inputs, None)
+        assert effect == pytest.approx(expected, abs=2e-6, rel=1e-3)
+
+
+def test_a_head_whose_columns_are_zero_has_no_effect():
+    network, inputs = CASES["encoder_decoder"]()
+    for site in ("encoder.blocks.1.attn.z[h=3]", "decoder.blocks.0.cross.z[h=1]"):
+        network = unplugged(network, site)
+    found = head_effects(network, *inputs)
+    assert {site for site, effect in found.items() if effect < 1e-6} == {
+        "encoder.blocks.1.attn.z[h=3]",
+        "decoder.blocks.0.cross.z[h=1]",
+    }
+
+
+def test_spans_are_distributions_over_positions():
+    network, inputs = spans()
+    found = head_effects(network, *inputs)
+    site = "encoder.blocks.0.attn.z[h=1]"
+    with torch.no_grad():
+        closed = ~(inputs[0].valid if inputs[0].valid is not None else torch.ones(2, 6, dtype=torch.bool))
+        p, q = (
+            net(*inputs).masked_fill(closed[..., None], -1e9).log_softmax(1)
+            for net in (network, unplugged(network, site))
+        )
+    assert found[site] == pytest.approx((p.exp() * (p - q)).sum(1).mean().item(), abs=2e-6)
+
+
+def test_padding_and_its_contents_change_nothing():
+    network, _ = CASES["decoder"]()
+    alone = head_effects(network, Tokens.pad(small.sequences(5)))
+    beside = Tokens.pad(small.sequences(5), left=False)
+    wide = Tokens(torch.nn.functional.pad(beside.ids, (0, 3), value=9), torch.arange(8)[None] < 5)
+    for site, effect in head_effects(network, wide).items():
+        assert effect == pytest.approx(alone[site], abs=2e-6)
+
+
+def test_mean_is_over_the_real_positions():
+    network, inputs = CASES["encoder_decoder"]()
+    source, target = inputs
+    assert source.valid is not None
+    assert target.valid is not None
+    with torch.no_grad(), trace(network) as seen:
+        network(*inputs)
+    for site, path, valid in (
+        ("decoder.blocks.0.attn.z[h=2]", "decoder.blocks.0.attn.z", target.valid),
+        ("decoder.blocks.1.cross.v[h=2]", "decoder.blocks.1.cross.v", source.valid),
+    ):
+        average = seen[path][:, 2][valid].mean(0)
+        with torch.no_grad(), trace(network, {site: average}):
+            expected = network(*inputs)
+        small.assert_close(without(network, inputs, [site], how="mean"), expected)
+    small.assert_close(
+        without(network, inputs, ["decoder.blocks.0.ffn.post[f=3,t=5]"], how="mean")[:, :5],
+        without(network, inputs, [])[:, :5],
+    )
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        "decoder.blocks.0.attn.z", "decoder.blocks.2.attn.z[h=0]", "decoder.blocks.0.attn.z[h=4]",
+        "decoder.blocks.0.cross.z[h=0]", "encoder.blocks.0.attn.z[h=0]", "decoder.blocks.0.ffn.post[h=0]",
+        "head.logits[v=1]",
+    ],
+)  # fmt: skip
+def test_what_is_no_head_or_neuron(site: str):
+    network, inputs = CASES["decoder"]()
+    with pytest.raises(UserError, match=r"expected a head or neuron|no such part"):
+        effects(network, inputs, [site])
+
+
+def test_refusals():
+    network, inputs = CASES["decoder"]()
+    with pytest.raises(UserError, match="did you mean"):
+        without(network, inputs, ["decoder.blocks.0.attn.zz"])
+    with pytest.raises(UserError, match="stack"):
+        head_effects(network)
+    with pytest.raises(UserError, match="position 9"):
+        head_effects(network, *inputs, position=9)
+    bare = Transformer(c.ModelConfig(encoder=small.stack(), head=c.NoHead()))
+    with pytest.raises(UserError, match="with a head"):
+        head_effects(bare, *inputs)

@@ -1,0 +1,93 @@
+import pytest
+import torch
+
+from clearhead import config as c
+from clearhead.analysis.attribution import attribute
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.trace import trace, zero
+from tests.analysis.kinds import CASES, pictures
+from tests.model import small
+
+LINEAR = [name for name in CASES if not name.endswith("post")]
+
+
+@pytest.mark.parametrize("minus", [None, 1])
+@pytest.mark.parametrize("name", LINEAR)
+def test_shares_sum_to_the_logit(name: str, minus: int | None):
+    network, inputs = CASES[name]()
+    found = attribute(network, inputs, 2, minus=minus, position=3)
+    with torch.no_grad():
+        logits = network(*(x.padded() for x in inputs))
+    logits = logits if logits.ndim == 2 else logits[:, 3]
+    expected = logits[:, 2] if minus is None else logits[:, 2] - logits[:, minus]
+    small.assert_close(found.logit, expected)
+    total = torch.stack(list(found.shares.values())).sum(0)
+    torch.testing.assert_close(total, expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pool", ["first", "last", "mean"])
+def test_what_pools_sums_too(pool: str):
+    network, inputs = pictures(pool=pool)
+    found = attribute(network, inputs, 4)
+    torch.testing.assert_close(torch.stack(list(found.shares.values())).sum(0), found.logit, atol=1e-4, rtol=1e-5)
+
+
+def test_parts_have_addresses_and_parameter_names():
+    network, inputs = CASES["encoder_decoder"]()
+    shares = attribute(network, inputs, 0, position=3).shares
+    with torch.no_grad(), trace(network) as seen:
+        network(*inputs)
+    parameters = dict(network.named_parameters())
+    for part in shares:
+        assert part in (parameters if part.endswith(".bias") else seen), part
+    assert len(shares) == 2 + 2 * (4 + 1 + 4 + 1 + 1) + 1, "embedding, positions; heads, biases, FFN; final norm's bias"
+
+
+def test_a_share_is_what_goes_with_its_part_when_the_scale_stays():
+    network, inputs = CASES["decoder"]()
+    part = "decoder.blocks.1.attn.heads[h=2]"
+    with torch.no_grad(), trace(network) as seen:
+        plain = network(*inputs)
+    # The last FFN reads the attention; hold it and the final scale fixed.
+    held = {address: seen[address] for address in ("decoder.blocks.1.ffn.out", "decoder.final_norm.rstd")}
+    with torch.no_grad(), trace(network, held | {part: zero}):
+        gone = network(*inputs)
+    share = attribute(network, inputs, 5, position=-1).shares[part]
+    torch.testing.assert_close(share, (plain - gone)[:, -1, 5], atol=1e-5, rtol=1e-4)
+
+
+def test_edits_and_scales():
+    head = c.LanguageHead(tied=False, bias=True, scale=0.5)
+    network = small.shaken(Transformer(c.ModelConfig(decoder=small.stack(), head=head)))
+    found = attribute(network, [small.ids(1, 4)], 3, edit={"decoder.blocks.0.ffn.out": zero})
+    assert found.shares["decoder.blocks.0.ffn.out"].item() == 0
+    assert "head.output.bias" in found.shares
+    torch.testing.assert_close(torch.stack(list(found.shares.values())).sum(0), found.logit, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("stack", "head"),
+    [
+        ({"norm_place": "post"}, c.LanguageHead()),
+        ({}, c.LanguageHead(transform=True)),
+        ({}, c.LanguageHead(soft_cap=5.0)),
+        ({}, c.ClassificationHead(n_labels=6, pooler=True)),
+        ({}, c.NoHead()),
+    ],
+)
+def test_what_is_not_linear(stack: dict[str, str], head: c.LanguageHead):
+    network = Transformer(c.ModelConfig(encoder=small.stack(**stack), head=head))
+    with pytest.raises(UserError, match="attribution: expected"):
+        attribute(network, [small.ids(1, 4)], 0)
+
+
+def test_what_is_not_there():
+    network = small.decoder()
+    with pytest.raises(UserError, match="logit 13: expected a number below 13"):
+        attribute(network, [small.ids(1, 4)], 13)
+    for position in (4, -5):
+        with pytest.raises(UserError, match="real position"):
+            attribute(network, [small.ids(1, 4)], 0, position=position)
+    with pytest.raises(UserError, match="real position"):
+        attribute(network, [Tokens.pad(small.sequences(2, 4))], 0)
