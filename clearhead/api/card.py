@@ -4,24 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from clearhead.config import (
-    ClassificationHead,
-    LanguageHead,
-    ModelConfig,
-    NoHead,
-    PatchInput,
-    SpanHead,
-    StackConfig,
-    TaggingHead,
-)
+from clearhead.config import ClassificationHead, ModelConfig, PatchInput, StackConfig
 from clearhead.model.summary import summarize
-
-CLASSES = {
-    ClassificationHead: "AutoModelForSequenceClassification",
-    TaggingHead: "AutoModelForTokenClassification",
-    SpanHead: "AutoModelForQuestionAnswering",
-    NoHead: "AutoModel",
-}
 
 
 def card(
@@ -49,9 +33,8 @@ def card(
         "```",
     ]
     if architecture:
-        auto = auto_class(config)
-        imports = f"from transformers import {auto}" + (", AutoTokenizer" if has_tokenizer else "")
-        lines += ["", "or", "", "```python", imports, "", f'model = {auto}.from_pretrained("FOLDER")']
+        imports = f"from transformers import {architecture}" + (", AutoTokenizer" if has_tokenizer else "")
+        lines += ["", "or", "", "```python", imports, "", f'model = {architecture}.from_pretrained("FOLDER")']
         lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")'] if has_tokenizer else []
         lines += ["```"]
     return "\n".join(lines) + "\n"
@@ -71,17 +54,6 @@ def described(stack: StackConfig) -> str:
         else f"vocabulary of {reads.vocab_size:,}"
     )
     return f"{stack.n_layers} layers of width {stack.d_model}, {stack.n_heads} heads, {what}"
-
-
-def auto_class(config: ModelConfig) -> str:
-    """The reference library's class for this kind of model."""
-    if config.encoder is not None and isinstance(config.encoder.input, PatchInput):
-        return "AutoModelForImageClassification" if isinstance(config.head, ClassificationHead) else "AutoModel"
-    if isinstance(config.head, LanguageHead):
-        if config.decoder is None:
-            return "AutoModelForMaskedLM"
-        return "AutoModelForCausalLM" if config.encoder is None else "AutoModelForSeq2SeqLM"
-    return CLASSES[type(config.head)]
 
 
 def use(config: ModelConfig) -> str:

@@ -11,6 +11,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
+from clearhead.api.folders import CONFIG
 from clearhead.config import Head
 from clearhead.families import Family, HeadMap, family_for, family_of
 from clearhead.families.generation import SPECIAL, read_generation, write_generation
@@ -26,7 +27,6 @@ from clearhead.weights.mapping import Rule
 
 _log = logging.getLogger("clearhead")
 
-CONFIG = "config.json"
 GENERATION = "generation_config.json"
 
 

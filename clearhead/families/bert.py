@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from clearhead.config import Init, LanguageHead, Learned, ModelConfig, NoHead, StackConfig, TokenInput
+from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels
+from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules
 from clearhead.weights.fields import Entry, Field, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, tie
 
@@ -113,15 +113,9 @@ def classifier_dropout() -> Field:
     )
 
 
-def bare_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The pooler, where there is one."""
-    assert isinstance(config.head, NoHead)
-    return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()
-
-
 def bare(architecture: str) -> HeadMap:
     """No head; no config says whether there is a pooler."""
-    return HeadMap(architecture, {"head.kind": "none"}, bare_rules, presence={"head.pooler": "pooler.dense.weight"})
+    return HeadMap(architecture, {"head.kind": "none"}, pooler_rules, presence={"head.pooler": "pooler.dense.weight"})
 
 
 def tagging(architecture: str, prefix: str) -> HeadMap:

@@ -6,14 +6,11 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels
+from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, labels
 from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, rename, split, tie
 
-FULL, LOCAL = "full_attention", "sliding_attention"
 BASE = {FULL: 160_000.0, LOCAL: 10_000.0}
-MOST_LAYERS = 1024
-"""What a stack can have; more are refused, without a list of them."""
 PREFIX = "model."
 
 

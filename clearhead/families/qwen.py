@@ -6,11 +6,8 @@ from clearhead.errors import UserError
 from clearhead.families.family import Family
 from clearhead.families.llama import BIASES, CONSTANTS, heads, rules, sizes
 from clearhead.families.rotary import modern
+from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS
 from clearhead.weights.fields import Entry, Values, computed, only
-
-MOST_LAYERS = 1024
-"""What a stack can have; more are refused, without a list of them."""
-FULL, LOCAL = "full_attention", "sliding_attention"
 
 
 def _local(values: Values) -> list[int]:

@@ -1,13 +1,20 @@
 """Entries that several families share: names of activations, the labels of a classifier, and its dropout."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
+from clearhead.config import ModelConfig, NoHead
 from clearhead.errors import UserError
 from clearhead.weights.documents import brief
 from clearhead.weights.fields import Field, Values, computed
+from clearhead.weights.mapping import Rule, rename
 
+FULL, LOCAL = "full_attention", "sliding_attention"
+"""What configs call a layer that sees all keys, and one with a window."""
+MOST_LAYERS = 1024
+"""More than any stack may have: a list for each layer is never longer."""
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -68,3 +75,9 @@ def tagging_dropout() -> tuple[Field, ...]:
             default=None,
         ),
     )
+
+
+def pooler_rules(config: ModelConfig) -> Sequence[Rule]:
+    """Of a model without a head: the pooler, where there is one."""
+    assert isinstance(config.head, NoHead)
+    return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()

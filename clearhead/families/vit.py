@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, NoHead, PatchInput, StackConfig
+from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels
+from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules
 from clearhead.weights.documents import brief
 from clearhead.weights.fields import Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, leave_out, rename, reshape
@@ -113,12 +113,6 @@ def rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-def bare_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The pooler, where there is one."""
-    assert isinstance(config.head, NoHead)
-    return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()
-
-
 HEADS = (
     HeadMap(
         "ViTForImageClassification",
@@ -133,7 +127,7 @@ HEADS = (
     HeadMap(
         "ViTModel",
         {"head.kind": "none"},
-        bare_rules,
+        pooler_rules,
         (pooler_size(), only("pooler_act", "tanh")),
         presence={"head.pooler": "pooler.dense.weight"},
     ),
