@@ -291,3 +291,11 @@ def test_an_embedding_does_not_depend_on_the_batch(translator: Model):
 
 def test_summary_counts_the_network(translator: Model):
     assert translator.summary().parameters == sum(p.numel() for p in translator.network.parameters())
+
+
+def test_the_card_has_the_figures_of_the_training(tmp_path: Path):
+    files = kept_as_ours(model_of("nano"))
+    progress: dict[str, Any] = {"step": 70, "n_tokens": 9000, "seconds": 12.5, "best_score": 1.25, "precision": "fp32"}
+    run = checkpoints.save(tmp_path, 70, replace(files, json={**files.json, "train.json": progress}))
+    card = (load(run).save(tmp_path / "model") / "README.md").read_text(encoding="utf-8")
+    assert all(line in card for line in ("| Updates | 70 |", "| Best validation score | 1.25 |", "ArceeForCausalLM"))

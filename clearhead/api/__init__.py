@@ -15,6 +15,7 @@ from clearhead.api.folders import (
     model_json,
     named_config,
     read_config,
+    training_facts,
 )
 from clearhead.api.model import Model
 from clearhead.api.pretrained import converted, read
@@ -87,7 +88,7 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
-    return Model(network, tokenizer, generation, images=images_of(folder, config))
+    return Model(network, tokenizer, generation, images=images_of(folder, config), about=training_facts(saved))
 
 
 def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:

@@ -21,6 +21,13 @@ from clearhead.weights.documents import CONFIG_LIMIT, read_json
 BEST = "best.json"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+PROGRESS = {
+    "step": "Updates",
+    "n_tokens": "Tokens",
+    "seconds": "Seconds of training",
+    "best_score": "Best validation score",
+    "precision": "Precision",
+}
 
 
 def model_folder(folder: Path) -> Path:
@@ -55,6 +62,12 @@ def _best(folder: Path) -> Path | None:
 def own_files(network: Transformer, generation: GenerationConfig) -> checkpoints.Files:
     """Config and weights in our own form, in which a training run keeps them."""
     return checkpoints.Files({WEIGHTS: model_tensors(network)}, {CONFIG: model_json(network.config, generation)})
+
+
+def training_facts(saved: checkpoints.Files) -> dict[str, JsonValue]:
+    """What a checkpoint says of its training, for people."""
+    progress = saved.json.get("train.json", {})
+    return {title: progress[name] for name, title in PROGRESS.items() if progress.get(name) is not None}
 
 
 def model_json(config: ModelConfig, generation: GenerationConfig) -> dict[str, JsonValue]:
