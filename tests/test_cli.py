@@ -31,7 +31,7 @@ from tests.small_models import PAIRS, model_of
 from tests.training.tiny import write_recipe
 
 Give = Callable[[bytes], None]
-COMMANDS = ("demo", "train", "resume", "translate", "generate", "evaluate", "summary", "check", "export")
+COMMANDS = ("demo", "train", "resume", "translate", "generate", "explore", "evaluate", "summary", "check", "export")
 
 
 @pytest.fixture(autouse=True)

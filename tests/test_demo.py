@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sys
+import urllib.request
 import webbrowser
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from clearhead.data.phrases import KINDS, PhraseCorpus, compose
 from clearhead.demo import figures as measuring
 from clearhead.demo import page, talk
 from clearhead.errors import UserError
+from clearhead.explorer.session import Session
 from clearhead.recipe import ModelChoice
 from tests.training.tiny import SMALL
 
@@ -93,8 +95,9 @@ def test_another_demo_keeps_the_earlier_model(monkeypatch: pytest.MonkeyPatch):
     for i in range(2):
         monkeypatch.setattr(demo.time, "strftime", lambda _, i=i: f"{i}")
         demo.run_demo("fr", out=Path("here"), seed=i)
-    assert sorted(path.name for path in Path("here").glob("model-*")) == ["model-0", "model-1"]
-    assert json.loads(Path("here/best.json").read_text()) == {"checkpoint": "model-1"}
+    assert sorted(path.name for path in Path("here").glob("run-*")) == ["run-0", "run-1"]
+    assert json.loads(Path("here/best.json").read_text()) == {"checkpoint": "run-1"}
+    assert load(Path("here/run-0")).translate(["France"])
 
 
 @pytest.mark.parametrize("locale", ["xx", "en", "../fr", ""])
@@ -152,7 +155,7 @@ def corpus() -> PhraseCorpus:
 
 @pytest.fixture
 def model(corpus: PhraseCorpus) -> Model:
-    return demo.learn(corpus, seed=0, began=0.0)
+    return demo.learn(corpus, Path("learned"), seed=0, began=0.0)
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *lines: str | type[BaseException]) -> None:
@@ -208,48 +211,46 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
     assert not talk.can_ask()
 
 
-def test_a_browser_opens_only_where_it_can(monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
-
-    def works(uri: str) -> bool:
-        asked.append(uri)
-        return True
-
-    monkeypatch.setattr(webbrowser, "open", works)
-    monkeypatch.setattr(sys, "platform", "linux")
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
-        monkeypatch.delenv(name, raising=False)
-    assert not page.opened(Path("page.html"))
-    assert asked == [], "a browser in the terminal would take it over"
-    monkeypatch.setenv("DISPLAY", ":0")
-    assert page.opened(Path("page.html"))
-    assert asked == [Path("page.html").absolute().as_uri()]
-
-    def broken(uri: str) -> bool:
-        raise webbrowser.Error("no browser")
-
-    monkeypatch.setattr(webbrowser, "open", broken)
-    assert not page.opened(Path("page.html"))
-
-
 @pytest.mark.parametrize(
     ("options", "opens"), [([], True), (["--no-browser"], False), (["--json"], False), (["--json", "--browser"], True)]
 )
-def test_the_page_opens_when_asked(options: list[str], opens: bool, monkeypatch: pytest.MonkeyPatch):
-    pages: list[Path] = []
+def test_it_ends_in_the_explorer_when_asked(options: list[str], opens: bool, monkeypatch: pytest.MonkeyPatch):
+    seen: list[bytes] = []
+
+    def look(url: str) -> bool:
+        """Where nobody sees the page, the demo says how to open it and ends."""
+        cookies = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        seen.append(cookies.open(url, timeout=10).read())
+        return False
+
     monkeypatch.setattr(demo, "learn", partial(_quick, demo.learn))
-    monkeypatch.setattr(demo, "opened", lambda path: pages.append(path) or False)
+    monkeypatch.setattr(demo, "open_browser", look)
     main(["demo", *options])
-    assert pages == [Path("clearhead-demo-fr/page.html")] * opens
+    assert len(seen) == opens
+    assert all(b"explorer.css" in page for page in seen)
+
+
+def test_the_explorer_has_the_run_from_its_first_update(monkeypatch: pytest.MonkeyPatch):
+    sessions: list[Session] = []
+
+    def remember(*args: Any, **options: Any) -> Session:
+        sessions.append(Session(*args, **options))
+        return sessions[-1]
+
+    monkeypatch.setattr(demo, "Session", remember)
+    monkeypatch.setattr(demo, "open_browser", lambda _: False)
+    main(["demo"])
+    steps = sessions[0].passes.moments.steps()
+    assert (steps[0], steps[-1]) == (1, 4)
 
 
 _learned: dict[str, Model] = {}
 
 
-def _quick(learn: Callable[..., Model], corpus: PhraseCorpus, **options: Any) -> Model:
+def _quick(learn: Callable[..., Model], corpus: PhraseCorpus, folder: Path, **options: Any) -> Model:
     """The same model each time."""
     if corpus.locale not in _learned:
-        _learned[corpus.locale] = learn(corpus, **options)
+        _learned[corpus.locale] = learn(corpus, folder, **options)
     return _learned[corpus.locale]
 
 

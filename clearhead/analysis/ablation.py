@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -66,23 +66,64 @@ def effects(
     distribution a row, a span head two: where the answer starts, and where it ends. Several parts of one block go
     through one forward pass, of at most about `budget` positions, which starts at that block.
     """
-    network.eval()
-    tokens = by_stack(network, inputs)
-    parts = [_part(network, site) for site in sites]
-    found = dict.fromkeys((part.site for part in parts), 0.0)
-    length = sum(b * t for b, t in (layout.grid for layout in layouts(network, tokens).values()))
-    with torch.no_grad():
-        plain = states(network, list(tokens.values()))
-        last = list(tokens)[-1]
-        expected = _distributions(network, _last(plain, network, last), layouts(network, tokens)[last], position)
+    return Ablations(network, inputs, position=position).effects(sites, budget=budget)
+
+
+class Ablations:
+    """A network with parts taken away, against what it says whole: that is computed once."""
+
+    def __init__(
+        self,
+        network: Transformer,
+        inputs: Sequence[Tokens | Tensor],
+        *,
+        position: int | None = None,
+        edit: Mapping[str, Edit] | None = None,
+    ) -> None:
+        """Positions as in `effects`. With `edit` the parts are taken from a network that is edited so."""
+        network.eval()
+        self._network, self._position, self._edit = network, position, dict(edit or {})
+        self._tokens = by_stack(network, inputs)
+        self._last = list(self._tokens)[-1]
+        layout = layouts(network, self._tokens)
+        self._length = sum(b * t for b, t in (one.grid for one in layout.values()))
+        with torch.no_grad():
+            if self._edit:
+                self._expected = self._edited(())
+            else:
+                self._plain = states(network, list(self._tokens.values()))
+                last = _last(self._plain, network, self._last)
+                self._expected = _distributions(network, last, layout[self._last], position)
+
+    def effects(self, sites: Iterable[str], *, budget: int = 1024) -> dict[str, float]:
+        """As the function `effects`."""
+        parts = [_part(self._network, site) for site in sites]
+        found = dict.fromkeys((part.site for part in parts), 0.0)
         for _, group in itertools.groupby(sorted(parts, key=_Part.place), key=_Part.place):
             rest = iter(group)
-            while some := list(itertools.islice(rest, max(1, budget // length))):
-                actual = _distributions(network, *_ablated(network, tokens, plain, some), position)
+            while some := list(itertools.islice(rest, max(1, budget // self._length))):
+                with torch.no_grad():
+                    actual = self._edited(some) if self._edit else self._without(some)
                 for part, logs in zip(some, actual.chunk(len(some)), strict=True):
-                    divergence = (expected.exp() * (expected - logs)).sum(-1).mean()
+                    divergence = (self._expected.exp() * (self._expected - logs)).sum(-1).mean()
                     found[part.site] = max(0.0, float(divergence))
-    return found
+        return found
+
+    def _without(self, parts: "Sequence[_Part]") -> Tensor:
+        """n v: log probabilities with each part switched off in its own copy of the batch."""
+        x, layout = _ablated(self._network, self._tokens, self._plain, parts)
+        return _distributions(self._network, x, layout, self._position)
+
+    def _edited(self, parts: "Sequence[_Part]") -> Tensor:
+        """The same of an edited network, whose every block runs again."""
+        n, edit = max(1, len(parts)), dict(self._edit)
+        if parts:
+            path = Address.parse(parts[0].site).path
+            edit[path] = _then(edit.pop(path, None), lambda value: _switched_off(value, parts))
+        many = {name: _repeated(batch, n) for name, batch in self._tokens.items()}
+        with trace(self._network, edit):
+            logits = self._network(*many.values())
+        return _logs(self._network, logits, real(layouts(self._network, many)[self._last]), self._position)
 
 
 def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[str, Tokens]:
@@ -117,6 +158,8 @@ class _Part:
     block: int
     projection: str
     columns: slice
+    index: int
+    is_head: bool
 
     def place(self) -> tuple[str, int, str]:
         return self.stack, self.block, self.projection
@@ -137,7 +180,7 @@ def _part(network: Transformer, site: str) -> _Part:
         raise UserError(f"{site}: no such part; {match[1]} has {config.n_layers} blocks, {axis} is below {count}")
     projection = address.path.replace(".z", ".out").replace(".post", ".down")
     start = i % count * width
-    return _Part(site, match[1], block, projection, slice(start, start + width))
+    return _Part(site, match[1], block, projection, slice(start, start + width), i % count, axis == "h")
 
 
 def _ablated(
@@ -181,19 +224,51 @@ def _onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory 
     return x if stack.final_norm is None else stack.final_norm(x)
 
 
+def _then(first: Edit | None, second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Both edits of one value."""
+
+    def both(value: Tensor) -> Tensor:
+        match first:
+            case None:
+                return second(value)
+            case Tensor():
+                return second(first.to(value).expand_as(value))
+            case int() | float():
+                return second(torch.full_like(value, first))
+            case _:
+                return second(first(value).expand_as(value))
+
+    return both
+
+
+def _switched_off(value: Tensor, parts: Sequence[_Part]) -> Tensor:
+    """Heads, b h t k, or neurons, b t f, are 0, each in its own copy of the batch."""
+    value = value.clone()
+    for rows, part in zip(value.chunk(len(parts)), parts, strict=True):
+        rows.select(1 if part.is_head else 2, part.index).zero_()
+    return value
+
+
 def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None) -> Tensor:
     """n v: log probabilities, one row for each distribution that counts."""
-    head, valid = network.config.head, real(layout)
-    match head:
+    valid = real(layout)
+    if isinstance(network.config.head, c.LanguageHead | c.TaggingHead):
+        return network.head(x[_counted(valid, position)][None], layout)[0].float().log_softmax(-1)
+    return _logs(network, network.head(x, layout), valid, position)
+
+
+def _logs(network: Transformer, logits: Tensor, valid: Tensor, position: int | None) -> Tensor:
+    """The same from all logits."""
+    match network.config.head:
         case c.NoHead():
             raise UserError("effects: expected a network with a head, got one that ends in its states")
         case c.ClassificationHead():
-            logits = network.head(x, layout)
+            pass
         case c.SpanHead():
             # Finite, because 0 * inf is not 0.
-            logits = network.head(x, layout).mT.masked_fill(~valid[:, None], -1e9).flatten(0, 1)
+            logits = logits.mT.masked_fill(~valid[:, None], -1e9).flatten(0, 1)
         case c.LanguageHead() | c.TaggingHead():
-            logits = network.head(x[_counted(valid, position)][None], layout)[0]
+            logits = logits[_counted(valid, position)]
     return logits.float().log_softmax(-1)
 
 

@@ -31,12 +31,15 @@ PROGRESS = {
 
 
 def model_folder(folder: Path) -> Path:
-    """The checkpoint that a folder stands for: itself, or the best or else newest one of a run."""
+    """The checkpoint a folder stands for: itself, or the best or else newest one of a run, or of the run it names."""
     if not folder.exists():
         raise UserError(f"{folder}: expected a folder with a model, found nothing; check the path")
     if (folder / CONFIG).exists() and (folder / MANIFEST).exists():
         return folder
-    if (choice := _best(folder)) is not None:
+    choice = _best(folder)
+    if choice is not None and not (choice / CONFIG).exists():
+        choice = _best(choice) or checkpoints.latest(choice)
+    if choice is not None:
         return choice
     newest = checkpoints.latest(folder) if folder.is_dir() else None
     if newest is None:

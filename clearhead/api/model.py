@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from pydantic import JsonValue
@@ -31,6 +31,7 @@ from clearhead.training import checkpoints
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
+    from clearhead.data.pictures import Picture
 
 _log = logging.getLogger("clearhead")
 
@@ -223,6 +224,16 @@ class Model:
     def tracing(self, edit: Mapping[str, Edit] | None = None) -> AbstractContextManager[Trace]:
         """A trace around whatever runs inside, such as a whole translation."""
         return trace(self.network, edit)
+
+    def explore(self, text: str | None = None, target: str | None = None, *, image: "Picture | None" = None) -> Any:
+        """A page in which every value of a forward pass is seen, explained and edited, beginning with this input.
+
+        In a notebook a widget, where it is the last line of a cell; elsewhere a page of the browser, and an object
+        with its `url`, `wait` and `close`. Needs the `notebook` extra in a notebook, else raises UserError.
+        """
+        from clearhead.explorer.widget import explore
+
+        return explore(self, text, target, image)
 
     # --- in and out ---
 

@@ -6,7 +6,7 @@ from typing import Literal
 from clearhead.cli.app import Flag, app
 
 
-@app.command(sort_key=7, help_epilogue="")
+@app.command(sort_key=8, help_epilogue="")
 def summary(
     model: str,
     /,
@@ -30,7 +30,7 @@ def summary(
     summary_command(model, source_length=source_length, target_length=target_length, batch=batch, as_json=json)
 
 
-@app.command(sort_key=8, help_epilogue="")
+@app.command(sort_key=9, help_epilogue="")
 def check(model: str, /, *, revision: str | None = None, json: Flag = False) -> None:
     """Compare a checkpoint here with the same in the reference library, value by value.
 
@@ -48,7 +48,7 @@ def check(model: str, /, *, revision: str | None = None, json: Flag = False) -> 
     check_command(model, revision=revision, as_json=json)
 
 
-@app.command(sort_key=9, help_epilogue="")
+@app.command(sort_key=10, help_epilogue="")
 def export(
     model: str,
     /,

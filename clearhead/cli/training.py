@@ -22,14 +22,14 @@ def demo(
     """Train a translator in about two minutes and see what it attends to.
 
     It composes 20,000 English phrases (dates, countries, amounts, units, lists, ...) with their translations from CLDR,
-    trains an encoder-decoder on them from nothing, tests it on 500 others, takes your own, and opens a page that shows
-    for each word of a translation which words it was read from. Needs no network.
+    trains an encoder-decoder on them from nothing, tests it on 500 others, and opens the explorer on it: type your own
+    phrases, see every number on the way to a translation, change any of them. Needs no network.
 
     Args:
         to: Language to translate into: any locale of CLDR, such as fr, de, es, ja, pt-BR.
         say: Your own phrases to translate at the end, instead of being asked.
         out: Folder for the model, its figures and the page (default: clearhead-demo-LOCALE).
-        browser: Open the page in a browser when done (default: unless --json).
+        browser: Open the explorer in a browser when done (default: unless --json).
         json: Print the figures on standard output, as one JSON object: seconds, exact_match (0 to 1), bleu (0 to 100),
             alignment (0 to 1: content words whose attention is on the right word), and more.
         seed: Another number, another network and other phrases.

@@ -1,4 +1,4 @@
-"""`clearhead translate`, `generate` and `evaluate`."""
+"""`clearhead translate`, `generate`, `explore` and `evaluate`."""
 
 from pathlib import Path
 
@@ -84,6 +84,38 @@ def generate(
 
 
 @app.command(sort_key=6, help_epilogue="")
+def explore(
+    model: str,
+    text: str | None = None,
+    /,
+    *,
+    target: str | None = None,
+    port: int | None = None,
+    browser: bool = True,
+    revision: str | None = None,
+    device: Device = "cpu",
+) -> None:
+    """Look inside a model in a browser: every number, how it was made, and what changes when you change it.
+
+    Prints the address of a page, whose server only this machine can reach, and opens it; Ctrl-C ends it. The address
+    holds a token: who has it can use the model. From another machine, forward the port:
+    `ssh -L 8000:127.0.0.1:8000 HOST` with --port 8000, and open the address there.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        text: What to begin with; an image file, where the model reads images (default: an example).
+        target: Of an encoder-decoder, what its decoder reads (default: what it writes itself).
+        port: Port of the page's server (default: a free one).
+        browser: Open the page, where there is a display.
+        revision: Branch, tag or commit on the hub.
+        device: Where to compute.
+    """
+    from clearhead.commands.explore import explore_command
+
+    explore_command(model, text, target=target, port=port or 0, browser=browser, revision=revision, device=device)
+
+
+@app.command(sort_key=7, help_epilogue="")
 def evaluate(
     model: str,
     /,

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,23 +11,27 @@ from pathlib import Path
 
 import torch
 
-from clearhead.api import BEST, Model, architecture
+from clearhead.api import BEST, CONFIG, Model, architecture, model_json
 from clearhead.data.phrases import PhraseCorpus, compose
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo.figures import Figures, measure
-from clearhead.demo.page import demo_page, opened
+from clearhead.demo.page import demo_page
 from clearhead.demo.talk import can_ask, converse, report, say, translate_own
 from clearhead.errors import Interrupted, UserError
 from clearhead.explorer.pages import save_page
+from clearhead.explorer.serving import open_browser, serving
+from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import BPE
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
+from clearhead.runs import Keeper
 from clearhead.tasks.translation import EncodedPairs, Translation
-from clearhead.training.consumers import ProgressBar
+from clearhead.training import checkpoints
+from clearhead.training.consumers import MetricsLog, ProgressBar
 from clearhead.training.train import Ended, Run, train
 
 BUDGET = 135.0
@@ -42,6 +47,8 @@ TRAINING = Training(
     optimizer=Muon(lr=4e-3, adamw_lr=4e-3),
     schedule=WarmupStableDecay(warmup=50, decay_fraction=0.5),
     evaluate_every=1_000_000,
+    save_every=100,
+    keep_last=1,
 )
 FIGURES, PAGE = "figures.json", "page.html"
 
@@ -66,17 +73,17 @@ def run_demo(
     corpus = compose(locale, seed=seed)
     folder = out or Path(f"clearhead-demo-{corpus.locale}")
     is_new = prepared(folder)
+    run = folder / f"run-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
-        model = learn(corpus, seed=seed, began=began)
+        model = learn(corpus, run, seed=seed, began=began)
     except BaseException:
+        shutil.rmtree(run, ignore_errors=True)
         if is_new:
             with suppress(OSError):
                 folder.rmdir()
         raise
     # At once, so that whatever stops the rest leaves the model.
-    name = f"model-{time.strftime('%Y%m%d-%H%M%S')}"
-    model.save(folder / name)
-    (folder / BEST).write_text(json.dumps({"checkpoint": name}), encoding="utf-8")
+    (folder / BEST).write_text(json.dumps({"checkpoint": run.name}), encoding="utf-8")
     say(f"Translating {len(corpus.test)} phrases it has never seen ...")
     outputs = model.translate([phrase.source for phrase in corpus.test])
     figures = measure(model, corpus, outputs, layer=LAYER, began=began)
@@ -85,16 +92,27 @@ def run_demo(
     page = folder / PAGE
     save_page(demo_page(model, corpus, outputs, figures, own), page)
     figures = replace(figures, seconds=time.perf_counter() - began)
-    (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": name}, indent=2), encoding="utf-8")
+    (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": run.name}, indent=2), encoding="utf-8")
     say(f"\nDone in {figures.seconds:.0f} s.  Model: {folder}  Page: {page}")
-    if browser and not opened(page):
-        say(f"Open the page in a browser: {page.absolute().as_uri()}")
-    if not phrases and not as_json and can_ask() and (typed := converse(model, corpus)):
-        save_page(demo_page(model, corpus, outputs, figures, typed), page)
-        say(f"Your phrases are on the page now: {page}")
     say(next_steps(folder, corpus.locale, corpus.test[0].source))
     if as_json:
-        print(json.dumps(vars(figures) | {"translations": [vars(one) for one in own]}))
+        print(json.dumps(vars(figures) | {"translations": [vars(one) for one in own]}), flush=True)
+    if browser:
+        explore(model, folder, own[0].source if own else corpus.test[0].source)
+    elif not phrases and not as_json and can_ask() and (typed := converse(model, corpus)):
+        save_page(demo_page(model, corpus, outputs, figures, typed), page)
+        say(f"Your phrases are on the page now: {page}")
+
+
+def explore(model: Model, folder: Path, text: str) -> None:
+    """Open the explorer on the model, until Ctrl-C; where nobody could see it, only say how to."""
+    with serving(Session(model, name=str(folder), folder=folder, text=text)) as server:
+        if not open_browser(server.url) and not can_ask():
+            say(f"\nLook inside it:\n  clearhead explore {shlex.quote(str(folder))}")
+            return
+        say(f"\nThe explorer, on your model: {server.url}\nType your own phrases there. Ctrl-C ends it.")
+        with suppress(KeyboardInterrupt):
+            server.wait()
 
 
 def prepared(folder: Path) -> bool:
@@ -112,8 +130,8 @@ def prepared(folder: Path) -> bool:
     return is_new
 
 
-def learn(corpus: PhraseCorpus, *, seed: int, began: float) -> Model:
-    """Tokenizer and network, trained on the corpus until the time is up."""
+def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Model:
+    """Tokenizer and network, trained on the corpus until the time is up; checkpoints on the way go to a new folder."""
     train_pairs = pairs_of(corpus, "train")
     tokenizer = Tokenizer.train([*train_pairs.source, *train_pairs.target], TOKENIZER)
     task = Translation(
@@ -125,15 +143,19 @@ def learn(corpus: PhraseCorpus, *, seed: int, began: float) -> Model:
     )
     torch.manual_seed(key(seed, "init"))
     network = Transformer(architecture(CHOICE, tokenizer.vocab_size))
+    files = checkpoints.Files(json={CONFIG: model_json(network.config, GENERATION)}, raw=tokenizer.to_files())
     say(
         f"Training an encoder-decoder from nothing on {len(corpus.train):,} of them, such as\n"
         f"    {train_pairs.source[0]}\n    {train_pairs.target[0]}"
     )
     minutes = max(5.0, BUDGET - (time.perf_counter() - began)) / 60
     config = TRAINING.model_copy(update={"seed": seed, "minutes": minutes})
+    run = Run(network, task, config, folder, files)
     with ProgressBar() as bar:
-        for event in train(Run(network, task, config, None)):
-            bar(event)
+        consumers = [bar, MetricsLog(folder), Keeper(run)]
+        for event in train(run):
+            for consume in consumers:
+                consume(event)
             if isinstance(event, Ended) and event.signal is not None:
                 raise Interrupted("stopped before the demo was done; nothing was kept", event.signal)
     return Model(network.eval(), tokenizer, GENERATION)

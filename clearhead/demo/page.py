@@ -1,11 +1,7 @@
 """The demo's page: some phrases of every kind, and the user's own, with what each word attended to."""
 
 import itertools
-import os
-import sys
-import webbrowser
 from collections.abc import Sequence
-from pathlib import Path
 
 from clearhead.api import Model
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus
@@ -73,19 +69,3 @@ def facts(figures: Figures) -> PageFacts:
         address=f"decoder.blocks.{figures.layer}.cross.weights",
         default_layer=figures.layer,
     )
-
-
-def opened(page: Path) -> bool:
-    """Open the page in a browser; returns whether one took it.
-
-    Where there is no display a text browser would take over the terminal, so none is tried.
-    """
-    is_headless = sys.platform not in ("darwin", "win32") and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER")
-    )
-    if is_headless:
-        return False
-    try:
-        return webbrowser.open(page.absolute().as_uri())
-    except (webbrowser.Error, OSError):
-        return False

@@ -31,9 +31,9 @@ class Edited(Config):
     """A value that was set by hand; what a function or a tensor put there is in the values alone."""
 
     at: str
-    do: Literal["set", "close", "zero", "mean", "tensor", "function"]
-    """close: to -inf, as a mask does."""
-    value: float | None = None
+    do: Literal["set", "close", "zero", "mean", "scale", "patch", "tensor", "function"]
+    """close: to -inf, as a mask does; mean: over the last axis, or as the explorer does it over the positions."""
+    value: float | tuple[float, ...] | None = None
 
 
 class TensorFact(Config):
@@ -64,7 +64,7 @@ class Manifest(Config):
     family: str | None = None
     config: ModelConfig
     tokens: dict[StackName, tuple[Token, ...]]
-    """By stack; none for an image."""
+    """By stack; of an image its patches, each by its row and column, after the class token."""
     masks: dict[str, Mask]
     edits: tuple[Edited, ...] = ()
     tensors: dict[str, TensorFact]

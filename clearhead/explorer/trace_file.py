@@ -17,14 +17,14 @@ from torch import Tensor
 from clearhead import trace as edits
 from clearhead.api import Model
 from clearhead.api.reader import Input
-from clearhead.config import LanguageHead, ModelConfig, StackConfig
-from clearhead.data.tokenizers import Tokenizer
+from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer import codecs
-from clearhead.explorer.manifest import FORMAT, Check, Edited, Manifest, StackName, TensorFact, Token
+from clearhead.explorer.manifest import FORMAT, Check, Edited, Manifest, TensorFact
 from clearhead.explorer.ops import masks_of, ops_of
 from clearhead.explorer.recompute import Difference, differences
-from clearhead.model import Tokens, Transformer
+from clearhead.explorer.tokens import Reading, read, stack_names
+from clearhead.model import Transformer
 from clearhead.trace import Address, Edit
 from clearhead.training import checkpoints
 from clearhead.training.manifest import verify
@@ -89,38 +89,58 @@ class Recording:
 
 def record(model: Model, text: Input, other: str | None = None, *, edit: Mapping[str, Edit] | None = None) -> Recording:
     """Every value on the way to the logits of one input, edited where asked; each op evaluated again and compared."""
-    seen, _ = model.trace(text, other, edit=edit)
-    config, inputs = model.config, model.reader.inputs(text, other, model.generation)
+    recording = observe(model, read(model, text, other), edit=edit)
+    edited = tuple(_edited(address, one) for address, one in (edit or {}).items())
+    about = {"edits": edited, "check": recompute(recording, model.network)}
+    return replace(recording, manifest=recording.manifest.model_copy(update=about))
+
+
+def observe(
+    model: Model,
+    reading: Reading,
+    *,
+    edit: Mapping[str, Edit] | None = None,
+    likeliest: int = 0,
+) -> Recording:
+    """The same of what was read, with no check, and nothing said of the edits.
+
+    UserError where an edit makes a number that is not finite, other than -inf, which closes a cell.
+    """
+    config = model.config
+    model.network.eval()
+    with torch.no_grad(), model.tracing(edit) as seen:
+        model.network(*reading.inputs)
     by_hand = frozenset(Address.parse(address).path for address in edit or {})
     values = {a: seen[a][0].float().cpu() for a in seen if a in by_hand or not a.endswith(".masked")}
     axes = {address: seen.axes[address].removeprefix("b ") for address in values}
-    names = _stacks(config)
-    if model.reader.reads_images:
-        values["encoder.embed.pixels"], axes["encoder.embed.pixels"] = inputs[0].ids[0].float(), "c y x"
-        tokens: dict[StackName, tuple[Token, ...]] = {"encoder": ()}
-    else:
-        texts = [text if isinstance(text, str) else "", other or ""]
-        tokens = {
-            name: _tokens(model.tokenizer, read, texts if len(names) == 1 else [texts[i] or texts[0]])
-            for i, (name, read) in enumerate(zip(names, inputs, strict=True))
-        }
-    closed = {a: cells for a, value in values.items() if bool((cells := value.isneginf()).any())}
-    tensors = {a: value.masked_fill(closed[a], 0.0) if a in closed else value for a, value in values.items()}
-    for address, value in tensors.items():
-        if not bool(value.isfinite().all()):
-            raise UserError(f"{address}: expected finite numbers, got NaN or infinity; try another edit")
+    if reading.grid is not None:
+        values["encoder.embed.pixels"], axes["encoder.embed.pixels"] = reading.inputs[0].ids[0].float().cpu(), "c y x"
+    tensors, closed = _finite(values)
     facts = {
         a: TensorFact(shape=tuple(value.shape), axes=axes[a], by_hand=a in by_hand, closed=a in closed)
         for a, value in tensors.items()
     }
     manifest = Manifest(
-        format=FORMAT, family=model.family, config=config, tokens=tokens, masks=masks_of(config),
-        edits=tuple(_edited(a, e) for a, e in (edit or {}).items()), tensors=facts, ops=ops_of(config),
+        format=FORMAT, family=model.family, config=config, tokens=reading.tokens, masks=masks_of(config),
+        tensors=facts, ops=ops_of(config),
     )  # fmt: skip
-    output = _output(tensors["head.logits"]) if isinstance(config.head, LanguageHead) else None
-    recording = Recording(manifest, tensors, closed, output)
-    check = recompute(recording, model.network)
-    return replace(recording, manifest=manifest.model_copy(update={"check": check}))
+    is_language = isinstance(config.head, LanguageHead)
+    output = _output(tensors["head.logits"], likeliest or LIKELIEST) if is_language else None
+    return Recording(manifest, tensors, closed, output)
+
+
+def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The numbers, and the cells that are -inf, whose number is 0."""
+    tensors, closed = dict(values), dict[str, Tensor]()
+    for address, value in values.items():
+        # NaN and infinity make a sum like them; so may many large numbers.
+        if bool(value.sum().isfinite()) or bool(value.isfinite().all()):
+            continue
+        closed[address] = value.isneginf()
+        tensors[address] = value.masked_fill(closed[address], 0.0)
+        if not bool(tensors[address].isfinite().all()):
+            raise UserError(f"{address}: expected finite numbers, got NaN or infinity; try another edit")
+    return tensors, closed
 
 
 def recompute(recording: Recording, network: Transformer) -> Check:
@@ -152,17 +172,12 @@ def recomputed(recording: Recording, network: Transformer) -> dict[str, Differen
         raise UserError(f"trace: expected values that fit their ops, got {shown(str(error))}; {AGAIN}") from error
 
 
-def _stacks(config: ModelConfig) -> list[StackName]:
-    both: list[tuple[StackName, StackConfig | None]] = [("encoder", config.encoder), ("decoder", config.decoder)]
-    return [name for name, stack in both if stack is not None]
-
-
 def _by_hand(recording: Recording, address: str) -> bool:
     return recording.manifest.tensors[address].by_hand
 
 
-def _output(logits: Tensor) -> Output:
-    values, ids = logits.topk(min(LIKELIEST, logits.shape[-1]), -1)
+def _output(logits: Tensor, k: int) -> Output:
+    values, ids = logits.topk(min(k, logits.shape[-1]), -1)
     return Output(ids.to(torch.int32), values, logits.double().logsumexp(-1).float())
 
 
@@ -174,21 +189,6 @@ def _edited(address: str, edit: Edit) -> Edited:
     if isinstance(edit, Tensor):
         return Edited(at=address, do="tensor")
     return Edited(at=address, do="zero" if edit is edits.zero else "mean" if edit is edits.mean else "function")
-
-
-def _tokens(tokenizer: Tokenizer, read: Tokens, texts: list[str]) -> tuple[Token, ...]:
-    ids = read.ids[0].tolist()
-    types = [0] * len(ids) if read.types is None else read.types[0].tolist()
-    spans: list[tuple[int, int] | None] = [None] * len(ids)
-    start = 0
-    for text in filter(None, texts):
-        bare, places = tokenizer.encode(text), tokenizer.offsets(text)
-        at = next((i for i in range(start, len(ids)) if bare and ids[i : i + len(bare)] == bare), None)
-        if at is not None and len(places) == len(bare):
-            start = at + len(bare)
-            spans[at:start] = places
-    rows = zip(ids, tokenizer.tokens(ids), spans, types, strict=True)
-    return tuple(Token(id=i, text=text, span=span, type=kind) for i, text, span, kind in rows)
 
 
 # --- in and out -----------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def _check(manifest: Manifest, path: Path) -> None:
     for address, fact in manifest.tensors.items():
         if address not in made or len(fact.shape) != len(fact.axes.split()):
             raise UserError(f"{path}:tensors.{shown(address)}: expected a tensor of an op, got another; {AGAIN}")
-    stacks = _stacks(manifest.config)
+    stacks = stack_names(manifest.config)
     needed = [f"{name}.embed.sum" for name in stacks]
     if isinstance(manifest.config.head, LanguageHead):
         needed.append("head.logits")

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.analysis.ablation import effects, head_effects, without
+from clearhead.analysis.ablation import Ablations, effects, head_effects, without
 from clearhead.analysis.comparison import stacks
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.trace import trace
+from clearhead.trace import Edit, trace, zero
 from tests.analysis.kinds import CASES, spans
 from tests.model import small
 
@@ -71,6 +71,25 @@ def test_neurons_and_any_budget(budget: int):
     for site, effect in found.items():
         expected = divergence(network, unplugged(network, site), inputs, None)
         assert effect == pytest.approx(expected, abs=2e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_effects_in_an_edited_network(name: str):
+    """Three ways to say the same edit; parts of the edited value itself are taken away after it."""
+    network, inputs = CASES[name]()
+    at = f"{next(iter(stacks(network)))}.blocks.0.ffn.post"
+    sites = [f"{at}[f=5]", at.replace("0.ffn.post", "1.attn.z[h=2]")]
+    same: list[dict[str, Edit]] = [{at: 0.5}, {at: torch.tensor(0.5)}, {at: lambda x: x * 0 + 0.5}]
+    found = [
+        Ablations(network, inputs, edit=edit).effects(sites, budget=budget)
+        for edit, budget in zip(same, (1, 99, 999), strict=True)
+    ]
+    for one in found:
+        assert one == pytest.approx(found[0], rel=1e-3, abs=2e-6)
+    assert all(effect > 0 for effect in found[0].values())
+    assert found[0] != pytest.approx(effects(network, inputs, sites), rel=1e-2)
+    none = Ablations(network, inputs, edit={f"{at}[f=5]": zero}).effects(sites[:1])
+    assert none[sites[0]] == pytest.approx(0, abs=2e-6)
 
 
 def test_a_head_whose_columns_are_zero_has_no_effect():

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "runs": ENGINE | {"api"},
     "explorer": ENGINE | {"api"},
     "lab": ENGINE | {"api", "explorer"},
-    "demo": ENGINE | {"api", "explorer"},
+    "demo": ENGINE | {"api", "runs", "explorer"},
     "commands": ENGINE | {"api", "runs", "explorer"},
     "cli": {"errors", "commands", "demo"},
     "__main__": {"cli"},

@@ -1,0 +1,81 @@
+"""A reply: its JSON part and its tensors, as one safetensors file."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from clearhead.errors import UserError
+
+MOST_BYTES = 64 << 20
+"""Of the tensors of one reply."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a question gets."""
+
+    json: Mapping[str, Any]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+
+    def encode(self) -> bytes:
+        """One safetensors file, the JSON part in its metadata.
+
+        UserError for more than MOST_BYTES of tensors, and where edits led to figures that are no numbers.
+        """
+        check_size(sum(tensor.nbytes for tensor in self.tensors.values()))
+        try:
+            text = json.dumps(self.json, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except ValueError:
+            raise UserError("reply: expected finite figures, got NaN or infinity; try another edit") from None
+        return save({name: _apart(tensor) for name, tensor in self.tensors.items()}, {"reply": text})
+
+
+def _apart(tensor: Tensor) -> Tensor:
+    """As safetensors takes it: row by row, sharing no memory."""
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def check_size(n_bytes: int) -> None:
+    """UserError for a reply that is too large to be sent."""
+    if n_bytes > MOST_BYTES:
+        raise UserError(
+            f"reply: expected at most {MOST_BYTES >> 20} MiB of numbers, got {n_bytes / 2**20:.0f};"
+            " ask for fewer at a time, or for rows"
+        )
+
+
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """The values used last, by key, as long as they are not too many or too large together."""
+
+    def __init__(self, count: int, *, n_bytes: int | None = None, size: Callable[[T], int] = lambda _: 0) -> None:
+        """At most `count` of at most `n_bytes` together, measured by `size`; the newest always stays."""
+        self._kept: OrderedDict[str, T] = OrderedDict()
+        self._count, self._n_bytes, self._size = count, n_bytes, size
+
+    def get(self, key: str, make: Callable[[], T]) -> T:
+        """The value of this key, made where it is not there."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        made = self._kept[key] = make()
+        self._kept.move_to_end(key)  # `make` may have kept others.
+        while len(self._kept) > 1 and (len(self._kept) > self._count or self._too_large()):
+            self._kept.popitem(last=False)
+        return made
+
+    def _too_large(self) -> bool:
+        return self._n_bytes is not None and sum(map(self._size, self._kept.values())) > self._n_bytes
+
+
+def object_of(pairs: Mapping[str, object]) -> dict[str, object]:
+    """Without what is None."""
+    return {name: value for name, value in pairs.items() if value is not None}

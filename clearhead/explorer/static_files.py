@@ -1,0 +1,21 @@
+"""The built page of the explorer: one module, one style sheet, and what starts them in a browser."""
+
+from pathlib import Path
+
+from clearhead.errors import UserError
+
+STATIC = Path(__file__).with_name("static")
+
+
+def static_file(name: str) -> bytes:
+    """A file of the built page by its name: `explorer.js`, `explorer.css`, `boot.js`, `LICENSES.txt`.
+
+    Raises UserError where it is missing, as it is in a checkout that was not installed.
+    """
+    path = STATIC / name
+    if path.parent != STATIC or not path.is_file():
+        raise UserError(
+            f"{path}: expected the explorer's built page, found no such file; build it with `pip install -e .` "
+            "in the checkout"
+        )
+    return path.read_bytes()

@@ -1,0 +1,205 @@
+"""`clearhead explore`, from the command line to the browser and to Ctrl-C."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from PIL import Image
+
+from clearhead.cli import main
+from clearhead.commands import explore
+from clearhead.errors import UserError
+from clearhead.explorer.serving import Server, listen
+from tests.conftest import ROOT
+from tests.explorer import traced
+from tests.small_models import PAIRS, model_of
+
+Visit = Callable[[Server], object]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_of("demo").save(tmp_path_factory.mktemp("models") / "translator")
+
+
+@pytest.fixture(autouse=True)
+def _built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page as built, whether or not it is; no browser."""
+    monkeypatch.setattr(explore, "static_file", lambda _: b"")
+    monkeypatch.setattr(webbrowser, "open", lambda _: pytest.fail("no browser"))
+
+
+def ask(url: str, question: object) -> tuple[int, bytes]:
+    """Ask as a script does, with the token of the printed address."""
+    address = urlsplit(url)
+    assert address.hostname == "127.0.0.1"
+    connection = http.client.HTTPConnection(address.hostname, address.port or 0, timeout=30)
+    bearer = f"Bearer {address.query.removeprefix('token=')}"
+    headers = {"Authorization": bearer, "Content-Type": "application/json"}
+    connection.request("POST", "/ask", json.dumps(question), headers)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response.status, body
+
+
+def about(url: str) -> dict[str, Any]:
+    """What the session says of its model: the metadata of a safetensors file."""
+    status, body = ask(url, {"ask": "about"})
+    assert status == 200, body
+    n = int.from_bytes(body[:8], "little")
+    return json.loads(json.loads(body[8 : 8 + n])["__metadata__"]["reply"])
+
+
+def run(monkeypatch: pytest.MonkeyPatch, visit: Visit, *words: object) -> int:
+    """Run the command; once it serves, visit it and press Ctrl-C. Returns the exit code."""
+
+    def wait(server: Server) -> None:
+        visit(server)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Server, "wait", wait)
+    with pytest.raises(SystemExit) as end:
+        main(["explore", *map(str, words)])
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_a_model_is_served_until_ctrl_c(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    seen: list[dict[str, Any]] = []
+    words = (folder, PAIRS.source[0], "--target", PAIRS.target[0], "--no-browser")
+    code = run(monkeypatch, lambda server: seen.append({"url": server.url, **about(server.url)}), *words)
+    said = capsys.readouterr()
+    assert code == 130
+    assert said.out == f"{seen[0]['url']}\n", "standard output is the address and nothing else"
+    assert said.err == "Exploring translator. Ctrl-C ends it.\nstopped by Ctrl-C\n"
+    assert (seen[0]["name"], seen[0]["kind"]) == ("translator", "encoder-decoder")
+    assert (seen[0]["start"]["text"], seen[0]["start"]["target"]) == (PAIRS.source[0], PAIRS.target[0])
+    with pytest.raises(ConnectionRefusedError):
+        ask(seen[0]["url"], {"ask": "about"})
+
+
+def test_the_folder_one_is_in_has_a_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folder)
+    names: list[str] = []
+    run(monkeypatch, lambda server: names.append(about(server.url)["name"]), ".", "--no-browser")
+    assert names == ["translator"]
+
+
+def test_a_model_that_reads_images_begins_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    images, picture = traced.model_of(traced.CONFIGS["vision"]).save(tmp_path / "images"), tmp_path / "picture.png"
+    Image.new("RGB", (8, 8), "teal").save(picture)
+    runs: list[tuple[int, bytes]] = []
+
+    def visit(server: Server) -> None:
+        said = about(server.url)
+        assert said["kind"] == "image"
+        runs.append(ask(server.url, {"ask": "run", "run": said["start"]}))
+
+    run(monkeypatch, visit, images, picture, "--no-browser")
+    run(monkeypatch, visit, images, "--no-browser")
+    assert [status for status, _ in runs] == [200, 200]
+    assert runs[0] != runs[1], "the picture that was given"
+    assert run(monkeypatch, visit, images, "a text", "--no-browser") == 2
+    error = "error: a text: expected an image file, as this model reads images, found none; try another path\n"
+    assert capsys.readouterr().err.endswith(error)
+
+
+def test_a_question_that_there_is_none_of(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    answers: list[tuple[int, bytes]] = []
+    questions = ({}, {"ask": "bogus"}, {"ask": 3}, {"ask": None}, {"ask": "run"}, {"ask": "run", "run": 1})
+
+    def visit(server: Server) -> None:
+        answers.extend(ask(server.url, question) for question in questions)
+
+    run(monkeypatch, visit, folder, "--no-browser")
+    assert [status for status, _ in answers] == [400] * len(questions)
+    assert all("\n" not in json.loads(body)["error"] for _, body in answers)
+
+
+def test_a_port_of_ones_choice(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    with listen() as held:
+        port = held.getsockname()[1]
+        monkeypatch.setattr(explore, "load", lambda *_, **__: pytest.fail("too late"))
+        assert run(monkeypatch, lambda _: None, folder, "--port", port) == 2
+        error = f"error: port: expected a free one, got {port}, which is taken; try another, or leave it out\n"
+        assert capsys.readouterr() == ("", error)
+        monkeypatch.undo()
+    ports: list[int] = []
+    monkeypatch.setattr(explore, "static_file", lambda _: b"")
+    run(monkeypatch, lambda server: ports.append(server.port), folder, "--port", port, "--no-browser")
+    assert ports == [port]
+
+
+def test_a_model_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    assert run(monkeypatch, lambda _: None, "./nowhere") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ./nowhere: expected a folder with a model, found nothing")
+
+
+def test_a_page_that_was_not_built_is_told_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def missing(name: str) -> bytes:
+        raise UserError(f"{name}: expected the built page; build it")
+
+    monkeypatch.setattr(explore, "static_file", missing)
+    assert run(monkeypatch, lambda _: None, "./nowhere") == 2
+    assert capsys.readouterr().err == "error: explorer.js: expected the built page; build it\n"
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_browser_opens_the_address(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], works: bool
+):
+    monkeypatch.setenv("DISPLAY", ":0")
+    opened: list[str] = []
+    urls: list[str] = []
+    asked = threading.Event()
+
+    def browser(url: str) -> bool:
+        opened.append(url)
+        return works
+
+    def show(url: str) -> None:
+        shown(url)
+        asked.set()
+
+    shown = explore.show
+    monkeypatch.setattr(webbrowser, "open", browser)
+    monkeypatch.setattr(explore, "show", show)
+    run(monkeypatch, lambda server: urls.append(server.url) or asked.wait(10), folder)
+    assert opened == urls
+    assert ("Open the address above in a browser" in capsys.readouterr().err) == (not works)
+
+
+def test_ctrl_c_from_outside(folder: Path):
+    code = "from clearhead.commands import explore; explore.static_file = str; from clearhead.cli import main; main()"
+    command = [sys.executable, "-c", code, "explore", str(folder), "one two", "--no-browser"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        try:
+            assert about(url)["start"]["text"] == "one two"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err == "Exploring translator. Ctrl-C ends it.\nstopped by Ctrl-C\n"

@@ -1,0 +1,39 @@
+"""Questions put to a session as a page puts them, and replies as a page reads them."""
+
+import json
+from functools import cache
+from typing import Any
+
+from safetensors.torch import load
+from torch import Tensor
+
+from clearhead.explorer.session import Session
+from tests.explorer.traced import CONFIGS, inputs, model_of
+
+GENERATE = {"max_new_tokens": 5, "beams": 1, "temperature": 0, "top_k": None, "top_p": None, "seed": 0}
+
+
+def ask(session: Session, what: str, **fields: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The JSON part and the tensors of a reply."""
+    content = session.answer({"ask": what, **fields})
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["reply"]), load(content)
+
+
+@cache
+def session_of(name: str) -> Session:
+    """One of the architectures, opened with its input."""
+    model, (first, other) = model_of(CONFIGS[name]), inputs(CONFIGS[name])
+    if not isinstance(first, str):
+        return Session(model, name=name, image=first)
+    return Session(model, name=name, text=first, target=other)
+
+
+def start(session: Session) -> dict[str, Any]:
+    """What the page begins with."""
+    return ask(session, "about")[0]["start"]
+
+
+def last(name: str) -> str:
+    """The stack whose states the head reads."""
+    return "encoder" if CONFIGS[name].decoder is None else "decoder"

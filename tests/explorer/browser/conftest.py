@@ -1,0 +1,99 @@
+"""The explorer's page behind its real server, on models trained here; a picture of the page where a test fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clearhead.api import Model, load
+from clearhead.explorer.serving import serving
+from clearhead.explorer.session import Session
+from clearhead.explorer import static_files
+from tests.explorer.browser.page import Opened, Served
+from tests.explorer.conftest import ChromiumPage, _missing
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+Serve = Callable[..., Served]
+Open = Callable[..., Opened]
+KEPT = pytest.StashKey[list[Opened]]()
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a trained model: trained when first asked for."""
+    found: dict[str, Path] = {}
+
+    def of(name: str) -> Path:
+        if name not in found:
+            from tests.explorer.browser.trained import trained
+
+            found[name] = tmp_path_factory.mktemp("models") / name
+            trained(name, found[name])
+        return found[name]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def serve(folder_of: Callable[[str], Path]) -> Iterator[Serve]:
+    """Serves a trained model by its name, or any model; until the end of the tests."""
+    if not (static_files.STATIC / "explorer.js").is_file():
+        _missing("the built page (npm run build, in ui/)")
+    known: dict[str, Served] = {}
+    with ExitStack() as servers:
+
+        def served(name: str, model: Model | None = None, **begins: Any) -> Served:
+            if name not in known:
+                folder = None if model else folder_of(name)
+                model = model or load(folder or name)
+                session = Session(model, name=str(folder or name), folder=folder, **begins)
+                known[name] = Served(model, session, servers.enter_context(serving(session)))
+            return known[name]
+
+        yield served
+
+
+@pytest.fixture
+def open_page(chromium: Browser, serve: Serve, request: pytest.FixtureRequest) -> Iterator[Open]:
+    """Opens the page on a model, with a state of its own in the fragment; nothing may be complained about in it."""
+    opened: list[Opened] = []
+    request.node.stash[KEPT] = opened
+    with ExitStack() as contexts:
+
+        def page_of(served: Served | str, fragment: str = "", *, may_fail: bool = False, **options: Any) -> Opened:
+            served = serve(served) if isinstance(served, str) else served
+            settings = {"viewport": {"width": 1600, "height": 1000}, "color_scheme": "light", "locale": "en-GB"}
+            context = chromium.new_context(**{**settings, **options})
+            contexts.callback(context.close)
+            context.set_default_timeout(10_000)
+            one = Opened(served, ChromiumPage(context.new_page()), may_fail=may_fail)
+            opened.append(one)
+            one.go_to(fragment)
+            return one
+
+        yield page_of
+        for one in opened:
+            one.is_clean()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A picture of every page of a failed test, in its folder."""
+    report: Any = yield
+    if call.when == "call" and report.failed:
+        for i, one in enumerate(item.stash.get(KEPT, [])):
+            folder = Path(os.environ.get("CLEARHEAD_SCREENSHOTS") or item.funcargs.get("tmp_path") or ".")
+            one.picture(folder / f"{item.name[:60].replace('/', '-')}-{i}.png")
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _folder_for_pictures(tmp_path: Path) -> None:
+    """Every test has one."""

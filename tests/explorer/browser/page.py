@@ -1,0 +1,202 @@
+"""The page as a reader uses it, and as a test reads it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlencode
+
+from clearhead.api import Model
+from clearhead.explorer.passes import LOCK
+from clearhead.explorer.serving import Server
+from clearhead.explorer.session import Session
+from clearhead.trace import Trace
+from tests.explorer.conftest import ChromiumPage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+    from torch import Tensor
+
+T = TypeVar("T")
+PLAIN = {"v", "s", "t", "view", "step", "stack", "part", "side", "mode", "layer", "head", "query", "key"}
+SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model and the server that shows it."""
+
+    model: Model
+    session: Session
+    server: Server
+
+    def trace(self, text: Any, target: str | None = None, **edit: Any) -> tuple[Trace, Tensor]:
+        """Python's own forward pass. Only one trace runs at a time, and the server makes some too."""
+        with LOCK:
+            return self.model.trace(text, target, **edit)
+
+
+def fragment(text: str, target: str | None = None, **fields: Any) -> str:
+    """A permalink's: what is not plain text in it goes into one field of JSON."""
+    plain = {"v": 1, "s": text} | ({} if target is None else {"t": target})
+    plain |= {name: value for name, value in fields.items() if name in PLAIN}
+    rest = {name: value for name, value in fields.items() if name not in PLAIN}
+    if rest:
+        plain["e"] = base64.urlsafe_b64encode(json.dumps(rest).encode()).decode().rstrip("=")
+    return f"#{urlencode(plain)}"
+
+
+def eventually(check: Callable[[], T], seconds: float = SECONDS) -> T:
+    """What `check` returns once it fails no assertion any more."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.03)
+
+
+@dataclass
+class Opened:
+    """The page, open on a model."""
+
+    served: Served
+    chromium: ChromiumPage
+    may_fail: bool = False
+    """Whether the browser may log that a question failed, as it does by itself."""
+
+    @property
+    def page(self) -> Page:
+        return self.chromium.page
+
+    def go_to(self, fragment: str) -> None:
+        """Open the page anew, in the state of this fragment."""
+        self.page.goto("about:blank")
+        self.page.goto(self.served.server.url)  # The token goes into a cookie, and the fragment would go with it.
+        if fragment:
+            self.page.goto("about:blank")
+            self.page.goto(f"{self.served.server.origin}/{fragment}")
+        self.page.locator(".clearhead .page, .clearhead [role=alert]").first.wait_for()
+        self.settled()
+
+    def settled(self) -> None:
+        """Until both forward passes are there."""
+        self.page.locator("main[aria-busy=false]").wait_for()
+
+    # --- reading ---
+
+    @property
+    def alert(self) -> str | None:
+        """What the page says went wrong."""
+        found = self.page.locator(".clearhead [role=alert]")
+        return found.first.inner_text() if found.count() else None
+
+    def figures(self, within: str = "main") -> dict[str, Table]:
+        """The tables of all figures by their labels, such as "Q" and "Weights"."""
+        return Table.all_in(self.page.locator(within))
+
+    def chances(self) -> list[tuple[str, str, str | None]]:
+        """What the model says: words with their shares in A, and in B where there is one."""
+        rows = self.page.locator(".answer tbody tr")
+        return rows.evaluate_all(
+            "rows => rows.map(row => [row.querySelector('th').title, row.querySelector('td.a').textContent,"
+            " row.querySelector('td.b')?.textContent ?? null])"
+        )
+
+    def code(self) -> str:
+        """The Python of the Research panel."""
+        return self.page.locator(".research pre code").text_content() or ""
+
+    def fragment(self) -> dict[str, Any]:
+        """The state in the address."""
+        text: str = self.page.evaluate(
+            "() => JSON.stringify(Object.fromEntries(new URLSearchParams(location.hash.slice(1))))"
+        )
+        fields: dict[str, Any] = json.loads(text)
+        if coded := fields.pop("e", None):
+            fields |= json.loads(base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)))
+        return fields
+
+    # --- doing ---
+
+    def button(self, name: str, within: str = ".clearhead") -> Locator:
+        return self.page.locator(within).get_by_role("button", name=name, exact=True)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def choose(self, stack: str, layer: int, part: str, head: int) -> None:
+        """Click on a head of the map."""
+        names = {"cross": "cross", "attn": "masked" if stack == "decoder" else "self-attn"}
+        self.button(f"{names[part]}, block {layer}, head {head}").click()
+
+    def step(self, name: str) -> None:
+        """Click on one of the steps at the left."""
+        self.page.locator("nav.left .steps").get_by_role("button", name=re.compile(rf"^\d*\s*{re.escape(name)}$")).click()
+
+    def switch(self, name: str) -> Locator:
+        return self.page.locator(".change").get_by_role("switch", name=name)
+
+    def run(self, text: str, target: str | None = None) -> None:
+        """Type a text, and Enter."""
+        self.page.get_by_label("Text for the model to read").fill(text)
+        if target is not None:
+            self.page.get_by_label("Target: what the decoder has written so far").fill(target)
+        self.page.get_by_label("Text for the model to read").press("Enter")
+        self.settled()
+
+    # --- at the end ---
+
+    def is_clean(self) -> None:
+        """No script failed, no policy was broken, nothing was asked of any other server."""
+        complaints = [one for one in self.chromium.complaints if not (self.may_fail and "Failed to load resource" in one)]
+        assert complaints == []
+        own = (self.served.server.origin, "about:", "data:", "blob:")
+        assert [url for url in self.chromium.requests if not url.startswith(own)] == []
+
+    def picture(self, path: Path) -> None:
+        with suppress(Exception):
+            self.page.screenshot(path=path, full_page=True)
+            print(f"what the page looked like: {path}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A figure's numbers as text, by their row and column."""
+
+    rows: list[str]
+    cols: list[str]
+    cells: dict[tuple[int, int], str]
+    sums: list[str]
+
+    READ = """(root) => {
+      const read = (figure) => {
+        const table = figure.querySelector(".table table") ?? figure.querySelector("table");
+        const label = figure.querySelector("figcaption b");
+        return table && label && [label.title || label.textContent, {
+          rows: [...table.querySelectorAll("tbody th")].map((th) => th.title),
+          cols: [...table.querySelectorAll("thead th:not(.sum)")].map((th) => th.title),
+          cells: [...table.querySelectorAll("td[data-row]")].map((td) =>
+            [Number(td.dataset.row), Number(td.dataset.col), td.textContent.trim()]),
+          sums: [...table.querySelectorAll("tbody td.sum")].map((td) => td.textContent.trim()),
+        }];
+      };
+      return [...root.querySelectorAll("figure")].map(read).filter(Boolean);
+    }"""
+
+    @classmethod
+    def all_in(cls, root: Locator) -> dict[str, Table]:
+        return {
+            label: cls(found["rows"], found["cols"], {(r, c): text for r, c, text in found["cells"]}, found["sums"])
+            for label, found in root.evaluate(cls.READ)
+        }

@@ -1,0 +1,227 @@
+"""Every number on the page against Python's: within half its last digit, and 1e-5."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.trace import Trace
+from tests.explorer.browser.conftest import Open, Serve
+from tests.explorer.browser.numbers import agrees, mismatches, read
+from tests.explorer.browser.page import Opened, Served, Table, eventually, fragment
+from tests.explorer.browser.trained import picture
+
+SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
+INPUTS: dict[str, tuple[str, str | None]] = {
+    "translator": (SOURCE, TARGET),
+    "writer": ("six seven eight nine ten one", None),
+    "filler": ("two three zorblax five six", None),
+    "seer": ("", None),
+}
+PLACES = {
+    "translator": [("encoder", "attn"), ("decoder", "attn"), ("decoder", "cross")],
+    "writer": [("decoder", "attn")],
+    "filler": [("encoder", "attn")],
+    "seer": [("encoder", "attn")],
+}
+IMAGE = picture(2, np.random.default_rng(3))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A page and what Python computes of the same input."""
+
+    opened: Opened
+    served: Served
+    trace: Trace
+    logits: Tensor
+
+    def value(self, address: str) -> Any:
+        """As lists of numbers, without the batch."""
+        return self.trace[address][0].tolist()
+
+
+@pytest.fixture
+def see(open_page: Open, serve: Serve):
+    """Opens the page on a model's input, in a state."""
+
+    def seen(name: str, **state: Any) -> Seen:
+        served = serve(name, **({"image": IMAGE} if name == "seer" else {}))
+        text, target = INPUTS[name]
+        if name == "seer":
+            state["image"] = "example:0"
+        opened = open_page(served, fragment(text, target, **state))
+        return Seen(opened, served, *served.trace(IMAGE if name == "seer" else text, target))
+
+    return seen
+
+
+def shares(seen: Seen, position: int | None = None) -> Tensor:
+    logits = seen.logits if position is None else seen.logits[position]
+    return logits.softmax(-1)
+
+
+def are(tables: dict[str, Table], values: dict[str, Any]) -> None:
+    """Figures show all of these numbers, and rightly."""
+    for label, numbers in values.items():
+        assert label in tables
+        assert len(tables[label].cells) == len(numbers) * len(numbers[0]), label
+        assert mismatches(tables[label].cells, numbers) == [], label
+
+
+# --- attention --------------------------------------------------------------------------------------------------
+
+
+def heads_of(name: str) -> list[tuple[str, str, int, int]]:
+    n_heads = 4 if name == "writer" else 2
+    return [(*place, layer, head) for place in PLACES[name] for layer in (1, 0) for head in range(n_heads)]
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_attention(see, name: str) -> None:
+    """Q, K, V, Y, scores, scaled and weights, of every head of every block and part."""
+    seen = see(name)
+    for stack, part, layer, head in heads_of(name):
+        seen.opened.choose(stack, layer, part, head)
+        at, h = f"{stack}.blocks.{layer}.{part}", f"[h={head}]"
+        q, k = seen.trace[f"{at}.q{h}"][0].double(), seen.trace[f"{at}.k{h}"][0].double()
+        product = q @ k.T
+        scaled = product / math.sqrt(q.shape[-1])
+        if part == "attn" and stack == "decoder":
+            scaled = scaled.masked_fill(torch.ones_like(scaled).triu(1).bool(), -math.inf)
+
+        assert torch.allclose(scaled.softmax(-1).float(), seen.trace[f"{at}.weights{h}"][0], atol=1e-5)
+        vectors = {label: seen.value(f"{at}.{x}{h}") for label, x in (("Q", "q"), ("K", "k"), ("V", "v"), ("Y", "z"))}
+        matrices = {"Scores": product, "Scaled": scaled, "Weights": scaled.softmax(-1)}
+        for label, matrix in matrices.items():
+            if label not in seen.opened.figures():  # Where there is room for one of the three.
+                seen.opened.button(label, "main").click()
+            eventually(lambda: are(seen.opened.figures(), {**vectors, label: matrix.tolist()}))
+        assert seen.opened.figures()["Weights"].sums == ["1.00"] * len(q)
+
+
+@pytest.mark.parametrize(
+    ("name", "stack", "part", "layer", "head", "query", "key"),
+    [
+        ("translator", "encoder", "attn", 1, 0, 2, 3),
+        ("translator", "decoder", "attn", 0, 1, 3, 1),
+        ("translator", "decoder", "cross", 1, 1, 4, 0),
+        ("writer", "decoder", "attn", 1, 3, 5, 0),
+        ("filler", "encoder", "attn", 0, 1, 2, 4),
+        ("seer", "encoder", "attn", 1, 1, 0, 16),
+    ],
+)
+def test_how_one_number_was_made(
+    see, name: str, stack: str, part: str, layer: int, head: int, query: int, key: int
+) -> None:
+    place = {"stack": stack, "part": part, "layer": layer, "head": head, "query": query, "key": key}
+    seen: Seen = see(name, **place, dim=3)
+    at, h = f"{stack}.blocks.{layer}.{part}", f"[h={head}]"
+    q, k, v = (seen.trace[f"{at}.{x}{h}"][0].double() for x in "qkv")
+    scores = q[query] @ k.T / math.sqrt(q.shape[-1])
+    if part == "attn" and stack == "decoder":
+        scores[query + 1 :] = -math.inf
+    powers = (scores - scores.max()).exp()
+    how = seen.opened.page.locator(".how")
+
+    def chain_is_right() -> None:
+        rows = how.locator("table.dot tr").evaluate_all(
+            "rows => rows.map(row => [...row.querySelectorAll('td')].slice(0, -1).map(td =>"
+            " [td.textContent.trim(), td.title.replace(/^[0-9]+: /, '')]))"
+        )
+        for cells, values in zip(rows, (q[query], k[key], q[query] * k[key]), strict=True):
+            assert len(cells) == len(values)
+            for (text, title), value in zip(cells, values.tolist(), strict=True):
+                assert agrees(title, value)
+                assert text == "" or agrees(text, value)
+        total = how.locator("td.total b").inner_text()
+        assert agrees(total, float(q[query] @ k[key]))
+        scaled, power, share = how.locator(".chain-of-numbers dd").all_inner_texts()
+        assert agrees(scaled, float(scores[key]))
+        assert agrees(power, float(powers[key]))
+        assert agrees(share, float(powers[key] / powers.sum()))
+        divisor = how.locator(".chain-of-numbers dt").last.inner_text()
+        assert agrees(divisor.removeprefix("÷ "), float(powers.sum()))
+        heights = how.locator(".power b").all_inner_texts()
+        for text, value in zip(heights[: len(powers)], powers.tolist(), strict=False):
+            assert len(powers) > 16 or agrees(text, value)
+
+    eventually(chain_is_right)
+    seen.opened.step("Weighted sum")
+
+    def sum_is_right() -> None:
+        text = how.locator(".sum").inner_text().replace("\n", "")
+        shown = re.findall(r"(−?[\d.]+(?:e-?\d+)?) · (−?[\d.]+(?:e-?\d+)?)", text)
+        if len(powers) <= 16:
+            assert len(shown) == len(powers), text
+            for (weight, value), share, component in zip(shown, (powers / powers.sum()).tolist(), v[:, 3], strict=True):
+                assert agrees(weight, share), text
+                assert agrees(value, float(component)), text
+        total = seen.value(f"{at}.z{h}")[query][3]
+        assert agrees(how.locator(".sum > b").inner_text(), total)
+
+    eventually(sum_is_right)
+
+
+# --- what the model says ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.35, 2.5])
+@pytest.mark.parametrize("name", INPUTS)
+def test_what_the_model_says(see, name: str, temperature: float) -> None:
+    """True shares over the whole vocabulary, at every position and temperature."""
+    n = 1 if name == "seer" else 5
+    seen: Seen = see(name, temperature=temperature)
+    labels = seen.served.model.config.head.labels if name == "seer" else None
+    for position in range(n):
+        if name != "seer":
+            seen.opened.page.locator(".ribbon .chips").last.get_by_role("button").nth(position).click()
+        logits = seen.logits if name == "seer" else seen.logits[position]
+        expected = (logits / temperature).softmax(-1)
+        top = expected.topk(min(5, len(expected)))
+        words = [labels[i] if labels else seen.served.model.tokenizer.tokens([i])[0] for i in top.indices.tolist()]
+
+        def is_right() -> None:
+            found = seen.opened.chances()
+            assert [word for word, _, _ in found] == words
+            assert all(agrees(text, p) for (_, text, _), p in zip(found, top.values.tolist(), strict=True)), found
+
+        eventually(is_right)
+
+
+def test_the_target_is_what_the_model_writes(see) -> None:
+    """Without a target the decoder reads what it wrote itself, greedily."""
+    seen: Seen = see("translator")
+    seen.opened.run("four nine two", "")
+    written = seen.served.model.translate(["four nine two"])[0]
+    words = seen.opened.page.locator(".ribbon .chips").last.locator("b").all_inner_texts()
+    assert " ".join(word.lstrip("▁") for word in words) == f"<bos> {written}"
+
+
+# --- how numbers are read ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "right"),
+    [
+        ("−0.53", -0.534, True), ("−0.53", -0.536, False), ("0.53", -0.53, False), (".48", 0.4849, True),
+        ("4.3e-5", 4.34e-5, True), ("81 %", 0.8149, True), ("81 %", 0.816, False), ("0.4 %", 0.0036, True),
+        ("< 0.1 %", 0.0007, True), ("< 0.1 %", 0.002, False), ("1.00", 1.0, True), ("−∞", float("-inf"), True),
+        ("1.2e6", 1.24e6, True), ("0", 0.3, True), ("0", 0.6, False),
+    ],
+)  # fmt: skip
+def test_numbers_are_read(text: str, value: float, right: bool) -> None:
+    assert agrees(text, value) is right
+
+
+def test_a_number_has_the_width_of_its_last_digit() -> None:
+    assert read("−0.53") == (-0.53, 0.005)
+    assert read("4.3e-5") == pytest.approx((4.3e-5, 5e-7))
+    assert read("81 %") == pytest.approx((0.81, 0.005))
+    with pytest.raises(AssertionError, match="not a number"):
+        read("NaN")

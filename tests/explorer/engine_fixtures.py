@@ -1,0 +1,273 @@
+"""Runs of PyTorch that the JavaScript engine has to reproduce: `python -m tests.explorer.engine_fixtures FOLDER`.
+
+A run is NAME.json (plan, tokens, edits, axes) and NAME.safetensors (`weights/…`, `values/…`, `other/…` for patches).
+"""
+
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from clearhead import config as c
+from clearhead.explorer.edits import functions, placed
+from clearhead.explorer.ops import masks_of, ops_of
+from clearhead.explorer.requests import Edit, RunRequest
+from clearhead.model import Tokens, Transformer
+from clearhead.model.feedforward import ACTIVATIONS
+from clearhead.model.positions import RelativeEncoding
+from clearhead.trace import Trace, trace
+from tests.explorer.traced import CONFIGS
+
+RANDOM = 100
+"""Models whose every choice is random."""
+VOCABULARY = 23
+CLOSABLE = (".scores", ".masked")
+
+Json = dict[str, Any]
+
+_WIDE = c.StackConfig(input=c.TokenInput(vocab_size=4000), d_model=128, n_layers=4, n_heads=4, d_ff=512)
+SPEED = c.ModelConfig(encoder=_WIDE, decoder=_WIDE, share_embeddings=True)
+"""As large as the demo's model may be, to see how long a run takes."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A network and what it reads."""
+
+    network: Transformer
+    inputs: list[Tokens]
+
+    def trace(self, edits: Mapping[str, Callable[[Tensor], Tensor]] | None = None) -> Trace:
+        with torch.no_grad(), trace(self.network, edits) as seen:
+            self.network(*self.inputs)
+        return seen
+
+
+def write(folder: Path) -> None:
+    """All fixtures, and `index.json` with their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names: list[str] = []
+    for number, (name, config) in enumerate([*CONFIGS.items(), *random_configs()]):
+        r, least = random.Random(number), 4 if name in CONFIGS else 1
+        lengths = r.randint(least, 9), r.randint(least, 9)
+        run, other = (made(config, number, text, lengths) for text in (0, 1))
+        cases = {name: list[Json]()} if name in CONFIGS else {}
+        cases[f"{name}_edited"] = random_edits(r, run, other)
+        for case, edits in cases.items():
+            write_run(folder / case, run, edits, other=other)
+            names.append(case)
+    write_run(folder / "speed", made(SPEED, 0, 0, (12, 14)), [], only="head.logits")
+    write_functions(folder)
+    (folder / "index.json").write_text(json.dumps(names), encoding="utf-8")
+
+
+# --- models -----------------------------------------------------------------------------------------------------
+
+
+def random_configs() -> Iterator[tuple[str, c.ModelConfig]]:
+    """Valid ones, with every field that changes arithmetic."""
+    r, found = random.Random(0), 0
+    while found < RANDOM:
+        try:
+            config = random_config(r)
+        except ValidationError:
+            continue  # A combination that the config refuses.
+        yield f"random_{found:03}", config
+        found += 1
+
+
+def random_config(r: random.Random) -> c.ModelConfig:
+    width, kinds = r.choice((8, 12, 16, 24)), r.choice(("encoder", "decoder", "both", "both", "image"))
+    encoder = None if kinds == "decoder" else random_stack(r, width, image=kinds == "image")
+    decoder = None if kinds in ("encoder", "image") else random_stack(r, width)
+    transform = r.random() < 0.3
+    heads: list[c.Head] = [
+        c.ClassificationHead(
+            n_labels=3, pool=r.choice(("first", "last", "mean")), pooler=r.random() < 0.4, transform=transform
+        )
+        if not transform
+        else c.ClassificationHead(n_labels=2, transform=True, transform_bias=r.random() < 0.5, bias=False),
+        c.TaggingHead(n_labels=4, transform=transform),
+        c.SpanHead(bias=r.random() < 0.5),
+    ]
+    if kinds != "image":
+        cap, factor = r.choice((None, 3.0)), r.choice((None, 0.4))
+        heads += [
+            c.LanguageHead(tied=tied, bias=r.random() < 0.5, transform=transform, scale=factor, soft_cap=cap)
+            for tied in (True, False, True, False)
+        ]
+    return c.ModelConfig(encoder=encoder, decoder=decoder, head=r.choice(heads))
+
+
+def random_stack(r: random.Random, width: int, *, image: bool = False) -> c.StackConfig:
+    heads = r.choice((1, 2, 3, 4))
+    reads: c.StackInput = c.TokenInput(
+        vocab_size=VOCABULARY, scale=r.random() < 0.3, n_types=r.choice((0, 0, 2)), norm=r.random() < 0.3
+    )
+    if image:
+        reads = c.PatchInput(image_size=6, patch_size=r.choice((2, 3)), n_channels=2, class_token=r.random() < 0.7)
+    window = r.choice((None, None, 1, 3))
+    fields: Json = {
+        "input": reads, "d_model": width, "n_layers": r.choice((1, 2, 3)), "n_heads": heads, "d_ff": r.choice((5, 16)),
+        "n_kv_heads": r.choice((None, 1, 2)), "d_head": r.choice((None, 4, 6)), "positions": random_positions(r),
+        "window": window, "window_layers": (0,) if window and r.random() < 0.5 else None,
+        "attn_scale": r.choice((None, None, 0.3)), "soft_cap": r.choice((None, None, 2.0)),
+        "qk_norm": r.random() < 0.3, "norm": r.choice(("layer", "rms")), "norm_eps": r.choice((1e-5, 1e-3)),
+        "norm_place": r.choice(("pre", "post", "sandwich")), "first_norm": r.random() < 0.8,
+        "final_norm": r.choice((None, None, True, False)), "gated": r.random() < 0.4,
+        "activation": r.choice(tuple(ACTIVATIONS)), "bias": r.random() < 0.6,
+        **{f"{part}_bias": r.choice((None, None, True, False)) for part in ("qkv", "out", "ffn")},
+    }  # fmt: skip
+    # Two components that happen to be alike have next to no variance: dividing by it shows how float32 rounds.
+    fields["qk_norm"] &= (fields["d_head"] or width // heads) >= 4
+    if fields["window_layers"] and r.random() < 0.5:
+        fields["window_positions"] = c.Rotary(base=50.0)
+    return c.StackConfig.model_validate(fields)
+
+
+def random_positions(r: random.Random) -> c.Positions:
+    scaling = r.choice(
+        (
+            None,
+            c.LinearScaling(factor=2.0),
+            c.WavelengthScaling(factor=4.0, original_length=8),
+            c.YarnScaling(factor=4.0, original_length=8),
+        )
+    )
+    choices: tuple[c.Positions, ...] = (
+        c.Sinusoidal(layout=r.choice(("interleaved", "concatenated")), base=r.choice((10_000.0, 100.0))),
+        c.Learned(max_length=16, offset=r.choice((0, 2))),
+        c.Rotary(base=r.choice((10_000.0, 50.0)), fraction=r.choice((1.0, 0.5)), scaling=scaling),
+        c.RelativeBias(n_buckets=r.choice((4, 8)), max_distance=r.choice((6, 16))),
+        c.ALiBi(),
+        c.NoPositions(),
+    )
+    return r.choice(choices)
+
+
+def made(config: c.ModelConfig, seed: int, text: int, lengths: tuple[int, int]) -> Run:
+    """Random weights, norms and biases too; a text of so many tokens for each stack."""
+    torch.manual_seed(seed)
+    network = Transformer(config).eval()
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=2 * config.output.d_model**-0.5)
+    torch.manual_seed(1000 * text + seed)
+    inputs: list[Tokens] = []
+    stacks = [stack for stack in (config.encoder, config.decoder) if stack]
+    for stack, length in zip(stacks, lengths, strict=False):
+        reads = stack.input
+        if isinstance(reads, c.PatchInput):
+            inputs.append(Tokens(torch.rand(1, reads.n_channels, reads.image_size, reads.image_size)))
+        else:
+            types = torch.randint(reads.n_types, (1, length)) if reads.n_types else None
+            inputs.append(Tokens(torch.randint(reads.vocab_size, (1, length)), types=types))
+    return Run(network, inputs)
+
+
+# --- edits ------------------------------------------------------------------------------------------------------
+
+
+def random_edits(r: random.Random, run: Run, other: Run) -> list[Json]:
+    """One to four that leave all numbers finite, each at a random part of a random value."""
+    seen = run.trace()
+    paths = [path for path in seen for _ in range(4 if path.endswith(CLOSABLE) else 1)]
+    for _ in range(100):
+        edits = [random_edit(r, r.choice(paths), seen) for _ in range(r.randint(1, 4))]
+        values = values_of(run, edits, other).values()
+        if all(bool((value < float("inf")).all()) for value in values):  # Not so of NaN.
+            return edits
+    raise AssertionError("no edit leaves the numbers finite")
+
+
+def random_edit(r: random.Random, path: str, seen: Trace) -> Json:
+    axes, shape = seen.axes[path].split()[1:], seen[path].shape[1:]
+    closes = path.endswith(CLOSABLE) and r.random() < 0.7
+    often = 0.9 if closes else 0.4  # Closing much leaves a row with nothing open, which no softmax can share out.
+    index = [(a, r.randrange(-n, n)) for a, n in zip(axes, shape, strict=True) if r.random() < often]
+    rest = [a for a in axes if a not in dict(index)]
+    kinds = ["zero", "set", "scale", "patch"]
+    kinds += ["mean"] * 2 if {"t", "s"} & set(rest) else []
+    at = path + ("[" + ",".join(f"{a}={i}" for a, i in index) + "]" if index else "")
+    match "close" if closes else r.choice(kinds):
+        case "set" if rest and r.random() < 0.5:
+            length = shape[axes.index(rest[-1])]
+            return {"at": at, "do": "set", "value": [round(r.uniform(-2, 2), 3) for _ in range(length)]}
+        case "set" | "scale" as do:
+            return {"at": at, "do": do, "value": round(r.uniform(-1.5, 2), 3)}
+        case "patch":
+            return {"at": at, "do": "patch", "from": {"text": "another"}}
+        case do:
+            return {"at": at, "do": do}
+
+
+def values_of(run: Run, edits: list[Json], other: Run) -> dict[str, Tensor]:
+    """Every tapped value, without the batch."""
+    there = other.trace()
+
+    def look(_: RunRequest, address: str, /) -> Tensor:
+        return there[address.replace("[", "[b=0,") if "[" in address else f"{address}[b=0]"]
+
+    known = run.trace().axes
+    seen = run.trace(functions(placed([Edit.model_validate(edit) for edit in edits], known), look))
+    return {path: seen[path][0] for path in seen}
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+def write_run(file: Path, run: Run, edits: list[Json], *, other: Run | None = None, only: str = "") -> None:
+    """`only`: the start of the addresses whose values are written."""
+    other = other or run
+    config, values = run.network.config, values_of(run, edits, other)
+    ops, there = ops_of(config), other.trace()
+    tensors = {f"values/{path}": value for path, value in values.items() if path.startswith(only)}
+    names = {name for op in ops for name in op.weights}
+    tensors |= {f"weights/{name}": run.network.get_parameter(name).detach() for name in names}
+    patched = {str(edit["at"]).split("[")[0] for edit in edits if edit["do"] == "patch"}
+    tensors |= {f"other/{path}": there[path][0] for path in patched}
+    tokens: Json = {}
+    for name, read in zip([n for n in ("encoder", "decoder") if getattr(config, n)], run.inputs, strict=True):
+        if read.ids.is_floating_point():
+            tensors["pixels"], tokens[name] = read.ids[0], []
+            continue
+        types = torch.zeros_like(read.ids) if read.types is None else read.types
+        pairs = zip(read.ids[0].tolist(), types[0].tolist(), strict=True)
+        tokens[name] = [{"id": i, "type": kind} for i, kind in pairs]
+    plan = {
+        "config": config.model_dump(mode="json"),
+        "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops],
+        "masks": {name: mask.model_dump(mode="json") for name, mask in masks_of(config).items()},
+    }
+    axes = {path: text.removeprefix("b ") for path, text in run.trace().axes.items()}
+    document = {"plan": plan, "tokens": tokens, "edits": edits, "axes": axes}
+    file.with_suffix(".json").write_text(json.dumps(document), encoding="utf-8")
+    save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, file.with_suffix(".safetensors"))
+
+
+def write_functions(folder: Path) -> None:
+    """Every half; activations over a range; buckets of relative distances."""
+    bits = torch.arange(65536, dtype=torch.int32).to(torch.int16)
+    halves, brains, x = bits.view(torch.float16), bits.clone().view(torch.bfloat16), torch.linspace(-12, 12, 4001)
+    tensors = {"halves": halves, "halves.float": halves.float(), "brains": brains}
+    tensors |= {"brains.float": brains.float(), "bytes": torch.arange(7, dtype=torch.uint8)}
+    tensors |= {"whole": torch.tensor([-(2**31), 0, 2**31 - 1]), "x": x, "activation/tanh": x.tanh()}
+    tensors |= {f"activation/{name}": function(x) for name, function in ACTIVATIONS.items()}
+    distances = torch.arange(-700, 701)
+    for buckets, far in ((4, 6), (8, 16), (32, 128), (32, 100), (64, 513), (16, 4096)):
+        for causal in (False, True):
+            encoding = RelativeEncoding(c.RelativeBias(n_buckets=buckets, max_distance=far), 1, causal=causal)
+            name = f"buckets/{buckets}/{far}/{'past' if causal else 'both'}"
+            tensors[name] = encoding.bucket(distances).to(torch.int32)
+    save_file(tensors, folder / "functions.safetensors")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,100 @@
+"""Passes are made once, kept while there is room, and refused where they would be too large."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead import config as c
+from clearhead.api import Model
+from clearhead.errors import UserError
+from clearhead.explorer import analyses, passes, trace_file
+from clearhead.explorer.passes import LOCK, Passes
+from clearhead.explorer.replies import Kept, Reply
+from clearhead.explorer.requests import Effects, RunRequest
+from clearhead.explorer.session import Session
+from clearhead.model import Transformer
+from tests.explorer.asking import ask, session_of
+from tests.explorer.traced import CONFIGS, TOKENIZER, model_of, stack
+
+
+def test_a_pass_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(model_of(CONFIGS["decoder_pre_learned"]), name="once", text="one two")
+    made: list[int] = []
+    observe = trace_file.observe
+    monkeypatch.setattr(trace_file, "observe", lambda *given, **named: made.append(1) or observe(*given, **named))
+    run = {"text": "one two", "target": None, "edits": []}
+    for what, more in (("run", {}), ("values", {"at": ["head.logits"]}), ("check", {}), ("lens", {"k": 2})):
+        ask(session, what, run=run, **more)
+    assert len(made) == 1
+    ask(session, "run", run={**run, "text": "two one"})
+    assert len(made) == 2
+
+
+def test_kept_are_those_used_last() -> None:
+    kept: Kept[str] = Kept(3, n_bytes=10, size=len)
+    for key in "abc":
+        assert kept.get(key, lambda key=key: key) == key
+    kept.get("a", lambda: "not again")
+    kept.get("d", lambda: "d")
+    assert kept.get("a", lambda: "lost") == "a"
+    assert kept.get("b", lambda: "lost") == "lost"
+    assert kept.get("long", lambda: "x" * 20) == "x" * 20  # The newest stays, alone.
+    assert kept.get("a", lambda: "gone") == "gone"
+
+
+def test_a_text_too_long_to_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(Transformer(c.ModelConfig(decoder=stack())).eval(), TOKENIZER)
+    run = RunRequest(text=" ".join(["one"] * 300))
+    Passes(model, None, []).get(run)
+    monkeypatch.setattr(passes, "MOST_BYTES", 1 << 20)
+    with pytest.raises(UserError, match=r"text: expected one whose values fit into .* got 300 tokens"):
+        Passes(model, None, []).get(run)
+
+
+def test_the_estimate_of_a_pass_is_not_far_off() -> None:
+    model = Model(Transformer(c.ModelConfig(decoder=stack())).eval(), TOKENIZER)
+    one = Passes(model, None, []).get(RunRequest(text=" ".join(["one"] * 100)))
+    actual = sum(value.nbytes for value in one.recording.tensors.values())
+    estimate = 2 * passes._of_block(model.config.output, 100, 100)
+    assert 0.7 < estimate / actual < 3
+
+
+def test_runs_patched_from_runs_end_somewhere() -> None:
+    run: dict[str, Any] = {"text": "one two", "target": None, "edits": []}
+    for _ in range(passes.DEPTH):
+        run = {"text": "one two", "target": None, "edits": [{"at": "decoder.embed.sum", "do": "patch", "from": run}]}
+    with pytest.raises(UserError, match="patched from at most 8 others in a row"):
+        ask(session_of("decoder_pre_learned"), "run", run=run)
+    ask(session_of("decoder_pre_learned"), "run", run=run["edits"][0]["from"])
+
+
+def test_effects_let_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, waits = session_of("decoder_pre_learned"), []
+    monkeypatch.setattr(analyses, "AT_A_TIME", 0.0)
+    sites = [f"decoder.blocks.{i}.ffn.post[f={f}]" for i in range(2) for f in range(24)]
+    question = Effects(ask="effects", run=RunRequest(text="one two"), at=sites)
+    found: list[Reply] = []
+    thread = threading.Thread(target=lambda: found.append(analyses.effects(session.passes, question)))
+    thread.start()
+    while thread.is_alive():
+        began = time.perf_counter()
+        with LOCK:
+            waits.append(time.perf_counter() - began)
+        time.sleep(0.001)
+    thread.join()
+    assert len(waits) > 5
+    assert set(found[0].json["effects"]) == set(sites)
+
+
+def test_a_pass_as_a_trace_is_the_trace() -> None:
+    model = model_of(CONFIGS["decoder_alibi_capped"])
+    one = Passes(model, None, []).get(RunRequest(text="one two three"))
+    seen, _ = model.trace("one two three")
+    again = one.trace()
+    assert set(again) == {address for address in seen if not address.endswith(".masked")}
+    for address in again:
+        assert torch.equal(again[address], seen[address])
+        assert again.axes[address] == seen.axes[address]

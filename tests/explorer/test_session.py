@@ -1,0 +1,305 @@
+"""Every number of every reply is the one that the library gives from Python."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import clearhead
+from clearhead import config as c
+from clearhead.analysis import attribution, geometry, heads, lens
+from clearhead.analysis.ablation import effects
+from clearhead.api import Model
+from clearhead.errors import UserError
+from clearhead.explorer import codecs, trace_file
+from clearhead.explorer.manifest import Check
+from clearhead.explorer.replies import Reply
+from clearhead.explorer.requests import Question
+from clearhead.explorer.session import Handler, Session
+from clearhead.model import Transformer
+from clearhead.trace import Edit, zero
+from tests.explorer.asking import ask, last, session_of, start
+from tests.explorer.traced import CONFIGS, TOKENIZER, WORDS, inputs, model_of, stack
+
+
+def edited(name: str) -> tuple[list[dict[str, Any]], dict[str, Edit]]:
+    """The same edits as a page and as Python state them."""
+    at = f"{last(name)}.blocks"
+    page = [
+        {"at": f"{at}.0.attn.z[h=1]", "do": "zero"},
+        {"at": f"{at}.0.attn.masked[h=0,t=2,s=0]", "do": "close"},
+        {"at": f"{at}.1.attn.weights[h=2,t=1]", "do": "set", "value": 0.25},
+        {"at": f"{at}.1.ffn.pre[f=3]", "do": "scale", "value": -2},
+    ]
+    python: dict[str, Edit] = {
+        f"{at}.0.attn.z[h=1]": zero,
+        f"{at}.0.attn.masked[h=0,t=2,s=0]": float("-inf"),
+        f"{at}.1.attn.weights[h=2,t=1]": 0.25,
+        f"{at}.1.ffn.pre[f=3]": lambda value: value * -2,
+    }
+    return page, python
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "edited"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_run_and_its_values_are_those_of_a_trace(name: str, plain: bool) -> None:
+    session = session_of(name)
+    page, python = ([], {}) if plain else edited(name)
+    run = {**start(session), "edits": page}
+    seen, logits = session.model.trace(*inputs(CONFIGS[name]), edit=python)
+    reply, tensors = ask(session, "run", run=run)
+    by_hand = {address.split("[")[0] for address in python}
+    assert {a for a, fact in reply["facts"].items() if fact.get("by_hand")} == by_hand
+    assert (
+        set(reply["facts"]) - by_hand - {"encoder.embed.pixels"}
+        == {a for a in seen if not a.endswith(".masked")} - by_hand
+    )
+    _, values = ask(session, "values", run=run, at=list(reply["facts"]), dtype="float32")
+    for address, fact in reply["facts"].items():
+        assert list(values[address].shape) == fact["shape"]
+        if address in seen:
+            expected = seen[address][0]
+            torch.testing.assert_close(
+                values[address], expected.masked_fill(expected.isneginf(), torch.nan), equal_nan=True
+            )
+        if address.endswith(".weights"):
+            pixels = codecs.from_pixels(tensors[f"{address}.u8"], tensors[f"{address}.max"])
+            assert float((pixels - values[address]).abs().max()) <= float(values[address].max()) / 500
+    head = CONFIGS[name].head
+    if isinstance(head, c.LanguageHead):
+        ids, k = tensors["output.ids"].long(), min(20, logits.shape[-1])
+        assert ids.shape == (len(logits), k)
+        assert torch.equal(tensors["output.values"], logits.gather(-1, ids))
+        torch.testing.assert_close(tensors["output.lse"], logits.logsumexp(-1))
+        assert reply["words"] == {str(i): TOKENIZER.tokens([i])[0] for i in ids.unique().tolist()}
+    elif not isinstance(head, c.NoHead):
+        assert torch.equal(tensors["output.logits"], logits)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_run_recomputes(name: str) -> None:
+    session = session_of(name)
+    run = {**start(session), "edits": edited(name)[0]}
+    found = trace_file.record(session.model, *inputs(CONFIGS[name]), edit=edited(name)[1])
+    check = ask(session, "check", run=run)[0]["check"]
+    assert Check.model_validate(check) == found.manifest.check
+    assert check["recompute_max_relative"] <= 1e-5
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_statistics_and_norms(name: str) -> None:
+    session, at = session_of(name), f"{last(name)}.blocks.1.attn"
+    seen, _ = session.model.trace(*inputs(CONFIGS[name]))
+    found = session.model.reader.inputs(*inputs(CONFIGS[name]), session.model.generation)
+    expected = heads.head_statistics(session.model.network, found, seen)
+    reply, tensors = ask(session, "statistics", run=start(session), at=[f"{at}.weights"])
+    assert reply["heads"] == {a: {"kind": one.kind, **vars(one)} for a, one in expected.items()}
+    norms = heads.weighted_norms(session.model.network, seen, at)[0]
+    torch.testing.assert_close(tensors[f"{at}.weights.norms"], norms)
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "edited"])
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "encoder_states"])
+def test_effects(name: str, plain: bool) -> None:
+    session, at = session_of(name), f"{last(name)}.blocks"
+    sites = [f"{at}.0.attn.z[h={h}]" for h in range(4)] + [f"{at}.1.attn.z[h=1]", f"{at}.1.ffn.post[f=7]"]
+    page, python = ([], {}) if plain else edited(name)
+    found = ask(session, "effects", run={**start(session), "edits": page}, at=sites)[0]["effects"]
+    if plain:
+        batch = session.model.reader.inputs(*inputs(CONFIGS[name]), session.model.generation)
+        assert found == pytest.approx(effects(session.model.network, batch, sites), rel=1e-3, abs=1e-7)
+        return
+    text, target = inputs(CONFIGS[name])
+    expected = session.model.trace(text, target, edit=python)[1].log_softmax(-1)
+    assert found[f"{at}.0.attn.z[h=1]"] == pytest.approx(0, abs=1e-6)  # An edit has switched it off.
+    for site in sites:
+        if site.split("[")[0] not in {address.split("[")[0] for address in python}:
+            without = session.model.trace(text, target, edit={**python, site: zero})[1].log_softmax(-1)
+            divergence = float((expected.exp() * (expected - without)).sum(-1).mean())
+            assert found[site] == pytest.approx(divergence, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "encoder_states"])
+def test_the_lens(name: str) -> None:
+    session = session_of(name)
+    page, python = edited(name)
+    seen, _ = session.model.trace(*inputs(CONFIGS[name]), edit=python)
+    expected = lens.logit_lens(session.model.network, seen, k=3)
+    reply, tensors = ask(session, "lens", run={**start(session), "edits": page}, k=3)
+    assert reply["addresses"] == list(expected.addresses)
+    assert torch.equal(tensors["ids"], expected.ids[:, 0].int())
+    torch.testing.assert_close(tensors["probabilities"], expected.probabilities[:, 0])
+    torch.testing.assert_close(tensors["lse"], expected.logsumexp[:, 0])
+    assert set(reply["words"]) == set(map(str, expected.ids.unique().tolist()))
+
+
+@pytest.mark.parametrize("name", ["encoder_decoder_relative", "decoder_pre_learned", "decoder_sandwich_local"])
+def test_attribution(name: str) -> None:
+    session = session_of(name)
+    batch = session.model.reader.inputs(*inputs(CONFIGS[name]), session.model.generation)
+    page, python = edited(name)
+    run = {**start(session), "edits": page}
+    expected = attribution.attribute(session.model.network, batch, 5, minus=7, position=2, edit=python)
+    reply, _ = ask(session, "attribution", run=run, position=2, logit=5, minus=7)
+    assert reply["logit"] == pytest.approx(float(expected.logit[0]))
+    assert reply["shares"] == pytest.approx({a: float(share[0]) for a, share in expected.shares.items()})
+    assert sum(reply["shares"].values()) == pytest.approx(reply["logit"], abs=1e-4)
+
+
+def test_neighbours() -> None:
+    session = session_of("encoder_decoder_relative")
+    run, table = start(session), geometry.token_table(session.model.network, "encoder")
+    expected = geometry.neighbours(table, 5, k=4)
+    reply, _ = ask(session, "neighbours", run=run, stack="encoder", of={"id": 5}, k=4)
+    assert reply["ids"] == expected.ids.tolist()
+    assert reply["cosines"] == pytest.approx(expected.cosines.tolist())
+    assert list(reply["words"].values()) == TOKENIZER.tokens(reply["ids"])
+    at = "decoder.blocks.1.resid_post[t=2]"
+    seen, _ = session.model.trace(*inputs(CONFIGS["encoder_decoder_relative"]))
+    expected = geometry.neighbours(table, seen[at][0], k=4)
+    reply, _ = ask(session, "neighbours", run=run, stack="encoder", of={"at": at}, k=4)
+    assert reply["ids"] == expected.ids.tolist()
+    with pytest.raises(UserError, match="expected a vector of 16 numbers"):
+        ask(session, "neighbours", run=run, stack="encoder", of={"at": "decoder.blocks.1.resid_post"}, k=4)
+
+
+def test_weights_are_the_parameters() -> None:
+    session = session_of("encoder_decoder_post")
+    network = session.model.network
+    names = ["encoder.blocks.0.attn.q.bias", "decoder.embed.tokens.weight", "head.output.weight"]
+    reply, tensors = ask(session, "weights", at=[*names, "decoder.blocks.1.ffn.up.weight[i=3]"])
+    for name in names:
+        assert torch.equal(tensors[name], network.get_parameter(name))
+        assert reply["shapes"][name] == list(network.get_parameter(name).shape)
+    assert torch.equal(
+        tensors["decoder.blocks.1.ffn.up.weight[i=3]"], network.get_parameter("decoder.blocks.1.ffn.up.weight")[3]
+    )
+    for at, message in (
+        ("encoder.blocks.0.attn.q.bia", "did you mean encoder.blocks.0.attn.q.bias"),
+        ("encoder.blocks.0.attn.q.bias[i=16]", "from i=0 to i=15"),
+        ("encoder.blocks.0.attn.q.bias[j=1]", "no index, or one row"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ask(session, "weights", at=[at])
+
+
+def test_values_of_half_the_width_and_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of("decoder_pre_learned")
+    run, at = start(session), "decoder.blocks.0.attn.weights[h=1,t=2]"
+    reply, tensors = ask(session, "values", run=run, at=[at], dtype="float16")
+    assert tensors[at].dtype == torch.float16
+    assert reply["shapes"] == {at: [6]}
+    with pytest.raises(UserError, match="got one that is not stored but made by mask"):
+        ask(session, "values", run=run, at=["decoder.blocks.0.attn.masked"])
+    big = [{"at": "decoder.blocks.1.ffn.out", "do": "set", "value": 1e6}]
+    with pytest.raises(UserError, match="float16: expected numbers up to 65504"):
+        ask(session, "values", run={**run, "edits": big}, at=["decoder.blocks.1.ffn.out"], dtype="float16")
+    monkeypatch.setattr("clearhead.explorer.replies.MOST_BYTES", 100)
+    with pytest.raises(UserError, match=r"reply: expected at most .* ask for fewer"):
+        ask(session, "values", run=run, at=["decoder.blocks.0.resid_pre"])
+
+
+# --- about ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_about_says_what_the_model_is(name: str) -> None:
+    session, config = session_of(name), CONFIGS[name]
+    about, _ = ask(session, "about")
+    assert c.ModelConfig.model_validate(about["plan"]["config"]) == config
+    assert about["parameters"] == sum(p.numel() for p in session.model.network.parameters())
+    kinds = {"encoder_decoder": "encoder-decoder", "decoder": "decoder", "encoder": "encoder", "vision": "image"}
+    assert about["kind"] == next(kind for prefix, kind in kinds.items() if name.startswith(prefix))
+    assert set(about["limits"]) == {s for s in ("encoder", "decoder") if dict(config)[s] is not None}
+    assert about["answers"] == list(session.handlers)
+    assert about["history"] == about["losses"] == []
+    assert about["step"] is None
+    ask(session, "run", run=about["start"])
+
+
+def test_about_of_a_model_without_a_tokenizer() -> None:
+    config = c.ModelConfig(decoder=stack(input=WORDS, positions=c.Learned(max_length=4)))
+    session = Session(Model(Transformer(config).eval()), name="bare")
+    about, _ = ask(session, "about")
+    assert (about["has_tokenizer"], about["limits"]) == (False, {"decoder": 4})
+    run = {"text": "5 17 3", "target": None, "edits": []}
+    reply, tensors = ask(session, "run", run=run)
+    assert [(t["id"], t["text"], t["span"]) for t in reply["tokens"]["decoder"]] == [
+        (5, "5", [0, 1]), (17, "17", [2, 4]), (3, "3", [5, 6]),
+    ]  # fmt: skip
+    assert reply["notes"] == ["This model has no tokenizer: texts are the numbers of tokens, such as 5 17 3."]
+    expected = session.model.network(torch.tensor([[5, 17, 3]]))[0]
+    torch.testing.assert_close(tensors["output.values"][:, 0], expected.max(-1).values)
+    ask(session, "generate", run=run, settings={"max_new_tokens": 1})
+    for text, message in (
+        ("1 2 3 4 5", "positions end at 4"),
+        ("1 x", "expected ids such as 5 17 3, got 'x'"),
+        ("", "expected ids such as 5 17 3, got none"),
+        ("1 99", "expected ids below"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ask(session, "run", run={**run, "text": text})
+    with pytest.raises(UserError, match="tokenizer: expected one with the model"):
+        ask(session, "tokenize", text="a")
+
+
+def test_labels_and_what_is_asked_are_told() -> None:
+    config = c.ModelConfig(encoder=stack(), head=c.ClassificationHead(n_labels=2, labels=("bad", "good")))
+    session = Session(model_of(config), name="labels", text="one two")
+    assert ask(session, "about")[0]["labels"] == ["bad", "good"]
+    assert set(ask(session, "lens", run=start(session), k=2)[0]["words"].values()) == {"bad", "good"}
+    with pytest.raises(UserError, match="ask: expected one of about, run, values"):
+        session.answer({"ask": "abuot"})
+    with pytest.raises(UserError, match=r"run\.txt: expected no such field"):
+        session.answer({"ask": "run", "run": {"text": "one", "txt": 1}})
+
+
+def test_another_question_can_be_put_in() -> None:
+    session = Session(model_of(CONFIGS["encoder_states"]), name="more", text="one two")
+    session.handlers["hello"] = Handler(Question, lambda question: Reply({"said": question.ask}))
+    assert ask(session, "hello")[0] == {"said": "hello"}
+    assert ask(session, "about")[0]["answers"][-1] == "hello"
+
+
+def test_the_overview_of_twelve_by_twelve_heads_fits_its_budget() -> None:
+    torch.manual_seed(0)
+    decoder = stack(n_layers=12, n_heads=12, d_model=24, positions=c.Learned(max_length=64))
+    session = Session(Model(Transformer(c.ModelConfig(decoder=decoder)).eval(), TOKENIZER), name="wide")
+    run: dict[str, Any] = {"text": " ".join(["one"] * 64), "target": None, "edits": []}
+    size = len(session.answer({"ask": "run", "run": run}))
+    assert 12 * 12 * 64 * 64 < size <= 700_000
+
+
+def test_another_checkpoint_of_the_run(tmp_path: Path) -> None:
+    first, second = (model_of(CONFIGS["decoder_pre_learned"]) for _ in range(2))
+    with torch.no_grad():
+        second.network.get_parameter("decoder.blocks.0.attn.q.weight").zero_()
+    for step, model in ((10, first), (20, second)):
+        save(model, tmp_path, step)
+    session = Session(clearhead.load(tmp_path), name="run", folder=tmp_path, text="one two three")
+    about, _ = ask(session, "about")
+    assert about["step"] == 20
+    assert [moment["step"] for moment in about["history"]] == [10, 20]
+    at = "decoder.blocks.0.attn.q"
+    assert (
+        not ask(session, "values", run=about["start"], at=[at])[1][at]
+        .sub(second.network.get_parameter(f"{at}.bias").view(4, 1, 4))
+        .any()
+    )
+    early = ask(session, "values", run={**about["start"], "step": 10}, at=[at])[1][at]
+    torch.testing.assert_close(early, first.trace("one two three")[0][at][0])
+    assert torch.equal(
+        ask(session, "weights", step=10, at=[f"{at}.weight"])[1][f"{at}.weight"],
+        first.network.get_parameter(f"{at}.weight"),
+    )
+    with pytest.raises(UserError, match="step: expected one of 10, 20, got 15"):
+        ask(session, "run", run={**about["start"], "step": 15})
+
+
+def save(model: Model, folder: Path, step: int) -> None:
+    from clearhead.api.folders import own_files
+    from clearhead.training import checkpoints
+
+    files = own_files(model.network, model.generation)
+    checkpoints.save(folder, step, checkpoints.Files(files.tensors, files.json, model.tokenizer_files()))

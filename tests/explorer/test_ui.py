@@ -1,0 +1,58 @@
+"""The page's own tests and its type check, run by node as part of the one test command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+import hatch_build
+
+ROOT = Path(hatch_build.__file__).resolve().parent
+UI = ROOT / "ui"
+
+
+def _missing(what: str) -> NoReturn:
+    message = f"tests of the page need {what}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    found = hatch_build.find_node()
+    if found is None:
+        _missing(f"node 20.19 or 22.12 and up (pip install {hatch_build.NODE_PACKAGE})")
+    if not hatch_build.is_installed(UI):
+        _missing("what ui/package-lock.json names (npm ci --ignore-scripts, in ui/)")
+    return found.node
+
+
+def _run(command: list[str], cwd: Path, **environment: str) -> str:
+    """What a command says; fails with it where the command does."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "NO_COLOR": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, f"{' '.join(command)}\n{said}"
+    return said
+
+
+def test_units(node: str, tmp_path: Path) -> None:
+    """vitest; what the engine in the page must agree with is computed here, by the network itself."""
+    _run([sys.executable, "-m", "tests.explorer.engine_fixtures", str(tmp_path)], ROOT)
+    said = _run([node, "node_modules/vitest/vitest.mjs", "run"], UI, CLEARHEAD_FIXTURES=str(tmp_path))
+    assert "skipped" not in said, said
+
+
+def test_types(node: str) -> None:
+    _run([node, "node_modules/svelte-check/bin/svelte-check", "--fail-on-warnings"], UI)

@@ -1,0 +1,71 @@
+/** The page's state in the fragment of its URL, which no server ever sees.
+ *
+ * What people read and may change by hand stands by itself; the rest is one base64url field of JSON.
+ */
+
+import { startPage, type Page, type Reads } from "../state/page";
+
+const VERSION = "1";
+const PLAIN = ["view", "step", "stack", "part", "side", "mode"] as const;
+const COUNTS = ["layer", "head", "query", "key"] as const;
+const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
+  view: ["tokens", "embedding", "position", "attention", "heads", "output", "norm", "ffn", "residual", "logits",
+    "generation", "lens", "geometry", "scale", "training", "image"],
+  step: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
+  stack: ["encoder", "decoder"],
+  part: ["attn", "cross"],
+  side: ["a", "b", "diff"],
+  mode: ["explore", "research"],
+};
+
+export function toFragment(page: Page): string {
+  const plain = startPage(page.reads);
+  const fields = new URLSearchParams({ v: VERSION, s: page.reads.text });
+  if (page.reads.target !== null) fields.set("t", page.reads.target);
+  for (const name of [...PLAIN, ...COUNTS]) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
+  const { dim, position, other, edits, change, temperature } = page;
+  const { image = null, step = null } = page.reads;
+  const rest = { dim, position, other, edits, change, temperature, image, step };
+  const empty = { dim: null, position: null, other: null, edits: [], change: {}, temperature: 1, image: null, step: null };
+  if (JSON.stringify(rest) !== JSON.stringify(empty)) fields.set("e", encode(JSON.stringify(rest)));
+  return `#${fields.toString()}`;
+}
+
+/** The page of a fragment; null where it is none, or one of another version. Fields that make no sense are left out. */
+export function fromFragment(fragment: string, start: Reads): Page | null {
+  const fields = new URLSearchParams(fragment.replace(/^#/, ""));
+  if (fields.get("v") !== VERSION) return null;
+  const page = startPage({ ...start, text: fields.get("s") ?? start.text, target: fields.get("t") ?? null });
+  for (const name of PLAIN) {
+    const value = fields.get(name);
+    if (value !== null && ALLOWED[name].includes(value)) Object.assign(page, { [name]: value });
+  }
+  for (const name of COUNTS) {
+    const value = Number(fields.get(name) ?? NaN);
+    if (Number.isInteger(value) && value >= 0) page[name] = value;
+  }
+  try {
+    const rest = JSON.parse(decode(fields.get("e") ?? "")) as Partial<Page> & { image?: string | null };
+    if (Array.isArray(rest.edits)) page.edits = rest.edits;
+    if (rest.change && typeof rest.change === "object") page.change = rest.change;
+    if (rest.other && typeof rest.other.text === "string") page.other = rest.other;
+    if (typeof rest.temperature === "number" && rest.temperature > 0) page.temperature = rest.temperature;
+    if (typeof rest.position === "number") page.position = rest.position;
+    if (typeof rest.dim === "number") page.dim = rest.dim;
+    if (typeof rest.image === "string") page.reads.image = rest.image;
+    if (typeof rest.step === "number") page.reads.step = rest.step;
+  } catch {
+    // No such field, or a cut one: the rest of the page still says where to look.
+  }
+  return page;
+}
+
+function encode(text: string): string {
+  const bytes = Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
+  return btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}
+
+function decode(text: string): string {
+  const bytes = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+  return new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(bytes, (char) => char.charCodeAt(0)));
+}

@@ -1,0 +1,198 @@
+/** What a page may ask of its host, and what it gets: the same in every host.
+ *
+ * A question is JSON. A reply is one safetensors file whose `__metadata__.reply` is the JSON part: over HTTP it is the
+ * body, in a notebook the buffer of a message, in an exported file a value made by the engine in the page.
+ * The Python side of it is clearhead/explorer/session.py.
+ */
+
+/** Which forward pass: everything that decides its numbers. Two equal ones have equal values. */
+export interface RunRequest {
+  text: string;
+  /** Of an encoder-decoder: what the decoder reads after its start token. null: what the model writes itself, with
+   *  these edits. Of an encoder: a second text, or null. */
+  target: string | null;
+  /** A data URL of a PNG or JPEG, or `example:3`: the input of a model that reads images. */
+  image?: string | null;
+  /** A checkpoint of the run; null: the model that was opened. */
+  step?: number | null;
+  edits: Edit[];
+  /** Another config over the same weights: what is absent stays as it was trained. */
+  change?: Change;
+}
+
+export interface Change {
+  /** false: scores are not divided by sqrt(d_k). */
+  scale?: boolean;
+  /** Of every stack: what tells tokens where they are. */
+  positions?: "sinusoidal" | "rotary" | "alibi" | "none";
+}
+
+/** A value put where another was: `at` is an address with indices, such as `encoder.blocks.1.attn.z[h=2]`. */
+export interface Edit {
+  at: string;
+  /** mean: the mean over the positions (axis t, or s); close: -inf, as a mask does; patch: from another run. */
+  do: "zero" | "mean" | "set" | "scale" | "close" | "patch";
+  /** set: a number for every cell, or a row of them; scale: the factor. */
+  value?: number | number[];
+  /** patch: the run whose value at this address is taken. */
+  from?: RunRequest;
+}
+
+export type StackName = "encoder" | "decoder";
+
+export interface Token { id: number; text: string; span: [number, number] | null; type: number }
+export interface Fact { shape: number[]; axes: string; by_hand?: boolean; closed?: boolean }
+export interface Mask { causal: boolean; window: number | null }
+
+/** out = op(inputs, weights): clearhead/explorer/ops.py. Absent fields are empty. */
+export interface Op {
+  out: string;
+  op: string;
+  inputs?: string[];
+  weights?: string[];
+  by?: Record<string, number>;
+  how?: string;
+  numbers?: number[];
+}
+
+/** A stack of the config (clearhead/config), as far as a page reads it. */
+export interface StackConfig {
+  d_model: number; n_layers: number; n_heads: number; n_kv_heads: number | null; d_head: number | null; d_ff: number;
+  norm: "layer" | "rms"; norm_place: "pre" | "post" | "sandwich"; activation: string; gated: boolean;
+  positions: { kind: string } & Record<string, unknown>;
+  input: { kind: string; vocab_size?: number; patch_size?: number; image_size?: number; class_token?: boolean } & Record<string, unknown>;
+  attn_scale: number | null;
+  [field: string]: unknown;
+}
+export interface ModelConfig {
+  encoder: StackConfig | null; decoder: StackConfig | null; head: { kind: string; labels?: string[] | null } & Record<string, unknown>;
+  share_embeddings?: boolean; [field: string]: unknown;
+}
+
+/** How the values of a network come about: of its config, or of a changed one. */
+export interface Plan { config: ModelConfig; ops: Op[]; masks: Record<string, Mask> }
+
+export interface Check { recompute_max_abs: number; recompute_max_relative: number; rows_sum_max_error: number }
+
+/** One checkpoint of a training run. */
+export interface Moment { step: number; loss: number | null; score: number | null }
+
+// --- questions and replies ----------------------------------------------------------------------------------------
+
+export interface About {
+  name: string;
+  kind: "encoder-decoder" | "decoder" | "encoder" | "image";
+  family: string | null;
+  parameters: number;
+  /** Tokens at most, by stack; null: no limit. */
+  limits: Partial<Record<StackName, number | null>>;
+  has_tokenizer: boolean;
+  labels: string[] | null;
+  step: number | null;
+  plan: Plan;
+  /** The run's checkpoints, oldest first. */
+  history: Moment[];
+  /** Every logged training loss, thinned to at most 400: for the curve. */
+  losses: [step: number, loss: number][];
+  /** Where to begin. */
+  start: RunRequest;
+  examples: RunRequest[];
+  /** Questions this host answers. */
+  answers: string[];
+  /** Changes that this model can take: `positions` lists kinds, its own first. */
+  changes: { scale: boolean; positions: string[] };
+}
+
+/** Reply to {ask: "run", run}. Tensors: for each `….weights` address A with h t s: `A.u8` (uint8) and `A.max` (h t:
+ *  float32, what 255 stands for); of a language head `output.ids`, `output.values` (t k, k <= 20) and `output.lse` (t);
+ *  of another head `output.logits`. */
+export interface RunReply {
+  tokens: Partial<Record<StackName, Token[]>>;
+  facts: Record<string, Fact>;
+  /** The target that was read, where there is one: `request.target`, or what the model wrote. */
+  target: string | null;
+  /** Present where the request changes the config. */
+  plan?: Plan;
+  /** Texts of the ids in `output.ids`. */
+  words: Record<string, string>;
+  /** Of image models: [rows, columns] of patches; the class token comes first. */
+  grid?: [number, number];
+  /** Things a reader should know, such as words without tokens. */
+  notes: string[];
+}
+
+/** {ask: "values", run, at: string[], dtype: "float32" | "float16"}: a tensor for each address, under it as asked.
+ *  Closed (masked by an edit) cells are NaN. */
+export interface ValuesReply { shapes: Record<string, number[]> }
+
+/** {ask: "weights", step?, at: string[]}: parameters, whole (`encoder.blocks.0.attn.q.bias`) or one row of them
+ *  (`encoder.blocks.0.attn.q.weight[i=3]`). */
+export interface WeightsReply { shapes: Record<string, number[]> }
+
+/** {ask: "check", run}. */
+export interface CheckReply { check: Check }
+
+/** {ask: "tokenize", text, target?: boolean}: how the text was cut. */
+export interface TokenizeReply {
+  words: {
+    text: string;
+    span: [number, number];
+    /** The pieces before any merge, then every merge in order: which pieces are left after it. */
+    start: string[];
+    merges: { left: string; right: string; rank: number; pieces: string[] }[];
+    tokens: Token[];
+  }[];
+  unknown: string[];
+}
+
+/** {ask: "effects", run, at: string[], position?: number}: KL(plain || without), in nats, one for each address. */
+export interface EffectsReply { effects: Record<string, number> }
+
+/** {ask: "statistics", run}: of each head by its weights' address with [h=…]. Tensor `A.norms` (h t s) where asked
+ *  with at: ["A"]: ||w v W_O||, the value-weighted norms. */
+export interface HeadFacts {
+  kind: string; entropy: number; relative_entropy: number; previous: number; same: number; next: number; first: number;
+  offset: number; offset_share: number; distance: number;
+}
+export interface StatisticsReply { heads: Record<string, HeadFacts> }
+
+/** {ask: "lens", run, k}: tensors `ids`, `probabilities` (l t k), `lse` (l t). */
+export interface LensReply { addresses: string[]; words: Record<string, string> }
+
+/** {ask: "attribution", run, position, logit, minus?}: what each part adds to a logit. */
+export interface AttributionReply { shares: Record<string, number>; logit: number }
+
+/** {ask: "neighbours", run, stack, of: {id} | {at: address of a vector}, k}: nearest rows of the token table by cosine. */
+export interface NeighboursReply { ids: number[]; cosines: number[]; words: Record<string, string> }
+
+/** {ask: "generate", run, settings}: how the model goes on from the run's text (an encoder-decoder: writes its target). */
+export interface GenerateSettings {
+  max_new_tokens: number; beams: number; temperature: number; top_k: number | null; top_p: number | null; seed: number;
+  length_penalty?: number;
+}
+export interface GenerateReply {
+  text: string;
+  /** A tree: a node a token written, whether kept or dropped; node 0 is the start. */
+  nodes: { parent: number; id: number; text: string; log_prob: number; score: number; kept: boolean; final: boolean; step: number }[];
+  /** Node indices of the answer, first token first. */
+  best: number[];
+  /** For each token of the answer, the likeliest at that step: [id, probability] over the whole vocabulary. */
+  steps: { top: [number, number][] }[];
+  words: Record<string, string>;
+}
+
+/** {ask: "export", run, other?: RunRequest, state?: string}: tensor `html` (uint8). */
+export interface ExportReply { bytes: number; live: boolean }
+
+/** In place of any reply. */
+export interface Failure { error: string }
+
+export type Numbers = Float32Array | Uint8Array | Int32Array;
+export interface Tensor { shape: number[]; data: Numbers }
+
+export interface Reply<T> { json: T; tensors: Map<string, Tensor> }
+
+/** One host. Rejects with an Error whose message is one line for the reader. */
+export interface Host {
+  ask<T>(question: { ask: string } & Record<string, unknown>, signal?: AbortSignal): Promise<Reply<T>>;
+}

@@ -1,0 +1,77 @@
+/** The Python that computes what is on the screen, with the same addresses. */
+
+import { parseAddress } from "./address";
+import type { About, Edit, RunRequest } from "./protocol";
+import type { Run } from "../state/run";
+
+export function asPython(about: About, run: Run, position: number): string {
+  const { request } = run;
+  const names = new Set<string>();
+  const before: string[] = [];
+  const edits = request.edits.map((edit, i) => `    ${text(edit.at)}: ${value(edit, i, run, names, before)},`);
+  const changed = request.change && (request.change.scale === false || request.change.positions);
+  const lines = ["import clearhead"];
+  if (request.edits.some((edit) => Array.isArray(edit.value))) lines.unshift("import torch");
+  if (names.size) lines.push(`from clearhead.trace import ${[...names].sort().join(", ")}`);
+  lines.push("", `model = clearhead.load(${text(opened(about, request))})`);
+  if (changed) lines.push(`model = model.changed(${change(request)})`);
+  lines.push(...before);
+  if (edits.length) lines.push("edit = {", ...edits, "}");
+  const target = run.reply.target === null ? "" : `, ${text(run.reply.target)}`;
+  const input = about.kind === "image" ? `${text("image.png")}  # the image of the page` : text(request.text);
+  lines.push(`trace, logits = model.trace(${input}${target}${edits.length ? ", edit=edit" : ""})`);
+  const pools = about.plan.config.head.kind === "classification";
+  lines.push(`print(logits${pools ? "" : `[${position}]`}.softmax(-1).topk(${Math.min(5, about.labels?.length ?? 5)}))`);
+  return `${lines.join("\n")}\n`;
+}
+
+function opened(about: About, request: RunRequest): string {
+  return request.step == null ? about.name : `${about.name}/step-${request.step}`;
+}
+
+function change({ change: made }: RunRequest): string {
+  const parts: string[] = [];
+  if (made?.scale === false) parts.push("scale=False");
+  if (made?.positions) parts.push(`positions=${text(made.positions)}`);
+  return parts.join(", ");
+}
+
+function value(edit: Edit, i: number, run: Run, names: Set<string>, before: string[]): string {
+  switch (edit.do) {
+    case "zero":
+      names.add("zero");
+      return "zero";
+    case "set":
+      return Array.isArray(edit.value) ? `torch.tensor([${edit.value.map(number).join(", ")}])` : number(edit.value ?? 0);
+    case "scale":
+      names.add("scale");
+      return `scale(${number(Number(edit.value ?? 1))})`;
+    case "close":
+      return 'float("-inf")';
+    case "mean":
+      return `lambda value: value.mean(${positionAxis(edit, run)}, keepdim=True)`;
+    case "patch": {
+      names.add("patch");
+      const from = edit.from;
+      if (from) before.push(`other_${i}, _ = model.trace(${text(from.text)}${from.target === null ? "" : `, ${text(from.target)}`})`);
+      return `patch(other_${i}, ${text(edit.at)})`;
+    }
+  }
+}
+
+/** Which axis the positions are on, counted from the end, once the address has taken its indices. */
+function positionAxis(edit: Edit, run: Run): number {
+  const { path, index } = parseAddress(edit.at);
+  const taken = new Set(index.map(([axis]) => axis));
+  const axes = (run.reply.facts[path]?.axes ?? "t d").split(" ").filter((axis) => !taken.has(axis));
+  return axes.findIndex((axis) => axis === "t" || axis === "s") - axes.length;
+}
+
+function number(x: number): string {
+  return Number.isInteger(x) ? `${x}.0` : String(x);
+}
+
+/** A Python string literal: JSON's is one, but for what only Python reads. */
+function text(value: string): string {
+  return JSON.stringify(value).replaceAll("\u007f", "\\x7f");
+}

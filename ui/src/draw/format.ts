@@ -1,0 +1,54 @@
+/** Numbers and tokens as text. */
+
+const minus = "−";
+
+function signed(x: number, digits: string): string {
+  return x < 0 && /[1-9]/.test(digits) ? minus + digits : digits;
+}
+
+/** A number in running text: "−0.53", "4.3e-5" where the digits would show nothing of it. */
+export function num(x: number, digits = 2): string {
+  if (Number.isNaN(x)) return "–";
+  const size = Math.abs(x);
+  if (size === Infinity) return x < 0 ? `${minus}∞` : "∞";
+  const tiny = size > 0 && size < 0.5 * 10 ** -digits;
+  if (tiny || size >= 1e6) return signed(x, size.toExponential(1).replace("e+", "e"));
+  return fixed(x, digits);
+}
+
+/** A number in a column of others: always the same digits. */
+export function fixed(x: number, digits = 2): string {
+  return Number.isFinite(x) ? signed(x, Math.abs(x).toFixed(digits)) : num(x, digits);
+}
+
+/** A share of one: ".48", "1.00". */
+export function share(x: number, digits = 2): string {
+  return fixed(x, digits).replace(/^(−?)0\./, "$1.");
+}
+
+/** "81 %", "0.4 %", "< 0.1 %". */
+export function percent(p: number): string {
+  if (!Number.isFinite(p)) return num(p);
+  const hundred = p * 100;
+  if (hundred > 0 && hundred < 0.1) return "< 0.1 %";
+  return `${fixed(hundred, hundred === 0 || Math.abs(hundred) >= 1 ? 0 : 1)} %`;
+}
+
+/** A Kullback-Leibler divergence in nats; never negative, so rounding errors below zero read as 0. */
+export function kl(x: number): string {
+  return num(Math.max(0, x), x < 0.1 ? 3 : 2);
+}
+
+const marks: Record<string, string> = { " ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽" };
+
+/** A token that is only whitespace, made visible; any other as it is. */
+export function visible(token: string): string {
+  if (token === "") return "∅";
+  return token.trim() === "" ? [...token].map((character) => marks[character] ?? "␣").join("") : token;
+}
+
+/** A token of at most `length` characters; the full one belongs in its title. */
+export function short(token: string, length = 10): string {
+  const characters = [...visible(token)];
+  return characters.length > length ? characters.slice(0, length - 1).join("") + "…" : characters.join("");
+}

@@ -1,0 +1,123 @@
+/** A whole forward pass in the page: every op in order, edits made on the way. */
+
+import type { Edit, ModelConfig, Op, Plan, StackName, Tensor, Token } from "../core/protocol";
+import { floats, toFloats, type Floats } from "../core/tensor";
+import { byPath, edited, noSuch, type Other } from "./edits";
+import { compute } from "./ops";
+
+export interface Run {
+  readonly plan: Plan;
+  readonly weights: ReadonlyMap<string, Tensor>;
+  /** What the stacks read: `encoder.ids`, `.types` and `.positions`, or `encoder.embed.pixels`. */
+  readonly numbers: ReadonlyMap<string, Tensor>;
+  readonly edits: readonly Edit[];
+  /** Of every op, by address, in the order in which they were made. */
+  readonly values: ReadonlyMap<string, Floats>;
+}
+
+export interface Options {
+  /** Where a patch comes from. */
+  other?: Other;
+}
+
+/** Every value. Throws a one-line Error for an edit that meets no value, does not fit, or makes no finite numbers. */
+export function run(
+  plan: Plan,
+  weights: ReadonlyMap<string, Tensor>,
+  numbers: ReadonlyMap<string, Tensor>,
+  edits: readonly Edit[] = [],
+  options: Options = {},
+): Run {
+  return evaluate({ plan, weights, numbers, edits }, null, options);
+}
+
+/** The same pass with other edits: only what comes after a change is made again, the rest is shared. */
+export function rerun(previous: Run, edits: readonly Edit[], options: Options = {}): Run {
+  return evaluate({ ...previous, edits }, previous, options);
+}
+
+function evaluate(what: Omit<Run, "values">, previous: Run | null, options: Options): Run {
+  const { plan, weights, numbers, edits } = what;
+  const edit = byPath(edits), stale = previous ? changed(previous.edits, edits) : null;
+  const values = new Map<string, Floats>();
+  for (const op of plan.ops) {
+    const kept = stale && !isStale(op, stale) ? previous?.values.get(op.out) : undefined;
+    if (kept) {
+      values.set(op.out, kept);
+      continue;
+    }
+    stale?.add(op.out);
+    let value = compute(op, inputsOf(op, values, numbers), weightsOf(op, weights), plan.masks);
+    for (const one of edit.get(op.out) ?? []) value = edited(value, one.edit, one.at, options.other);
+    checkFinite(op, value);
+    values.set(op.out, value);
+  }
+  for (const path of edit.keys()) {
+    if (!values.has(path)) throw new Error(noSuch(path));
+  }
+  return { plan, weights, numbers, edits, values };
+}
+
+/** Paths whose edits are not what they were. */
+function changed(before: readonly Edit[], after: readonly Edit[]): Set<string> {
+  const old = byPath(before), now = byPath(after);
+  const text = (edits: typeof old, path: string): string => JSON.stringify(edits.get(path)?.map((one) => one.edit));
+  return new Set([...old.keys(), ...now.keys()].filter((path) => text(old, path) !== text(now, path)));
+}
+
+function isStale(op: Op, stale: ReadonlySet<string>): boolean {
+  return stale.has(op.out) || (op.inputs ?? []).some((input) => stale.has(input));
+}
+
+function inputsOf(op: Op, values: ReadonlyMap<string, Floats>, numbers: ReadonlyMap<string, Tensor>): Tensor[] {
+  return (op.inputs ?? []).map((name) => {
+    const found = values.get(name) ?? numbers.get(name);
+    if (!found) throw new Error(`${op.out}: needs ${name}, which no op made`);
+    return found;
+  });
+}
+
+function weightsOf(op: Op, weights: ReadonlyMap<string, Tensor>): Tensor[] {
+  return (op.weights ?? []).map((name) => weights.get(name) ?? missing(op, name));
+}
+
+function missing(op: Op, name: string): never {
+  throw new Error(`${op.out}: needs the parameter ${name}, which the model does not have`);
+}
+
+/** -Infinity closes a cell; nothing else that is not finite is a value. */
+function checkFinite(op: Op, { data }: Floats): void {
+  for (let i = 0; i < data.length; i++) {
+    if (!(data[i]! < Infinity)) {
+      throw new Error(`${op.out}: expected finite numbers, got NaN or infinity; try another edit`);
+    }
+  }
+}
+
+/** What the stacks read: ids and types of tokens, or the pixels of an image (c y x), and each position's number. */
+export function numbersOf(
+  config: ModelConfig,
+  tokens: Partial<Record<StackName, readonly Pick<Token, "id" | "type">[]>>,
+  pixels?: Tensor,
+): Map<string, Tensor> {
+  const numbers = new Map<string, Tensor>();
+  for (const stack of ["encoder", "decoder"] as const) {
+    const reads = config[stack]?.input;
+    if (!reads) continue;
+    const read = tokens[stack] ?? [];
+    let length = read.length;
+    if (reads.kind === "patches") {
+      if (!pixels) throw new Error(`${stack}.embed.pixels: expected an image, got none`);
+      numbers.set(`${stack}.embed.pixels`, toFloats(pixels));
+      length = (reads.image_size! / reads.patch_size!) ** 2 + (reads.class_token === false ? 0 : 1);
+    }
+    numbers.set(`${stack}.ids`, vector(read.map((token) => token.id)));
+    numbers.set(`${stack}.types`, vector(read.map((token) => token.type)));
+    numbers.set(`${stack}.positions`, vector(Array.from({ length }, (_, i) => i)));
+  }
+  return numbers;
+}
+
+function vector(numbers: number[]): Floats {
+  return floats([numbers.length], Float32Array.from(numbers));
+}

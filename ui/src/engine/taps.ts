@@ -1,0 +1,59 @@
+/** The axes of every step by its address, and which steps have a tap: those can be edited and are stored. */
+
+import type { Fact } from "../core/protocol";
+import type { Floats } from "../core/tensor";
+
+type Axes = [end: RegExp, axes: string];
+
+/** docs/glossary.md says what the letters mean. */
+const TAPPED: Axes[] = [
+  [/\.embed\.(tokens|positions|sum)$/, "t d"],
+  [/\.resid_(pre|attn|cross|post)$/, "t d"],
+  [/\.(attn|cross)\.[qz]$/, "h t k"],
+  [/\.(attn|cross)\.[kv]$/, "h s k"],
+  [/\.(attn|cross)\.(scores|masked|weights)$/, "h t s"],
+  [/\.(attn|cross)\.heads$/, "h t d"],
+  [/\.ffn\.(pre|post)$/, "t f"],
+  [/\.(attn|cross|ffn)\.out$/, "t d"],
+  [/\.q_norm\.(mean|rstd|out)$/, "h t k"],
+  [/\.k_norm\.(mean|rstd|out)$/, "h s k"],
+  [/norm\.(mean|rstd|out)$/, "t d"],
+  [/^head\.logits$/, "t v"],
+];
+
+const UNTAPPED: Axes[] = [
+  [/\.embed\.pixels$/, "c y x"],
+  [/\.scores\.(product|scaled|capped|bias)$/, "h t s"],
+  [/\.q\.split$/, "h t k"],
+  [/\.[kv]\.(split|repeat)$/, "h s k"],
+  [/\.[kv]\.linear$/, "s f"],
+  [/\.(q\.linear|ffn\.act|ffn\.up|unfolded)$/, "t f"],
+  [/^head\.uncapped$/, "t v"],
+  [/\.embed\.(lookup|scaled|types|patches)$|_sum$|^head\.(scaled|pool|pooler|pooled|dense|act)$/, "t d"],
+];
+
+/** The axes of a tapped value of that many; null for another. What is pooled has no positions. */
+export function axesOf(path: string, rank: number): string | null {
+  return found(TAPPED, path, rank);
+}
+
+/** The same of any value, tapped or not. */
+export function lettersOf(path: string, rank: number): string | null {
+  return found(TAPPED, path, rank) ?? found(UNTAPPED, path, rank);
+}
+
+function found(table: Axes[], path: string, rank: number): string | null {
+  const axes = table.find(([end]) => end.test(path))?.[1].split(" ");
+  return axes && axes.length >= rank ? axes.slice(axes.length - rank).join(" ") : null;
+}
+
+/** What a host says of the values that it stores: not of masked scores, which follow from a mask, unless edited. */
+export function factsOf(values: ReadonlyMap<string, Floats>, edited: ReadonlySet<string>): Record<string, Fact> {
+  const facts: [string, Fact][] = [];
+  for (const [path, { shape, data }] of values) {
+    const axes = axesOf(path, shape.length), byHand = edited.has(path);
+    if (axes === null || (path.endsWith(".masked") && !byHand)) continue;
+    facts.push([path, { shape, axes, by_hand: byHand, closed: data.includes(-Infinity) }]);
+  }
+  return Object.fromEntries(facts);
+}

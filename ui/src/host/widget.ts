@@ -1,0 +1,65 @@
+/** Questions as messages of a notebook's widget (anywidget): never a synced trait, so that notebooks do not swell. */
+
+import type { Host, Reply } from "../core/protocol";
+import { readReply } from "./reply";
+
+type Listener = (content: Answer, buffers: DataView[]) => void;
+
+/** The part of anywidget's model that is used here. */
+export interface WidgetModel {
+  send(content: Message): void;
+  on(event: "msg:custom", listener: Listener): void;
+  off(event: "msg:custom", listener: Listener): void;
+}
+
+type Message = { id: number; question: object } | { id: number; cancel: true };
+interface Answer { id: number; error?: string }
+interface Waiting { resolve(bytes: ArrayBuffer): void; reject(error: unknown): void }
+
+export class WidgetHost implements Host {
+  /** A widget may be shown several times, and every page of it hears all answers: each counts from its own number. */
+  #last = Math.floor(Math.random() * 2 ** 52);
+  #waiting = new Map<number, Waiting>();
+
+  constructor(private readonly model: WidgetModel) {
+    model.on("msg:custom", this.#answered);
+  }
+
+  async ask<T>(question: { ask: string } & Record<string, unknown>, signal?: AbortSignal): Promise<Reply<T>> {
+    signal?.throwIfAborted();
+    const id = ++this.#last;
+    const abort = (): void => this.#cancel(id, signal?.reason);
+    signal?.addEventListener("abort", abort);
+    try {
+      const bytes = await new Promise<ArrayBuffer>((resolve, reject) => {
+        this.#waiting.set(id, { resolve, reject });
+        this.model.send({ id, question });
+      });
+      return readReply<T>(bytes);
+    } finally {
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+
+  close(): void {
+    for (const id of [...this.#waiting.keys()]) this.#cancel(id, new Error("closed"));
+    this.model.off("msg:custom", this.#answered);
+  }
+
+  #cancel(id: number, reason: unknown): void {
+    const waiting = this.#waiting.get(id);
+    this.#waiting.delete(id);
+    waiting?.reject(reason);
+    this.model.send({ id, cancel: true });
+  }
+
+  #answered = (content: Answer, buffers: DataView[]): void => {
+    const waiting = this.#waiting.get(content.id);
+    this.#waiting.delete(content.id);
+    if (!waiting) return;
+    const bytes = buffers[0];
+    if (content.error !== undefined || !bytes) waiting.reject(new Error(content.error ?? "no answer"));
+    // A notebook hands out views into a larger message: a copy of its own starts aligned.
+    else waiting.resolve(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer);
+  };
+}

@@ -1,0 +1,33 @@
+/** Names for people of what a config says. */
+
+import type { About, Plan, StackConfig } from "../core/protocol";
+import { t } from "../i18n/index.svelte";
+import type { Part } from "../state/page";
+
+export function describeModel(about: About): string {
+  const { encoder, decoder } = about.plan.config;
+  const layers = [encoder, decoder].filter((stack) => stack !== null).map((stack) => stack.n_layers).join(" + ");
+  const stack = (decoder ?? encoder)!;
+  const parts = [
+    t(`kind.${about.kind}`), t("model.layers", { n: layers }), t("model.heads", { n: stack.n_heads }),
+    `d ${stack.d_model}`, t("model.parameters", { n: about.parameters.toLocaleString("en-US") }),
+  ];
+  if (about.step !== null) parts.push(t("model.step", { n: about.step.toLocaleString("en-US") }));
+  return parts.join(" · ");
+}
+
+export function headWidth(stack: StackConfig): number {
+  return stack.d_head ?? stack.d_model / stack.n_heads;
+}
+
+/** Self-attention of a decoder is masked: that is its name in the paper's figure. */
+export function partName(plan: Plan, stack: "encoder" | "decoder", part: Part): string {
+  if (part === "cross") return t("part.cross");
+  return t(plan.masks[`${stack}.attn`]?.causal ? "part.masked" : "part.self");
+}
+
+/** A token as it is shown: what is only whitespace is made visible. */
+export function tokenText(text: string): string {
+  if (text === "") return "∅";
+  return text.trim() === "" ? text.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥") : text;
+}

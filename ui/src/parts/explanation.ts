@@ -1,0 +1,75 @@
+/** What is fetched to explain one number of a run, and where in the page a value is shown. */
+
+import { formatAddress, type Address } from "../core/address";
+import type { StackName } from "../core/protocol";
+import { explained, sources, type Stored } from "../engine/derive";
+import type { Explanation } from "../engine/forms";
+import { numbersOf } from "../engine/run";
+import type { Page, View } from "../state/page";
+import type { Run } from "../state/run";
+
+export interface Made {
+  explanation: Explanation;
+  /** What the host recorded; null of a step that it does not store. */
+  recorded: number | null;
+}
+
+/** How the number at an address was made, from as few numbers as it is made of. */
+export async function madeOf(run: Run, address: Address): Promise<Made> {
+  const at = formatAddress(address), stored = storedOf(run);
+  const { values, weights } = sources(at, stored);
+  const isStored = address.path in run.reply.facts;
+  const [numbers, rows, own] = await Promise.all([
+    Promise.all(values.map((one) => run.value(one))),
+    weights.length ? run.weights(weights) : null,
+    isStored ? run.value(at) : null,
+  ]);
+  const fetched = new Map([...(rows ?? []), ...values.map((one, i) => [one, numbers[i]!] as const)]);
+  const value = own?.data[0];
+  return {
+    explanation: explained(at, stored, fetched),
+    recorded: value === undefined ? null : Number.isNaN(value) ? -Infinity : value,
+  };
+}
+
+function storedOf(run: Run): Stored {
+  const { plan, reply } = run;
+  // The pixels of an image stay with the host: what is made of them is explained up to there.
+  return { plan, facts: reply.facts, numbers: numbersOf(plan.config, reply.tokens, { shape: [0, 0, 0], data: new Float32Array(0) }) };
+}
+
+/** Half a unit of the last digit that float32 keeps of sums this large. */
+export function isClose(result: number, recorded: number): boolean {
+  return result === recorded || Math.abs(result - recorded) <= 1e-4 * Math.max(1, Math.abs(recorded));
+}
+
+/** Where in the page a value is seen, and the selection that shows it; null of one that no place is for. */
+export function placeOf(path: string, index: Readonly<Record<string, number>>): Partial<Page> | null {
+  const block = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross|ffn|resid)?/.exec(path);
+  const view = viewOf(path);
+  if (!view) return null;
+  const at: Partial<Page> = { view };
+  if (block) Object.assign(at, { stack: block[1] as StackName, layer: Number(block[2]) });
+  if (block?.[3] === "attn" || block?.[3] === "cross") at.part = block[3];
+  if (index.h !== undefined) at.head = index.h;
+  if (index.t !== undefined) Object.assign(at, path === "head.logits" ? { position: index.t } : { query: index.t });
+  if (index.s !== undefined) at.key = index.s;
+  const component = index.k ?? index.d ?? index.f;
+  if (component !== undefined) at.dim = component;
+  return at;
+}
+
+const PLACES: [RegExp, View][] = [
+  [/\.embed\.positions$/, "position"],
+  [/\.embed\./, "embedding"],
+  [/norm\.(mean|rstd|out)$|_sum$/, "norm"],
+  [/\.(attn|cross)\.(heads|out)$/, "output"],
+  [/\.(attn|cross)\./, "attention"],
+  [/\.ffn\./, "ffn"],
+  [/\.resid_/, "residual"],
+  [/^head\./, "logits"],
+];
+
+function viewOf(path: string): View | null {
+  return PLACES.find(([pattern]) => pattern.test(path))?.[1] ?? null;
+}

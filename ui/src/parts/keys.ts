@@ -1,0 +1,46 @@
+/** The keyboard, for everything. Typing in a field and the arrows inside a figure are theirs. */
+
+import type { Explorer } from "../state/explorer.svelte";
+import type { Step } from "../state/page";
+
+const STEPS: Step[] = ["qkv", "scores", "scaled", "masked", "softmax", "weighted"];
+
+export const KEYS: readonly [keys: string, what: string][] = [
+  ["/", "text"], ["[ ]", "head"], ["{ }", "layer"], [", .", "step"], ["↑ ↓", "query"], ["← →", "key"],
+  ["a b d", "sides"], ["h", "head_off"], ["e", "edit"], ["p", "pin"], ["Esc", "release"], ["u", "undo"], ["r", "redo"], ["t", "table"], ["?", "help"],
+];
+
+export function onkey(event: KeyboardEvent, state: Explorer, help: () => void): void {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  const target = event.target;
+  if (target instanceof HTMLElement && target.closest("input, textarea, select, [contenteditable]")) {
+    if (event.key === "Escape") target.blur();
+    return;
+  }
+  const act = actions(state, help)[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+function actions(state: Explorer, help: () => void): Record<string, () => void> {
+  const { page } = state;
+  const step = (by: number): void => {
+    const next = STEPS[STEPS.indexOf(page.step) + by];
+    if (next) state.go({ view: "attention", step: next });
+  };
+  const head = `${state.at}.z[h=${page.head}]`;
+  return {
+    "/": () => document.querySelector<HTMLElement>(".clearhead #text")?.focus(),
+    "[": () => state.go({ head: page.head - 1 }), "]": () => state.go({ head: page.head + 1 }),
+    "{": () => state.go({ layer: page.layer - 1 }), "}": () => state.go({ layer: page.layer + 1 }),
+    ",": () => step(-1), ".": () => step(1),
+    ArrowUp: () => state.go({ query: page.query - 1 }), ArrowDown: () => state.go({ query: page.query + 1 }),
+    ArrowLeft: () => state.go({ key: page.key - 1 }), ArrowRight: () => state.go({ key: page.key + 1 }),
+    a: () => state.go({ side: "a" }), b: () => state.go({ side: "b" }), d: () => state.go({ side: "diff" }),
+    h: () => void state.edit(head, state.editAt(head) ? null : { do: "zero" }),
+    e: () => document.querySelector<HTMLElement>(".clearhead #cell")?.focus(),
+    p: () => void (state.pinned = !state.pinned), Escape: () => void (state.pinned = false),
+    u: () => void state.undo(), r: () => void state.redo(), "?": help,
+  };
+}

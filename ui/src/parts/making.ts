@@ -1,0 +1,188 @@
+/** How one number was made, as a page shows it: signs, a sentence, the terms by size, the steps. */
+
+import type { Explanation, Form, Product, Term } from "../engine/forms";
+import { activation } from "../engine/functions";
+
+/** A sign, or a number with its name. */
+export type Piece = string | Term;
+
+/** A term of a sum: what it comes to is drawn as a bar. */
+export interface Row {
+  of: Term;
+  pieces: Piece[];
+  amount: number;
+}
+
+/** One line of the arithmetic; `name` is a key of the catalogue. */
+export interface Step {
+  name: string;
+  pieces: Piece[];
+  value: number;
+}
+
+export interface Making {
+  /** The right side of the formula, in signs. */
+  signs: string;
+  rows: Row[];
+  /** The row that the number is about, where it is a share of them. */
+  at: number | null;
+  steps: Step[];
+}
+
+/** What is explained, its terms and its steps in the order of the arithmetic. */
+export function makingOf(explanation: Explanation): Making {
+  const make = MAKE[explanation.form] as (of: Explanation) => Partial<Making>;
+  return { signs: "", rows: [], at: null, steps: [], ...make(explanation) };
+}
+
+type Make = { [F in Form["form"]]: (of: Extract<Explanation, { form: F }>) => Partial<Making> };
+
+const MAKE: Make = {
+  products: ({ products, bias, out }) => ({
+    signs: `Σ ${of(products[0]?.left, out)} · ${of(products[0]?.right, out)}${bias ? ` + ${of(bias, out)}` : ""}`,
+    rows: [...products.map(productRow), ...(bias ? [plainRow(bias)] : [])],
+  }),
+  sum: ({ terms, out }) => ({ signs: summed(terms, out), rows: terms.map(plainRow) }),
+  mean: ({ terms, out }) => {
+    const total = terms.reduce((sum, term) => sum + term.value, 0), n = String(terms.length);
+    return {
+      signs: `1/${n} · Σ ${of(terms[0], out)}`,
+      rows: terms.map(plainRow),
+      steps: [step("sum", ["Σ"], total), step("mean", ["Σ ÷ ", n], total / terms.length)],
+    };
+  },
+  product: ({ left, right, out }) => ({
+    signs: `${of(left, out)} · ${of(right, out)}`,
+    steps: [step("product", [left, " × ", right], left.value * right.value)],
+  }),
+  function: ({ of: x, settings, name: how, out }) => {
+    const short = of(x, out), { factor, cap } = settings;
+    const done = (signs: string, pieces: Piece[], value: number): Partial<Making> => ({ signs, steps: [step("applied", pieces, value)] });
+    if (factor !== undefined) return done(`${short} · ${exact(factor)}`, [x, ` × ${exact(factor)}`], x.value * factor);
+    if (cap !== undefined) return done(`${cap} · tanh(${short} ÷ ${cap})`, [`${cap} × tanh(`, x, ` ÷ ${cap})`], cap * Math.tanh(x.value / cap));
+    return done(`${how}(${short})`, [`${how}(`, x, ")"], activation(how)(x.value));
+  },
+  share: ({ cells, at, largest, total, out }) => ({
+    signs: `exp(${of(cells[0]?.of, out)}) ÷ Σ exp(${of(cells[0]?.of, out)})`,
+    rows: cells.map(({ of: cell, exp }) => ({ of: cell, pieces: ["exp(", cell, " − max)"], amount: exp })),
+    at,
+    steps: [
+      step("largest", ["max"], largest),
+      step("exp", ["exp(", cells[at]!.of, " − max)"], cells[at]!.exp),
+      step("total", ["Σ exp"], total),
+      step("share", ["exp ÷ Σ exp"], cells[at]!.exp / total),
+    ],
+  }),
+  spread: ({ cells, mean, variance, eps, out }) => {
+    const centred = `${of(cells[0]?.of, out)}${mean ? ` − ${of(mean, out)}` : ""}`;
+    return {
+      signs: `1 ÷ √(1/${cells.length} · Σ (${centred})² + ε)`,
+      rows: cells.map(({ of: cell, square }) => ({
+        of: cell, pieces: mean ? ["(", cell, " − ", mean, ")²"] : [cell, "²"], amount: square,
+      })),
+      steps: [
+        step(mean ? "variance" : "square", [`Σ ÷ ${cells.length}`], variance),
+        step("deviation", [`√(… + ${eps})`], Math.sqrt(variance + eps)),
+        step("inverse", ["1 ÷ √"], 1 / Math.sqrt(variance + eps)),
+      ],
+    };
+  },
+  norm: ({ of: x, mean, rstd, gain, shift, centred, scaled, out }) => ({
+    signs: `${mean ? `(${of(x, out)} − ${of(mean, out)})` : of(x, out)} · ${of(rstd, out)} · ${of(gain, out)}${shift ? ` + ${of(shift, out)}` : ""}`,
+    steps: [
+      ...(mean ? [step("centred", [x, " − ", mean], centred)] : [step("value", [x], x.value)]),
+      step("scaled", ["… × ", rstd], scaled),
+      step("gain", ["… × ", gain], scaled * gain.value),
+      ...(shift ? [step("shift", ["… + ", shift], scaled * gain.value + shift.value)] : []),
+    ],
+  }),
+  rotation: ({ of: x, partner, sign, position, frequency, angle, cos, sin, magnitude, out }) => ({
+    signs: `${magnitude === 1 ? "" : `${exact(magnitude)} · (`}${of(x, out)} · cos θ ${sign < 0 ? "−" : "+"} ${of(partner, out)}′ · sin θ${magnitude === 1 ? "" : ")"}`,
+    rows: [
+      { of: x, pieces: [x, ` × ${exact(cos)}`], amount: x.value * cos },
+      { of: partner, pieces: [`${sign < 0 ? "−" : ""}`, partner, ` × ${exact(sin)}`], amount: sign * partner.value * sin },
+    ],
+    steps: [step("angle", ["θ = ", position, ` × ${exact(frequency)}`], angle)],
+  }),
+  wave: ({ wave, position, frequency, angle }) => ({
+    signs: `${wave}(position · ω)`,
+    steps: [
+      step("angle", ["θ = ", position, ` × ${exact(frequency)}`], angle),
+      step("wave", [`${wave} θ`], Math[wave](angle)),
+    ],
+  }),
+  taken: ({ of: x, by, out }) => ({
+    signs: of(x, out),
+    steps: [...(by ? [step("by", [by], by.value)] : []), step("taken", [x], x.value)],
+  }),
+  bucket: ({ of: x, query, key, distance, bucket, out }) => ({
+    signs: `${of(x, out)}[bucket(key − query)]`,
+    steps: [step("distance", [key, " − ", query], distance), step("bucket", ["bucket"], bucket), step("taken", [x], x.value)],
+  }),
+  slope: ({ slope, query, key, distance }) => ({
+    signs: "−slope · |key − query|",
+    steps: [
+      step("distance", [key, " − ", query], distance),
+      step("slope", [`−${exact(slope)} × |${distance}|`], -slope * Math.abs(distance)),
+    ],
+  }),
+  mask: ({ of: x, open, out }) => ({
+    signs: of(x, out),
+    steps: [step(open ? "open" : "closed", [x], open ? x.value : -Infinity)],
+  }),
+};
+
+// --- terms -------------------------------------------------------------------------------------------------------------
+
+function productRow({ left, right, product }: Product): Row {
+  return { of: left, pieces: [left, " × ", right], amount: product };
+}
+
+function plainRow(term: Term): Row {
+  return { of: term, pieces: [term], amount: term.value };
+}
+
+function step(name: string, pieces: Piece[], value: number): Step {
+  return { name: `made.step.${name}`, pieces, value };
+}
+
+/** Terms of one value: their sum; of several: each by its name. */
+function summed(terms: readonly Term[], name: string): string {
+  const names = terms.map((term) => of(term, name));
+  const distinct = [...new Set(names)];
+  return distinct.map((one) => (names.filter((other) => other === one).length > 1 ? `Σ ${one}` : one)).join(" + ");
+}
+
+/** The largest in size, largest first, and the sum of the others. The `at`-th is always among them. */
+export function largestRows(rows: readonly Row[], count: number, at: number | null = null): { shown: Row[]; others: number; sum: number } {
+  const order = rows.map((_, i) => i).sort((i, j) => size(rows[j]!) - size(rows[i]!));
+  const kept = order.slice(0, rows.length <= count + 1 ? rows.length : count);
+  if (at !== null && !kept.includes(at)) kept[kept.length - 1] = at;
+  const chosen = new Set(kept);
+  const others = rows.filter((_, i) => !chosen.has(i));
+  return { shown: kept.map((i) => rows[i]!), others: others.length, sum: others.reduce((sum, row) => sum + row.amount, 0) };
+}
+
+function size(row: Row): number {
+  return Math.abs(row.amount);
+}
+
+// --- names -------------------------------------------------------------------------------------------------------------
+
+function of(term: Term | undefined, from: string): string {
+  return term ? shortName(term.name, from) : "";
+}
+
+/** A name without the parts that it has in common with where one stands; at least two are left of a parameter's. */
+export function shortName(name: string, from: string): string {
+  const parts = name.split("."), others = from.split(".");
+  let common = 0;
+  while (common < Math.min(parts.length - 1, others.length - 1) && parts[common] === others[common]) common++;
+  const isParameter = /^(weight|bias)$/.test(parts.at(-1)!);
+  return parts.slice(isParameter ? Math.min(common, parts.length - 2) : common).join(".");
+}
+
+/** A number that is part of a formula: all of the digits that tell it from its neighbours. */
+function exact(x: number): string {
+  return String(Number(x.toPrecision(5))).replace("-", "−");
+}

@@ -1,0 +1,64 @@
+/** What the model says at one position: true shares of the whole vocabulary (or of all labels). */
+
+import type { Tensor } from "../core/protocol";
+import type { Explorer } from "./explorer.svelte";
+import type { Run } from "./run";
+
+export interface Choice { id: number; text: string; p: number }
+export interface Answer { top: Choice[] }
+
+/** The position whose answer is shown: the chosen one, or the one where A is least certain, the final mark aside. */
+export function answerAt(state: Explorer): { position: number; a: Answer | null; b: Answer | null } {
+  const { a, b } = state;
+  if (!a) return { position: 0, a: null, b: null };
+  const position = state.page.position ?? leastCertain(a);
+  const of = (run: Run | null): Answer | null => run && answer(run, position, state.page.temperature, state.about.labels);
+  return { position, a: of(a), b: of(b) };
+}
+
+/** From the likeliest logits and the log-sum-exp of all: exact at temperature 1, and there only. */
+function answer(run: Run, position: number, temperature: number, labels: string[] | null): Answer | null {
+  const ids = run.tensors.get("output.ids"), values = run.tensors.get("output.values"), lse = run.tensors.get("output.lse");
+  if (!ids || !values || !lse) return ofLabels(run.tensors.get("output.logits"), position, temperature, labels);
+  const k = ids.shape[1] ?? 0, row = Math.min(position, (ids.shape[0] ?? 1) - 1);
+  const top = Array.from({ length: k }, (_, i) => {
+    const id = ids.data[row * k + i] ?? 0;
+    return { id, text: run.reply.words[id] ?? `#${id}`, p: Math.exp((values.data[row * k + i] ?? 0) - (lse.data[row] ?? 0)) };
+  });
+  return { top };
+}
+
+function ofLabels(logits: Tensor | undefined, position: number, temperature: number, labels: string[] | null): Answer | null {
+  if (!logits) return null;
+  const n = logits.shape.at(-1) ?? 0;
+  const start = logits.shape.length > 1 ? Math.min(position, (logits.shape[0] ?? 1) - 1) * n : 0;
+  const shares = softmax(logits.data.slice(start, start + n), temperature);
+  const top = Array.from(shares, (p, id) => ({ id, text: labels?.[id] ?? `LABEL_${id}`, p }));
+  return { top: top.sort((one, two) => two.p - one.p).slice(0, 20) };
+}
+
+/** softmax(x / temperature), in double precision. */
+export function softmax(logits: ArrayLike<number>, temperature = 1): Float64Array {
+  let largest = -Infinity;
+  for (let i = 0; i < logits.length; i++) largest = Math.max(largest, logits[i] ?? -Infinity);
+  const shares = Float64Array.from(logits, (x) => Math.exp((x - largest) / temperature));
+  const sum = shares.reduce((total, x) => total + x, 0);
+  return shares.map((x) => x / sum);
+}
+
+/** sum p log(p / q), in nats. */
+export function divergence(p: Float64Array, q: Float64Array): number {
+  return p.reduce((total, x, i) => (x > 0 ? total + x * Math.log(x / Math.max(q[i] ?? 0, 1e-300)) : total), 0);
+}
+
+function leastCertain(run: Run): number {
+  const values = run.tensors.get("output.values"), lse = run.tensors.get("output.lse");
+  if (!values || !lse) return 0;
+  const k = values.shape[1] ?? 1, n = lse.shape[0] ?? 1;
+  let best = 0, least = Infinity;
+  for (let t = 0; t < n; t++) {
+    const p = Math.exp((values.data[t * k] ?? 0) - (lse.data[t] ?? 0));
+    if (p < least) [best, least] = [t, p];
+  }
+  return best;
+}

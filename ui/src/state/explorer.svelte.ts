@@ -1,0 +1,247 @@
+/** The one state of a page: the two forward passes, the selection that every view shares, and what may be done to it. */
+
+import { getContext, setContext } from "svelte";
+import { fromFragment, toFragment } from "../core/permalink";
+import type { About, Change, Edit, Host, RunRequest, Tensor } from "../core/protocol";
+import { t } from "../i18n/index.svelte";
+import { attentionAt, requestA, requestB, startPage, type Page, type Reads, type Side } from "./page";
+import { Run } from "./run";
+
+/** The number that the reader looks at: a cell of the value at `path`. */
+export interface Focus { path: string; index: Record<string, number>; value: number }
+
+const EDIT_DELAY = 15;
+
+export class Explorer {
+  readonly host: Host;
+  readonly about: About;
+  page: Page = $state()!;
+  /** As trained, and edited: null until it is there, or where nothing differs. */
+  a = $state.raw<Run | null>(null);
+  b = $state.raw<Run | null>(null);
+  error = $state<string | null>(null);
+  busy = $state(false);
+  focus = $state.raw<Focus | null>(null);
+  /** The number whose making is shown until Esc; follows the focus where nothing is pinned. */
+  pinned = $state(false);
+  /** The last sentence for the live region. */
+  said = $state("");
+  #past: Page[] = $state.raw([]);
+  #future: Page[] = $state.raw([]);
+  #runs = new Map<string, Run>();
+  #asking: AbortController | null = null;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  onpage: ((fragment: string) => void) | null = null;
+
+  constructor(host: Host, about: About, fragment = "") {
+    this.host = host;
+    this.about = about;
+    const reads: Reads = { text: about.start.text, target: about.start.target, image: about.start.image ?? null };
+    this.page = fromFragment(fragment, reads) ?? this.#first(reads);
+  }
+
+  static async open(host: Host, fragment = ""): Promise<Explorer> {
+    const { json } = await host.ask<About>({ ask: "about" });
+    const explorer = new Explorer(host, json, fragment);
+    await explorer.refresh();
+    if (!fragment) explorer.#look();
+    return explorer;
+  }
+
+  /** The first page: the last block's first attention, where there is most to see. */
+  #first(reads: Reads): Page {
+    const { config } = this.about.plan;
+    const stack = config.encoder ? "encoder" : "decoder";
+    const n = config[stack]?.n_layers ?? 1;
+    return { ...startPage(reads), stack, layer: Math.min(1, n - 1) };
+  }
+
+  /** Where the present head looks hardest at another token: a first pair worth seeing. */
+  #look(): void {
+    const found = this.a?.pixels(`${this.at}.weights`);
+    if (!found) return;
+    const [, rows = 0, cols = 0] = found.shape, start = this.page.head * rows * cols;
+    let most = 0;
+    for (let i = 0; i < rows * cols; i++) {
+      const [query, key] = [Math.floor(i / cols), i % cols];
+      const share = (found.pixels[start + i] ?? 0) * (found.max[this.page.head * rows + query] ?? 0);
+      const same = query === key && this.page.part === "attn";
+      if (share > most && !same && key > 0) [most, this.page.query, this.page.key] = [share, query, key];
+    }
+  }
+
+  // --- what is shown ---
+
+  /** The side that is shown: B and the difference only where there is a B. */
+  get side(): Side {
+    return this.b ? this.page.side : "a";
+  }
+
+  /** The run whose tokens and single numbers are shown. */
+  get shown(): Run | null {
+    return this.side === "b" ? this.b : this.a;
+  }
+
+  /** Where the present attention lives: `encoder.blocks.1.attn`. */
+  get at(): string {
+    return attentionAt(this.page);
+  }
+
+  /** A value as the chosen side has it: A's, B's, or B's minus A's. */
+  async look(at: string): Promise<Tensor> {
+    if (!this.a) throw new Error(t("error.no_run"));
+    if (this.side === "a" || !this.b) return this.a.value(at);
+    if (this.side === "b") return this.b.value(at);
+    const [a, b] = await Promise.all([this.a.value(at), this.b.value(at)]);
+    if (a.shape.join() !== b.shape.join()) throw new Error(t("error.shapes", { a: a.shape.join(" × "), b: b.shape.join(" × ") }));
+    return { shape: a.shape, data: Float32Array.from(b.data, (value, i) => value - (a.data[i] ?? 0)) };
+  }
+
+  // --- going places ---
+
+  /** Change what is selected: not a step of undo. */
+  go(change: Partial<Page>): void {
+    Object.assign(this.page, change);
+    this.#clamp();
+    this.onpage?.(toFragment(this.page));
+  }
+
+  /** Change what is computed: undo goes back to before it. */
+  async act(change: Partial<Page>): Promise<void> {
+    this.#past = [...this.#past.slice(-99), $state.snapshot(this.page) as Page];
+    this.#future = [];
+    Object.assign(this.page, change);
+    await this.refresh();
+  }
+
+  get canUndo(): boolean {
+    return this.#past.length > 0;
+  }
+
+  get canRedo(): boolean {
+    return this.#future.length > 0;
+  }
+
+  async undo(): Promise<void> {
+    const before = this.#past.at(-1);
+    if (!before) return;
+    this.#future = [...this.#future, $state.snapshot(this.page) as Page];
+    this.#past = this.#past.slice(0, -1);
+    this.page = before;
+    await this.refresh();
+  }
+
+  async redo(): Promise<void> {
+    const after = this.#future.at(-1);
+    if (!after) return;
+    this.#past = [...this.#past, $state.snapshot(this.page) as Page];
+    this.#future = this.#future.slice(0, -1);
+    this.page = after;
+    await this.refresh();
+  }
+
+  // --- acting ---
+
+  /** Put an edit in the place of any at the same address; null takes it away. */
+  edit(at: string, edit: Omit<Edit, "at"> | null): Promise<void> {
+    const others = this.page.edits.filter((one) => one.at !== at);
+    const edits = edit ? [...others, { at, ...edit }] : others;
+    return this.act({ edits, side: edits.length && this.page.side === "a" ? "b" : this.page.side });
+  }
+
+  editAt(at: string): Edit | null {
+    return this.page.edits.find((one) => one.at === at) ?? null;
+  }
+
+  /** The same while a slider moves: one step of undo, and no more questions than answers. */
+  slide(at: string, edit: Omit<Edit, "at">): void {
+    const others = this.page.edits.filter((one) => one.at !== at);
+    if (others.length === this.page.edits.length) this.#past = [...this.#past, $state.snapshot(this.page) as Page];
+    this.page.edits = [...others, { at, ...edit }];
+    if (this.page.side === "a") this.page.side = "b";
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.refresh(), EDIT_DELAY);
+  }
+
+  change(change: Change): Promise<void> {
+    return this.act({ change: { ...this.page.change, ...change }, side: "b" });
+  }
+
+  reset(): Promise<void> {
+    return this.act({ edits: [], change: {}, temperature: 1, side: "a" });
+  }
+
+  // --- computing ---
+
+  /** Both forward passes of the page as it is. What fails leaves what was there, and says so. */
+  async refresh(): Promise<void> {
+    this.#asking?.abort();
+    const asking = (this.#asking = new AbortController());
+    this.busy = true;
+    try {
+      const page = $state.snapshot(this.page) as Page;
+      const wantedB = requestB(page);
+      const a = await this.#run(requestA(page), asking.signal);
+      const b = wantedB && (await this.#run(this.#followed(wantedB, a), asking.signal));
+      if (asking.signal.aborted) return;
+      this.a = a;
+      this.b = b;
+      this.error = null;
+      this.#clamp();
+      this.onpage?.(toFragment(this.page));
+    } catch (error) {
+      if (!asking.signal.aborted) this.error = error instanceof Error ? error.message : String(error);
+    } finally {
+      if (this.#asking === asking) this.busy = false;
+    }
+  }
+
+  /** B reads the target that A wrote, so that the two answer the same question; unless it has a text of its own. */
+  #followed(request: RunRequest, a: Run): RunRequest {
+    return this.page.other || request.target !== null ? request : { ...request, target: a.reply.target };
+  }
+
+  async #run(request: RunRequest, signal: AbortSignal): Promise<Run> {
+    const key = JSON.stringify(request);
+    const known = this.#runs.get(key);
+    if (known) return known;
+    const run = await Run.of(this.host, request, this.about.plan, signal);
+    this.#runs.set(key, run);
+    for (const old of [...this.#runs.keys()].slice(0, -8)) this.#runs.delete(old);
+    return run;
+  }
+
+  /** The selection within what there is. */
+  #clamp(): void {
+    const { page, a } = this;
+    const { config } = this.about.plan;
+    if (!config[page.stack]) page.stack = config.encoder ? "encoder" : "decoder";
+    const stack = config[page.stack];
+    if (!stack) return;
+    page.layer = clamp(page.layer, stack.n_layers);
+    page.head = clamp(page.head, stack.n_heads);
+    if (!(config.encoder && config.decoder && page.stack === "decoder")) page.part = "attn";
+    const shape = a?.reply.facts[`${this.at}.weights`]?.shape;
+    if (shape) [page.query, page.key] = [clamp(page.query, shape[1] ?? 1), clamp(page.key, shape[2] ?? 1)];
+    const n = this.shown?.tokens.length;
+    if (page.position !== null && n) page.position = clamp(page.position, n);
+  }
+
+  say(sentence: string): void {
+    this.said = sentence;
+  }
+}
+
+function clamp(value: number, count: number): number {
+  return Math.max(0, Math.min(value, count - 1));
+}
+
+const KEY = Symbol("explorer");
+
+export function provide(explorer: Explorer): Explorer {
+  return setContext(KEY, explorer);
+}
+
+export function explorer(): Explorer {
+  return getContext<Explorer>(KEY);
+}

@@ -1,0 +1,28 @@
+/** A promise as state: the last answer stays while the next one is on its way, and a late answer is dropped. */
+export interface Loaded<T> { readonly value: T | null; readonly error: string | null }
+
+export function load<T>(make: () => Promise<T> | null): Loaded<T> {
+  let value = $state.raw<T | null>(null);
+  let error = $state<string | null>(null);
+  $effect(() => {
+    const promise = make();
+    if (!promise) {
+      value = null;
+      return;
+    }
+    let current = true;
+    promise.then(
+      (answer) => {
+        if (current) [value, error] = [answer, null];
+      },
+      (reason: unknown) => {
+        if (current) [value, error] = [null, reason instanceof Error ? reason.message : String(reason)];
+      },
+    );
+    return () => void (current = false);
+  });
+  return {
+    get value() { return value; },
+    get error() { return error; },
+  };
+}

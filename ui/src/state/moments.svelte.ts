@@ -1,0 +1,87 @@
+/** The page's input through every checkpoint of the training run: one forward pass each, made once, one after another. */
+
+import type { Moment } from "../core/protocol";
+import type { Explorer } from "./explorer.svelte";
+import { Run } from "./run";
+
+export class Moments {
+  /** By step; a checkpoint that cannot be read has none. */
+  runs: ReadonlyMap<number, Run> = $state.raw(new Map());
+  /** Whether there are more to come. */
+  filling = $state(false);
+  #input = "";
+
+  constructor(readonly app: Explorer) {}
+
+  get all(): Moment[] {
+    return this.app.about.history;
+  }
+
+  /** The checkpoint that run A is of. */
+  get step(): number {
+    return this.app.page.reads.step ?? this.app.about.step ?? this.all.at(-1)?.step ?? 0;
+  }
+
+  /** The one that run B is of, where B is another. */
+  get other(): number | null {
+    return this.app.page.other?.step ?? null;
+  }
+
+  /** A's checkpoint from now on; the text and what the decoder reads stay, so that only the weights differ. */
+  open(step: number): void {
+    const own = step === this.app.about.step ? null : step;
+    void this.app.act({ reads: { ...this.app.page.reads, step: own, target: this.#target } });
+  }
+
+  /** B is this checkpoint; null: B goes away. */
+  compare(step: number | null): void {
+    const other = step === null ? null : { ...this.app.page.reads, step, target: this.#target };
+    void this.app.act({ other, side: step === null ? "a" : "b" });
+  }
+
+  /** Call in a component: fills `runs` anew whenever the input is another one. */
+  follow(): void {
+    $effect(() => {
+      const run = this.app.a;
+      if (run) void this.#fill(run);
+    });
+  }
+
+  get #target(): string | null {
+    return this.app.a?.reply.target ?? null;
+  }
+
+  async #fill({ request, reply, plan }: Run): Promise<void> {
+    const asked = { text: request.text, target: reply.target, image: request.image ?? null, edits: [] };
+    const input = JSON.stringify(asked);
+    if (input === this.#input) return;
+    this.#input = input;
+    this.runs = new Map();
+    this.filling = true;
+    for (const { step } of this.all) {
+      const run = await Run.of(this.app.host, { ...asked, step }, plan).catch(() => null);
+      if (this.#input !== input) return;
+      if (run) this.runs = new Map(this.runs).set(step, run);
+    }
+    this.filling = false;
+  }
+}
+
+const known = new WeakMap<Explorer, Moments>();
+
+/** The one of an explorer: the strip below the page and the training view share its passes. */
+export function moments(app: Explorer): Moments {
+  let found = known.get(app);
+  if (!found) known.set(app, (found = new Moments(app)));
+  return found;
+}
+
+/** One head's attention as pixels, for a thumbnail. */
+export function headPixels(run: Run, weights: string, head: number): { pixels: Uint8Array; max: Float32Array; rows: number; cols: number } | null {
+  const found = run.pixels(weights);
+  if (!found) return null;
+  const [heads = 0, rows = 0, cols = 0] = found.shape;
+  if (head >= heads) return null;
+  const cells = rows * cols;
+  return { pixels: found.pixels.subarray(head * cells, (head + 1) * cells), max: found.max.subarray(head * rows, (head + 1) * rows), rows, cols };
+}

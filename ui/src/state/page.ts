@@ -1,0 +1,63 @@
+/** What a reader has chosen: all of it is in the permalink, and undo goes back through it. */
+
+import type { Change, Edit, RunRequest, StackName } from "../core/protocol";
+
+export type View =
+  | "tokens" | "embedding" | "position" | "attention" | "heads" | "output" | "norm" | "ffn" | "residual" | "logits"
+  | "generation" | "lens" | "geometry" | "scale" | "training" | "image";
+
+/** The steps of one attention, in the order of the formula. */
+export type Step = "qkv" | "scores" | "scaled" | "masked" | "softmax" | "weighted";
+
+export type Part = "attn" | "cross";
+export type Side = "a" | "b" | "diff";
+
+export type Reads = Pick<RunRequest, "text" | "target"> & { image?: string | null; step?: number | null };
+
+export interface Page {
+  view: View;
+  step: Step;
+  stack: StackName;
+  layer: number;
+  part: Part;
+  head: number;
+  /** Positions of the selected query and key, and a component of their vectors. */
+  query: number;
+  key: number;
+  dim: number | null;
+  /** Which position's answer is shown; null: the least certain one. */
+  position: number | null;
+  side: Side;
+  /** What A reads; B reads `other`, or the same. */
+  reads: Reads;
+  other: Reads | null;
+  /** Of B. */
+  edits: Edit[];
+  change: Change;
+  temperature: number;
+  mode: "explore" | "research";
+}
+
+export function startPage(reads: Reads): Page {
+  return {
+    view: "attention", step: "softmax", stack: "encoder", layer: 0, part: "attn", head: 0, query: 0, key: 0, dim: null,
+    position: null, side: "a", reads, other: null, edits: [], change: {}, temperature: 1, mode: "explore",
+  };
+}
+
+/** The address of what an attention place is about, without the last name: `encoder.blocks.1.attn`. */
+export function attentionAt(page: Page): string {
+  return `${page.stack}.blocks.${page.layer}.${page.part}`;
+}
+
+export function requestA(page: Page): RunRequest {
+  return { ...page.reads, edits: [] };
+}
+
+/** B's forward pass; null where it would be A's. */
+export function requestB(page: Page): RunRequest | null {
+  const changed = page.change.scale === false || page.change.positions !== undefined;
+  if (!page.other && page.edits.length === 0 && !changed) return null;
+  const request: RunRequest = { ...(page.other ?? page.reads), edits: page.edits };
+  return changed ? { ...request, change: page.change } : request;
+}

@@ -1,0 +1,99 @@
+/** One forward pass as the page holds it: what the host said of it, and its values, fetched when first needed. */
+
+import { formatAddress, parseAddress, type Address } from "../core/address";
+import type { CheckReply, Host, Op, Plan, RunReply, RunRequest, Tensor, Token, ValuesReply, WeightsReply } from "../core/protocol";
+import { derive } from "./derive";
+
+export class Run {
+  #values = new Map<string, Promise<Tensor>>();
+  #waiting: { at: string; resolve(value: Tensor): void; reject(error: unknown): void }[] = [];
+  #ops: Map<string, Op>;
+  #check: Promise<CheckReply> | null = null;
+
+  constructor(
+    readonly host: Host,
+    readonly request: RunRequest,
+    readonly reply: RunReply,
+    readonly tensors: Map<string, Tensor>,
+    readonly plan: Plan,
+  ) {
+    this.#ops = new Map(plan.ops.map((op) => [op.out, op]));
+  }
+
+  static async of(host: Host, request: RunRequest, plan: Plan, signal?: AbortSignal): Promise<Run> {
+    const { json, tensors } = await host.ask<RunReply>({ ask: "run", run: request }, signal);
+    return new Run(host, request, json, tensors, json.plan ?? plan);
+  }
+
+  /** What the last stack reads: the sequence of which each position has an answer. */
+  get tokens(): Token[] {
+    return this.reply.tokens.decoder ?? this.reply.tokens.encoder ?? [];
+  }
+
+  op(path: string): Op | undefined {
+    return this.#ops.get(path);
+  }
+
+  /** Whether an address has a value: stored, or made by an op from stored ones. */
+  has(path: string): boolean {
+    return path in this.reply.facts || this.#ops.has(path);
+  }
+
+  /** A value, exact, at an address with or without indices. Asked for once; several at a time go in one question. */
+  value(at: string): Promise<Tensor> {
+    let found = this.#values.get(at);
+    if (!found) {
+      const address = parseAddress(at);
+      found = address.path in this.reply.facts ? this.#fetch(at) : this.#derive(address);
+      this.#values.set(at, found);
+      found.catch(() => this.#values.delete(at));
+    }
+    return found;
+  }
+
+  /** A value that is there already, or null. */
+  pixels(weights: string): { pixels: Uint8Array; max: Float32Array; shape: number[] } | null {
+    const pixels = this.tensors.get(`${weights}.u8`), max = this.tensors.get(`${weights}.max`);
+    if (!(pixels?.data instanceof Uint8Array) || !(max?.data instanceof Float32Array)) return null;
+    return { pixels: pixels.data, max: max.data, shape: pixels.shape };
+  }
+
+  async weights(at: string[]): Promise<Map<string, Tensor>> {
+    const step = this.request.step ?? null;
+    return (await this.host.ask<WeightsReply>({ ask: "weights", step, at })).tensors;
+  }
+
+  check(): Promise<CheckReply> {
+    this.#check ??= this.host.ask<CheckReply>({ ask: "check", run: this.request }).then((reply) => reply.json);
+    return this.#check;
+  }
+
+  #fetch(at: string): Promise<Tensor> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ at, resolve, reject });
+      if (this.#waiting.length === 1) queueMicrotask(() => void this.#send());
+    });
+  }
+
+  async #send(): Promise<void> {
+    const asked = this.#waiting;
+    this.#waiting = [];
+    try {
+      const at = asked.map((one) => one.at);
+      const { tensors } = await this.host.ask<ValuesReply>({ ask: "values", run: this.request, at, dtype: "float32" });
+      for (const one of asked) {
+        const tensor = tensors.get(one.at);
+        if (tensor) one.resolve(tensor);
+        else one.reject(new Error(`${one.at}: no value`));
+      }
+    } catch (error) {
+      for (const one of asked) one.reject(error);
+    }
+  }
+
+  #derive(address: Address): Promise<Tensor> {
+    const op = this.#ops.get(address.path);
+    if (!op) return Promise.reject(new Error(`${formatAddress(address)}: no such value`));
+    return derive(op, address, this);
+  }
+}

@@ -1,0 +1,40 @@
+/** The head's logits at the chosen position, and the names of what it chooses from. */
+
+import type { Tensor, Token } from "../core/protocol";
+import { answerAt } from "../state/answer.svelte";
+import type { Explorer } from "../state/explorer.svelte";
+import type { Run } from "../state/run";
+
+/** Whether the head gives one answer for the whole sequence, one for each position, or none that are shares. */
+export function answers(app: Explorer): "each" | "one" | "none" {
+  const { kind } = app.about.plan.config.head;
+  return kind === "classification" ? "one" : kind === "language" || kind === "tagging" ? "each" : "none";
+}
+
+/** The address of the logits at a position. */
+export function logitsAt(app: Explorer, position: number): string {
+  return answers(app) === "one" ? "head.logits" : `head.logits[t=${position}]`;
+}
+
+/** A run's logits at a position; null where it has none there. */
+export function logitsOf(app: Explorer, run: Run | null, position: number): Promise<Tensor> | null {
+  const shape = run?.reply.facts["head.logits"]?.shape;
+  if (!run || !shape || (answers(app) === "each" && position >= (shape[0] ?? 0))) return null;
+  return run.value(logitsAt(app, position));
+}
+
+export function chosenPosition(app: Explorer): number {
+  return answerAt(app).position;
+}
+
+/** The name of a token or a label; `#17` where the host has not said it. */
+export function nameOf(app: Explorer, id: number, more: ReadonlyMap<number, string> = new Map()): string {
+  return app.about.labels?.[id] ?? app.a?.reply.words[id] ?? app.b?.reply.words[id] ?? more.get(id) ?? `#${id}`;
+}
+
+/** Which token each position answers for: of a decoder the one that follows, of an encoder the one there. */
+export function askedAt(app: Explorer, run: Run): { position: number; token: Token }[] {
+  if (app.about.plan.config.head.kind !== "language") return [];
+  const shift = app.about.plan.config.decoder ? 1 : 0;
+  return run.tokens.slice(shift).map((token, position) => ({ position, token }));
+}

@@ -1,0 +1,18 @@
+/** The token that a view is about: at the chosen query of the chosen stack. */
+
+import type { StackName } from "../core/protocol";
+import { tokenText } from "../parts/describe";
+import type { Explorer } from "../state/explorer.svelte";
+import { tokensOf } from "./attention.svelte";
+
+export interface Chosen { t: number; name: string; names: string[] }
+
+export function chosen(app: Explorer): Chosen {
+  const names = tokenNames(app, app.page.stack);
+  const t = Math.max(0, Math.min(app.page.query, names.length - 1));
+  return { t, name: names[t] ?? "", names };
+}
+
+export function tokenNames(app: Explorer, stack: StackName): string[] {
+  return tokensOf(app, stack, `${stack}.blocks.0.attn.q`).map((token) => tokenText(token.text));
+}

@@ -1,0 +1,55 @@
+/** Products of random vectors, the same on every machine: what scores would be if queries and keys knew nothing. */
+
+/** Numbers in [0, 1) from a seed (mulberry32). */
+export function uniform(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let x = Math.imul(state ^ (state >>> 15), state | 1);
+    x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
+    return ((x ^ (x >>> 14)) >>> 0) / 4294967296;
+  };
+}
+
+/** Standard normal ones (Box and Muller 1958). */
+export function normal(seed: number): () => number {
+  const next = uniform(seed);
+  let spare: number | null = null;
+  return () => {
+    if (spare !== null) {
+      const kept = spare;
+      spare = null;
+      return kept;
+    }
+    const radius = Math.sqrt(-2 * Math.log(1 - next())), angle = 2 * Math.PI * next();
+    spare = radius * Math.sin(angle);
+    return radius * Math.cos(angle);
+  };
+}
+
+/** `count` products q · k of vectors with `width` independent standard normal components. */
+export function products(width: number, count: number, seed: number): Float64Array {
+  const next = normal(seed);
+  return Float64Array.from({ length: count }, () => {
+    let sum = 0;
+    for (let i = 0; i < width; i++) sum += next() * next();
+    return sum;
+  });
+}
+
+export function deviation(values: ArrayLike<number>): number {
+  let sum = 0, squares = 0;
+  for (let i = 0; i < values.length; i++) {
+    sum += values[i]!;
+    squares += values[i]! ** 2;
+  }
+  const mean = sum / values.length;
+  return Math.sqrt(Math.max(0, squares / values.length - mean ** 2));
+}
+
+/** sum w (1 - w): how far a row of weights can still move, 0 where one weight is 1 (the trace of the softmax's Jacobian). */
+export function freedom(weights: ArrayLike<number>): number {
+  let sum = 0;
+  for (let i = 0; i < weights.length; i++) sum += weights[i]! * (1 - weights[i]!);
+  return sum;
+}

@@ -1,0 +1,34 @@
+import { expect, test } from "vitest";
+import { fixed, kl, num, percent, share, short, visible } from "../../src/draw/format";
+
+test.each([
+  [-0.53, 2, "−0.53"], [0.478, 3, "0.478"], [0, 2, "0.00"], [-0, 2, "0.00"], [0.000043, 2, "4.3e-5"],
+  [-0.000043, 2, "−4.3e-5"], [-0.004, 1, "−4.0e-3"], [12000, 0, "12000"], [2.5e7, 2, "2.5e7"], [NaN, 2, "–"],
+  [-Infinity, 2, "−∞"], [Infinity, 2, "∞"],
+])("num(%f, %i) is %s", (x, digits, text) => expect(num(x, digits)).toBe(text));
+
+test("fixed keeps its digits and never says −0.00", () => {
+  expect(fixed(-0.0033)).toBe("0.00");
+  expect(fixed(-0.005001)).toBe("−0.01");
+  expect(fixed(-1.26, 1)).toBe("−1.3");
+  expect(fixed(-Infinity)).toBe("−∞");
+});
+
+test("shares", () => {
+  expect([0.48, 1, 0, 0.999, -0.2].map((x) => share(x))).toEqual([".48", "1.00", ".00", "1.00", "−.20"]);
+});
+
+test("percent", () => {
+  expect([0.81, 0.004, 0.00001, 0, 1, -0.03].map(percent)).toEqual(
+    ["81 %", "0.4 %", "< 0.1 %", "0 %", "100 %", "−3 %"]);
+});
+
+test("kl is never negative", () => {
+  expect([0.324, 0.0123, -1e-9, 0].map(kl)).toEqual(["0.32", "0.012", "0.000", "0.000"]);
+});
+
+test("tokens", () => {
+  expect([" ", "\n\t", "", " the"].map(visible)).toEqual(["␣", "↵⇥", "∅", " the"]);
+  expect(short("unbelievably", 8)).toBe("unbelie…");
+  expect(short("👩‍🔬🚀🚀🚀", 20)).toBe("👩‍🔬🚀🚀🚀");
+});

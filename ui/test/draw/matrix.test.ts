@@ -1,0 +1,100 @@
+// @vitest-environment jsdom
+import { mount } from "svelte";
+import { afterEach, expect, test } from "vitest";
+import Matrix from "../../src/draw/Matrix.svelte";
+import { clear, page, press, show } from "./mounted";
+
+afterEach(clear);
+
+type Place = [number | null, number | null];
+
+function matrix(n: number, more: object = {}) {
+  const selected: Place[] = [];
+  const hovered: Place[] = [];
+  const values = Float32Array.from({ length: n * n }, (_, i) => (i % n) / n);
+  const labels = Array.from({ length: n }, (_, i) => `t${i}`);
+  show((target) => mount(Matrix, {
+    target,
+    props: {
+      values, rows: n, cols: n, rowLabels: labels, colLabels: labels, kind: "share", label: "Weights",
+      onselect: (r: number, c: number) => selected.push([r, c]), onhover: (...at: Place) => hovered.push(at), ...more,
+    },
+  }));
+  return { selected, hovered };
+}
+
+const cells = (): HTMLElement[] => [...page.querySelectorAll<HTMLElement>("td[data-row]")];
+const cell = (r: number, c: number): HTMLElement => page.querySelector(`td[data-row="${r}"][data-col="${c}"]`)!;
+
+test("a small matrix is a table of numbers with one tab stop", () => {
+  matrix(4, { row: 2, col: 1, sum: true });
+  expect(page.querySelector("canvas")).toBeNull();
+  expect(cells().map((td) => td.textContent!.trim()).slice(0, 4)).toEqual([".00", ".25", ".50", ".75"]);
+  expect(page.querySelectorAll("[tabindex='0']").length).toBe(1);
+  expect(cell(2, 1).getAttribute("tabindex")).toBe("0");
+  expect(cell(2, 1).classList.contains("selected")).toBe(true);
+  expect(page.querySelector("tbody .sum")!.textContent).toBe("1.50");
+});
+
+test("closed cells are said to be masked, and are not zeros", () => {
+  matrix(3, { closed: (r: number, c: number) => c > r });
+  expect(cell(0, 2).textContent).not.toContain("0");
+  expect(cell(0, 2).classList.contains("closed")).toBe(true);
+  expect(cell(2, 0).textContent!.trim()).toBe(".00");
+});
+
+test("8-bit pixels show no number, but say one to a screen reader", () => {
+  matrix(2, { values: Uint8Array.of(255, 0, 128, 64), max: Float32Array.of(1, 0.5) });
+  const hidden = cell(1, 0).querySelector(".visually-hidden");
+  expect(cell(1, 0).textContent!.trim()).toBe(hidden!.textContent);
+  expect(hidden!.textContent).toContain(".25");
+});
+
+test("arrows, Home, End and Page keys move; Enter picks", async () => {
+  const { selected, hovered } = matrix(20, { row: 0, col: 0 });
+  cell(0, 0).focus();
+  await press("ArrowRight");
+  await press("ArrowDown");
+  expect(hovered.at(-1)).toEqual([1, 1]);
+  expect(document.activeElement).toBe(cell(1, 1));
+  await press("End");
+  await press("PageDown");
+  await press("Enter");
+  expect(selected).toEqual([[11, 19]]);
+  await press("PageDown");
+  await press("PageDown");
+  await press("Home");
+  expect(document.activeElement).toBe(cell(19, 0));
+});
+
+test("a large matrix has pictures and a table of 32 x 32 that follows the keyboard", async () => {
+  const { selected } = matrix(200);
+  expect(page.querySelectorAll("canvas").length).toBeGreaterThanOrEqual(2);
+  expect(cells().length).toBe(32 * 32);
+  const table = page.querySelector("table")!;
+  expect([table.getAttribute("aria-rowcount"), table.getAttribute("aria-colcount")]).toEqual(["201", "201"]);
+  expect(page.querySelector("caption")!.textContent).toMatch(/200 × 200.*largest/s);
+  cell(0, 0).focus();
+  for (let i = 0; i < 5; i++) await press("PageDown");
+  expect(document.activeElement).toBe(cell(50, 0));
+  expect(cells().length).toBe(32 * 32);
+  await press("Enter");
+  expect(selected).toEqual([[50, 0]]);
+});
+
+test("T shows the table of a picture, and hides it", async () => {
+  matrix(40);
+  const beside = page.querySelector("table")!.parentElement!;
+  expect(beside.classList.contains("visually-hidden")).toBe(true);
+  cell(0, 0).focus();
+  await press("t");
+  expect(beside.classList.contains("visually-hidden")).toBe(false);
+  await press("t");
+  expect(beside.classList.contains("visually-hidden")).toBe(true);
+});
+
+test("only the cells that differ in run B are marked", () => {
+  const compare = Float32Array.of(0, 0.5, 0.3, 0.501);
+  matrix(2, { compare });
+  expect(cells().filter((td) => td.classList.contains("differs"))).toEqual([cell(1, 0)]);
+});
