@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -97,17 +97,22 @@ class Ablations:
 
     def effects(self, sites: Iterable[str], *, budget: int = 1024) -> dict[str, float]:
         """As the function `effects`."""
-        parts = [_part(self._network, site) for site in sites]
-        found = dict.fromkeys((part.site for part in parts), 0.0)
-        for _, group in itertools.groupby(sorted(parts, key=_Part.place), key=_Part.place):
+        found = dict.fromkeys(sites, 0.0)
+        return found | {site: self.divergence(logs) for site, logs in self.answers(found, budget=budget)}
+
+    def answers(self, sites: Iterable[str], *, budget: int = 1024) -> Iterator[tuple[str, Tensor]]:
+        """What the network says without each part: n v, log probabilities, block by block."""
+        parts = sorted((_part(self._network, site) for site in sites), key=_Part.place)
+        for _, group in itertools.groupby(parts, key=_Part.place):
             rest = iter(group)
             while some := list(itertools.islice(rest, max(1, budget // self._length))):
                 with torch.no_grad():
                     actual = self._edited(some) if self._edit else self._without(some)
-                for part, logs in zip(some, actual.chunk(len(some)), strict=True):
-                    divergence = (self._expected.exp() * (self._expected - logs)).sum(-1).mean()
-                    found[part.site] = max(0.0, float(divergence))
-        return found
+                yield from zip((part.site for part in some), actual.chunk(len(some)), strict=True)
+
+    def divergence(self, logs: Tensor) -> float:
+        """KL(plain || these), in nats, the mean over the rows."""
+        return max(0.0, float((self._expected.exp() * (self._expected - logs)).sum(-1).mean()))
 
     def _without(self, parts: "Sequence[_Part]") -> Tensor:
         """n v: log probabilities with each part switched off in its own copy of the batch."""
@@ -144,9 +149,6 @@ def real(layout: Layout) -> Tensor:
     """b t, bool: the real positions."""
     everywhere = torch.ones(layout.grid, dtype=torch.bool, device=layout.positions.device)
     return everywhere if layout.valid is None else layout.valid
-
-
-# --- one part ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

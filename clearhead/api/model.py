@@ -17,6 +17,7 @@ from clearhead.api.card import card
 from clearhead.api.folders import CONFIG, own_files
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sidecars import POOLING_FIELD, PREPROCESSOR
+from clearhead.api.variants import changed, over_the_same_weights
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
@@ -220,6 +221,17 @@ class Model:
         with torch.no_grad(), trace(self.network, edit) as seen:
             logits = self.network(*self._inputs(text, target))
         return seen, logits[0]
+
+    def changed(self, *, scale: bool = True, positions: str | None = None) -> "Model":
+        """The same weights without the scale of the scores, or with positions of another kind in every stack.
+
+        It was not trained that way: this is for seeing what breaks. `positions` is "sinusoidal", "rotary", "alibi" or
+        "none"; the weights are shared, not copied. Raises UserError where the network cannot have it.
+        """
+        network = over_the_same_weights(self.network, changed(self.config, scale=scale, positions=positions))
+        tokenizer = self.reader.tokenizer
+        images = self.reader.images
+        return Model(network, tokenizer, self.generation, images=images, pooling=self.pooling, family=self.family)
 
     def tracing(self, edit: Mapping[str, Edit] | None = None) -> AbstractContextManager[Trace]:
         """A trace around whatever runs inside, such as a whole translation."""

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model
+from clearhead.api.variants import changed
 from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, PatchInput, StackConfig, TaggingHead
 from clearhead.errors import UserError
-from clearhead.explorer import networks, pictures, trace_file
+from clearhead.explorer import pictures, trace_file
 from clearhead.explorer.edits import Placed, Window, functions, placed
 from clearhead.explorer.moments import Moments
 from clearhead.explorer.replies import Kept
@@ -86,9 +87,11 @@ class Passes:
     def model_of(self, run: RunRequest) -> Model:
         """The checkpoint and the config that are asked for."""
         model = self.checkpoint(run.step)
-        if networks.changed(model.config, run.change) == model.config:
+        if changed(model.config, scale=run.change.scale, positions=run.change.positions) == model.config:
             return model
-        return self._variants.get(self._variant(run), lambda: networks.variant(model, run.change))
+        return self._variants.get(
+            self._variant(run), lambda: model.changed(scale=run.change.scale, positions=run.change.positions)
+        )
 
     def checkpoint(self, step: int | None) -> Model:
         """The model after so many steps; the opened one for None."""

@@ -174,6 +174,14 @@ class Generate(OfRun):
     settings: GenerateSettings
 
 
+class Export(OfRun):
+    """The page as one file, which begins with `run` and, where there is one, `other` beside it."""
+
+    other: RunRequest | None = None
+    state: Annotated[str, Field(pattern="^#", max_length=2_000_000)] | None = None
+    """The fragment that the page begins with."""
+
+
 Q = TypeVar("Q", bound=Asked)
 
 

@@ -10,9 +10,10 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.api import Model
+from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ClassificationHead, TaggingHead
 from clearhead.errors import UserError
-from clearhead.explorer import analyses, codecs, networks, requests, trace_file, words
+from clearhead.explorer import analyses, codecs, requests, trace_file, words
 from clearhead.explorer.edits import nearest
 from clearhead.explorer.manifest import Mask
 from clearhead.explorer.ops import Op, masks_of, ops_of
@@ -70,6 +71,7 @@ class Session:
             "attribution": Handler(requests.Attribution, lambda q: analyses.attribution(self.passes.get(q.run), q)),
             "neighbours": Handler(requests.Neighbours, lambda q: analyses.neighbours_of(self.passes, q)),
             "generate": Handler(requests.Generate, lambda q: generated(self.passes, q)),
+            "export": Handler(requests.Export, self.export, locks=False),
         }
         """By what is asked. More may be put here."""
 
@@ -113,7 +115,10 @@ class Session:
                 "start": stated(self.start),
                 "examples": [stated(example) for example in self.examples],
                 "answers": list(self.handlers),
-                "changes": networks.changes(config),
+                "changes": {
+                    "scale": changed(config, scale=False) != config,
+                    "positions": position_kinds(config),
+                },
             }
         )
 
@@ -187,6 +192,12 @@ class Session:
     def tokenize(self, question: requests.Tokenize) -> Reply:
         """How a text is cut."""
         return Reply(words.tokenized(self.model.tokenizer, question.text, target=question.target))
+
+    def export(self, question: requests.Export) -> Reply:
+        """The page as one file."""
+        from clearhead.explorer.export import exported  # Which reads sessions.
+
+        return exported(self, question)
 
 
 def plan(ops: tuple[Op, ...], masks: Mapping[str, Mask], config: object) -> dict[str, object]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clearhead.api import Model, load
+from clearhead.explorer import static_files
 from clearhead.explorer.serving import serving
 from clearhead.explorer.session import Session
-from clearhead.explorer import static_files
 from tests.explorer.browser.page import Opened, Served
 from tests.explorer.conftest import ChromiumPage, _missing
 
@@ -49,10 +49,11 @@ def serve(folder_of: Callable[[str], Path]) -> Iterator[Serve]:
     known: dict[str, Served] = {}
     with ExitStack() as servers:
 
-        def served(name: str, model: Model | None = None, **begins: Any) -> Served:
+        def served(name: str, model: Model | None = None, folder: Path | None = None, **begins: Any) -> Served:
             if name not in known:
-                folder = None if model else folder_of(name)
-                model = model or load(folder or name)
+                if model is None:
+                    folder = folder_of(name)
+                    model = load(folder)
                 session = Session(model, name=str(folder or name), folder=folder, **begins)
                 known[name] = Served(model, session, servers.enter_context(serving(session)))
             return known[name]
@@ -73,6 +74,8 @@ def open_page(chromium: Browser, serve: Serve, request: pytest.FixtureRequest) -
             context = chromium.new_context(**{**settings, **options})
             contexts.callback(context.close)
             context.set_default_timeout(10_000)
+            server = served.server
+            context.add_cookies([{"name": f"clearhead-{server.port}", "value": server.token, "url": server.origin}])
             one = Opened(served, ChromiumPage(context.new_page()), may_fail=may_fail)
             opened.append(one)
             one.go_to(fragment)

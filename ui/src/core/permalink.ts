@@ -3,6 +3,7 @@
  * What people read and may change by hand stands by itself; the rest is one base64url field of JSON.
  */
 
+import type { Edit } from "./protocol";
 import { startPage, type Page, type Reads } from "../state/page";
 
 const VERSION = "1";
@@ -46,18 +47,27 @@ export function fromFragment(fragment: string, start: Reads): Page | null {
   }
   try {
     const rest = JSON.parse(decode(fields.get("e") ?? "")) as Partial<Page> & { image?: string | null };
-    if (Array.isArray(rest.edits)) page.edits = rest.edits;
+    if (Array.isArray(rest.edits)) page.edits = rest.edits.filter(isEdit);
     if (rest.change && typeof rest.change === "object") page.change = rest.change;
     if (rest.other && typeof rest.other.text === "string") page.other = rest.other;
     if (typeof rest.temperature === "number" && rest.temperature > 0) page.temperature = rest.temperature;
-    if (typeof rest.position === "number") page.position = rest.position;
-    if (typeof rest.dim === "number") page.dim = rest.dim;
+    if (isCount(rest.position)) page.position = rest.position;
+    if (isCount(rest.dim)) page.dim = rest.dim;
     if (typeof rest.image === "string") page.reads.image = rest.image;
-    if (typeof rest.step === "number") page.reads.step = rest.step;
+    if (isCount(rest.step)) page.reads.step = rest.step;
   } catch {
     // No such field, or a cut one: the rest of the page still says where to look.
   }
   return page;
+}
+
+function isEdit(value: unknown): value is Edit {
+  const { at, do: what } = (value ?? {}) as Partial<Edit>;
+  return typeof at === "string" && typeof what === "string";
+}
+
+function isCount(value: unknown): value is number {
+  return typeof value === "number" && Number.isInteger(value) && value >= 0;
 }
 
 function encode(text: string): string {

@@ -4,29 +4,36 @@ import { parseAddress } from "./address";
 import type { About, Edit, RunRequest } from "./protocol";
 import type { Run } from "../state/run";
 
+const IMAGE = "image.png";
+
 export function asPython(about: About, run: Run, position: number): string {
   const { request } = run;
   const names = new Set<string>();
   const before: string[] = [];
-  const edits = request.edits.map((edit, i) => `    ${text(edit.at)}: ${value(edit, i, run, names, before)},`);
+  const edits = request.edits.map((edit, i) => `    ${text(edit.at)}: ${value(edit, i, about, run, names, before)},`);
   const changed = request.change && (request.change.scale === false || request.change.positions);
   const lines = ["import clearhead"];
   if (request.edits.some((edit) => Array.isArray(edit.value))) lines.unshift("import torch");
   if (names.size) lines.push(`from clearhead.trace import ${[...names].sort().join(", ")}`);
   lines.push("", `model = clearhead.load(${text(opened(about, request))})`);
-  if (changed) lines.push(`model = model.changed(${change(request)})`);
   lines.push(...before);
+  if (changed) lines.push(`model = model.changed(${change(request)})`);
   if (edits.length) lines.push("edit = {", ...edits, "}");
   const target = run.reply.target === null ? "" : `, ${text(run.reply.target)}`;
-  const input = about.kind === "image" ? `${text("image.png")}  # the image of the page` : text(request.text);
-  lines.push(`trace, logits = model.trace(${input}${target}${edits.length ? ", edit=edit" : ""})`);
+  if (about.kind === "image") lines.push(`# ${IMAGE}: the image of the page`);
+  lines.push(`trace, logits = model.trace(${input(about, request)}${target}${edits.length ? ", edit=edit" : ""})`);
   const pools = about.plan.config.head.kind === "classification";
   lines.push(`print(logits${pools ? "" : `[${position}]`}.softmax(-1).topk(${Math.min(5, about.labels?.length ?? 5)}))`);
   return `${lines.join("\n")}\n`;
 }
 
-function opened(about: About, request: RunRequest): string {
-  return request.step == null ? about.name : `${about.name}/step-${request.step}`;
+/** The folder of a checkpoint, beside that of the one that was opened or in that of the run. */
+function opened({ name }: About, { step }: RunRequest): string {
+  return step == null ? name : `${name.replace(/\/step-\d{8}$/, "")}/step-${String(step).padStart(8, "0")}`;
+}
+
+function input(about: About, request: RunRequest): string {
+  return text(about.kind === "image" ? IMAGE : request.text);
 }
 
 function change({ change: made }: RunRequest): string {
@@ -36,7 +43,7 @@ function change({ change: made }: RunRequest): string {
   return parts.join(", ");
 }
 
-function value(edit: Edit, i: number, run: Run, names: Set<string>, before: string[]): string {
+function value(edit: Edit, i: number, about: About, run: Run, names: Set<string>, before: string[]): string {
   switch (edit.do) {
     case "zero":
       names.add("zero");
@@ -53,10 +60,16 @@ function value(edit: Edit, i: number, run: Run, names: Set<string>, before: stri
     case "patch": {
       names.add("patch");
       const from = edit.from;
-      if (from) before.push(`other_${i}, _ = model.trace(${text(from.text)}${from.target === null ? "" : `, ${text(from.target)}`})`);
+      if (from) before.push(`other_${i}, _ = ${other(about, run.request, from)}`);
       return `patch(other_${i}, ${text(edit.at)})`;
     }
   }
+}
+
+/** The pass that a patch takes from: of the same weights, or of another checkpoint's. */
+function other(about: About, request: RunRequest, from: RunRequest): string {
+  const model = (from.step ?? null) === (request.step ?? null) ? "model" : `clearhead.load(${text(opened(about, from))})`;
+  return `${model}.trace(${input(about, from)}${from.target === null ? "" : `, ${text(from.target)}`})`;
 }
 
 /** Which axis the positions are on, counted from the end, once the address has taken its indices. */
@@ -68,7 +81,8 @@ function positionAxis(edit: Edit, run: Run): number {
 }
 
 function number(x: number): string {
-  return Number.isInteger(x) ? `${x}.0` : String(x);
+  const digits = String(x);
+  return /^-?\d+$/.test(digits) ? `${digits}.0` : digits;
 }
 
 /** A Python string literal: JSON's is one, but for what only Python reads. */

@@ -1,6 +1,7 @@
 /** Questions over HTTP, to the server that served the page. */
 
 import type { Failure, Host, Reply } from "../core/protocol";
+import { t } from "../i18n/index.svelte";
 import { readReply } from "./reply";
 
 export class HttpHost implements Host {
@@ -10,6 +11,10 @@ export class HttpHost implements Host {
       headers: { "content-type": "application/json" },
       body: JSON.stringify(question),
       signal: signal ?? null,
+    }).catch((error: unknown) => {
+      signal?.throwIfAborted();
+      // The browser's own words for it say nothing to a reader.
+      throw new Error(t("error.no_answer"), { cause: error });
     });
     if (!response.ok) throw new Error(await failure(response));
     return readReply<T>(await response.arrayBuffer());

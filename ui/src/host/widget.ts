@@ -63,3 +63,15 @@ export class WidgetHost implements Host {
     else waiting.resolve(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer);
   };
 }
+
+/** JupyterLab takes a letter pressed outside a field for a command, such as dd, which deletes the cell, unless the
+ *  element that has the focus says otherwise. Its keys with Ctrl, Alt or Meta stay its own: Ctrl+S saves the notebook.
+ *  Returns what ends it. */
+export function keepKeys(el: HTMLElement): () => void {
+  const mark = (event: KeyboardEvent): void => {
+    if (!(event.target instanceof Element) || !el.contains(event.target)) return;
+    event.target.toggleAttribute("data-lm-suppress-shortcuts", !(event.ctrlKey || event.altKey || event.metaKey));
+  };
+  addEventListener("keydown", mark, { capture: true }); // Of the window: before JupyterLab's own, of the document.
+  return () => removeEventListener("keydown", mark, { capture: true });
+}

@@ -38,9 +38,17 @@ function storedOf(run: Run): Stored {
   return { plan, facts: reply.facts, numbers: numbersOf(plan.config, reply.tokens, { shape: [0, 0, 0], data: new Float32Array(0) }) };
 }
 
-/** Half a unit of the last digit that float32 keeps of sums this large. */
-export function isClose(result: number, recorded: number): boolean {
-  return result === recorded || Math.abs(result - recorded) <= 1e-4 * Math.max(1, Math.abs(recorded));
+/** What a step rounds by: in float32, or, where the last bits of a number say so, in float16 or bfloat16. */
+export function roundingOf(recorded: number): number {
+  const [bits = 0] = new Uint32Array(Float32Array.of(recorded).buffer);
+  if (recorded === 0 || (bits & 0x1fff) !== 0) return 1e-5;
+  return (bits & 0xffff) === 0 ? 2 ** -6 : 2 ** -9;
+}
+
+/** How far apart two ways of adding the same terms may be; `largest` is the largest of them in size. */
+export function isClose(result: number, recorded: number, largest = 0): boolean {
+  if (!Number.isFinite(recorded)) return result === recorded;
+  return Math.abs(result - recorded) <= roundingOf(recorded) * Math.max(1, Math.abs(recorded), largest);
 }
 
 /** Where in the page a value is seen, and the selection that shows it; null of one that no place is for. */

@@ -21,6 +21,8 @@ export interface Step {
 }
 
 export interface Making {
+  /** The key of a sentence: what is done here. */
+  words: string;
   /** The right side of the formula, in signs. */
   signs: string;
   rows: Row[];
@@ -32,13 +34,14 @@ export interface Making {
 /** What is explained, its terms and its steps in the order of the arithmetic. */
 export function makingOf(explanation: Explanation): Making {
   const make = MAKE[explanation.form] as (of: Explanation) => Partial<Making>;
-  return { signs: "", rows: [], at: null, steps: [], ...make(explanation) };
+  return { words: `made.${explanation.form}`, signs: "", rows: [], at: null, steps: [], ...make(explanation) };
 }
 
 type Make = { [F in Form["form"]]: (of: Extract<Explanation, { form: F }>) => Partial<Making> };
 
 const MAKE: Make = {
   products: ({ products, bias, out }) => ({
+    words: products[0]?.right.kind === "weight" ? "made.learned" : "made.products",
     signs: `Σ ${of(products[0]?.left, out)} · ${of(products[0]?.right, out)}${bias ? ` + ${of(bias, out)}` : ""}`,
     rows: [...products.map(productRow), ...(bias ? [plainRow(bias)] : [])],
   }),
@@ -76,6 +79,7 @@ const MAKE: Make = {
   spread: ({ cells, mean, variance, eps, out }) => {
     const centred = `${of(cells[0]?.of, out)}${mean ? ` − ${of(mean, out)}` : ""}`;
     return {
+      words: mean ? "made.spread" : "made.root",
       signs: `1 ÷ √(1/${cells.length} · Σ (${centred})² + ε)`,
       rows: cells.map(({ of: cell, square }) => ({
         of: cell, pieces: mean ? ["(", cell, " − ", mean, ")²"] : [cell, "²"], amount: square,
@@ -88,6 +92,7 @@ const MAKE: Make = {
     };
   },
   norm: ({ of: x, mean, rstd, gain, shift, centred, scaled, out }) => ({
+    words: mean ? "made.norm" : "made.norm_uncentred",
     signs: `${mean ? `(${of(x, out)} − ${of(mean, out)})` : of(x, out)} · ${of(rstd, out)} · ${of(gain, out)}${shift ? ` + ${of(shift, out)}` : ""}`,
     steps: [
       ...(mean ? [step("centred", [x, " − ", mean], centred)] : [step("value", [x], x.value)]),
@@ -180,6 +185,12 @@ export function shortName(name: string, from: string): string {
   while (common < Math.min(parts.length - 1, others.length - 1) && parts[common] === others[common]) common++;
   const isParameter = /^(weight|bias)$/.test(parts.at(-1)!);
   return parts.slice(isParameter ? Math.min(common, parts.length - 2) : common).join(".");
+}
+
+/** A name by its last two parts; of a value of a block by its block too. */
+export function briefName(name: string): string {
+  const parts = name.split(".");
+  return parts.slice(/^\d+$/.test(parts.at(-2) ?? "") ? -3 : -2).join(".");
 }
 
 /** A number that is part of a formula: all of the digits that tell it from its neighbours. */

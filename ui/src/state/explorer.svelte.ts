@@ -140,6 +140,12 @@ export class Explorer {
     await this.refresh();
   }
 
+  /** Go to the state of a link: a step that undo takes back. */
+  async follow(fragment: string): Promise<void> {
+    const page = fromFragment(fragment, this.page.reads);
+    if (page) await this.act(page);
+  }
+
   // --- acting ---
 
   /** Put an edit in the place of any at the same address; null takes it away. */
@@ -182,6 +188,11 @@ export class Explorer {
       const page = $state.snapshot(this.page) as Page;
       const wantedB = requestB(page);
       const a = await this.#run(requestA(page), asking.signal);
+      if (!this.a && !asking.signal.aborted) {
+        // B may fail: then there is A to go on from.
+        this.a = a;
+        this.#clamp();
+      }
       const b = wantedB && (await this.#run(this.#followed(wantedB, a), asking.signal));
       if (asking.signal.aborted) return;
       this.a = a;

@@ -5,9 +5,9 @@ export function load<T>(make: () => Promise<T> | null): Loaded<T> {
   let value = $state.raw<T | null>(null);
   let error = $state<string | null>(null);
   $effect(() => {
-    const promise = make();
+    const promise = started(make);
     if (!promise) {
-      value = null;
+      [value, error] = [null, null];
       return;
     }
     let current = true;
@@ -25,4 +25,13 @@ export function load<T>(make: () => Promise<T> | null): Loaded<T> {
     get value() { return value; },
     get error() { return error; },
   };
+}
+
+/** What throws at once is an error like any other. */
+function started<T>(make: () => Promise<T> | null): Promise<T> | null {
+  try {
+    return make();
+  } catch (error) {
+    return Promise.reject(error instanceof Error ? error : new Error(String(error)));
+  }
 }

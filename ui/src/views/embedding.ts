@@ -4,8 +4,8 @@ import type { Op, StackName, Tensor } from "../core/protocol";
 import { compute } from "../engine/ops";
 import type { Run } from "../state/run";
 
-/** What one op of the embedding makes at one position. */
-export interface EmbedStep { op: Op; row: Float32Array }
+/** What one op of the embedding makes at one position: row `at` of its value. */
+export interface EmbedStep { op: Op; row: Float32Array; at: number }
 
 /** The ops that make what a stack's first block reads, in order. */
 export function embedOps(ops: readonly Op[], stack: StackName): Op[] {
@@ -18,34 +18,39 @@ export async function embedSteps(run: Run, stack: StackName, position: number): 
   const rows = new Map<string, Tensor>();
   const steps: EmbedStep[] = [];
   for (const op of embedOps(run.plan.ops, stack)) {
+    if (op.op === "unfold" || op.op === "linear") {
+      const patch = patchStep(op, await run.value(op.out), run, position);
+      if (patch) steps.push(patch);
+      continue;
+    }
     const row = await rowOf(op, run, position, rows);
-    if (!row) continue;
     rows.set(op.out, { shape: [1, row.length], data: row });
-    steps.push({ op, row });
+    steps.push({ op, row, at: position });
   }
   return steps;
 }
 
-async function rowOf(op: Op, run: Run, position: number, rows: ReadonlyMap<string, Tensor>): Promise<Float32Array | null> {
-  const inputs = (op.inputs ?? []).map((name) => rows.get(name)), weights = op.weights ?? [];
-  if (op.out in run.reply.facts) return Float32Array.from((await run.value(`${op.out}[t=${position}]`)).data);
-  if (op.op === "lookup") {
-    const [stack, what] = (op.inputs?.[0] ?? "").split(".") as [StackName, string];
+async function rowOf(op: Op, run: Run, position: number, rows: ReadonlyMap<string, Tensor>): Promise<Float32Array> {
+  const weights = op.weights ?? [], [input = ""] = op.inputs ?? [];
+  const inputs = (op.inputs ?? []).flatMap((name) => rows.get(name) ?? []);
+  if (op.op === "lookup" && !(op.out in run.reply.facts)) {
+    const [stack, what] = input.split(".") as [StackName, string];
     const at = `${weights[0]}[i=${numberOf(run, stack, what, position) + (op.by?.offset ?? 0)}]`;
     return Float32Array.from((await run.weights([at])).get(at)?.data ?? []);
   }
-  if (op.op === "unfold" || op.op === "linear") return patchRow(await run.value(op.out), run, op, position);
-  if (inputs.length === 0 || inputs.includes(undefined)) return Float32Array.from((await run.value(`${op.out}[t=${position}]`)).data);
+  if (op.out in run.reply.facts || inputs.length < (op.inputs ?? []).length) {
+    return Float32Array.from((await run.value(`${op.out}[t=${position}]`)).data);
+  }
   const given = weights.length ? await run.weights(weights) : new Map<string, Tensor>();
-  return compute(op, inputs as Tensor[], weights.map((name) => given.get(name)!), run.plan.masks).data;
+  return compute(op, inputs, weights.map((name) => given.get(name)!), run.plan.masks).data;
 }
 
-/** Patches are counted without the class token; null for that one. */
-function patchRow(patches: Tensor, run: Run, op: Op, position: number): Float32Array | null {
+/** Patches are counted without the class token, which is none of them. */
+function patchStep(op: Op, patches: Tensor, run: Run, position: number): EmbedStep | null {
   const [n = 0, width = 0] = patches.shape;
-  const sum = run.reply.facts[op.out.replace(/\.embed\..*$/, ".embed.sum")];
-  const patch = position - ((sum?.shape[0] ?? n) - n);
-  return patch < 0 ? null : Float32Array.from(patches.data.subarray(patch * width, (patch + 1) * width));
+  const all = run.reply.facts[op.out.replace(/\.embed\..*$/, ".embed.sum")]?.shape[0] ?? n;
+  const at = position - (all - n);
+  return at < 0 ? null : { op, at, row: Float32Array.from(patches.data.subarray(at * width, (at + 1) * width)) };
 }
 
 /** Of `STACK.ids`, `.types` and `.positions`, the whole number at a position. */

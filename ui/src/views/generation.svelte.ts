@@ -8,7 +8,14 @@ import { prefixOf } from "./tree";
 type Written = GenerateReply & { notes?: string[] };
 
 export class Generation {
-  settings: GenerateSettings = $state({ max_new_tokens: 24, beams: 1, temperature: 0, top_k: null, top_p: null, seed: 0 });
+  settings: GenerateSettings = $state({
+    max_new_tokens: 24,
+    beams: 1,
+    temperature: 0,
+    top_k: null,
+    top_p: null,
+    seed: 0,
+  });
   a = $state.raw<Written | null>(null);
   b = $state.raw<Written | null>(null);
   /** The step that is looked at: how many tokens stand before it. */
@@ -38,7 +45,9 @@ export class Generation {
     [this.busy, this.error] = [true, null];
     try {
       const ask = (run: RunRequest): Promise<Written> =>
-        host.ask<Written>({ ask: "generate", run: this.#start(run), settings: $state.snapshot(this.settings) }).then(({ json }) => json);
+        host
+          .ask<Written>({ ask: "generate", run: this.#start(run), settings: $state.snapshot(this.settings) })
+          .then(({ json }) => json);
       const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
       [this.a, this.b, this.at, this.#made] = [a, b, 0, wanted];
     } catch (error) {
@@ -52,13 +61,23 @@ export class Generation {
   async explain(): Promise<void> {
     const { app, shown } = this;
     if (!shown) return;
-    const before = prefixOf(shown.text, shown.best.slice(0, this.at).map((i) => shown.nodes[i]?.text ?? ""));
+    const before = prefixOf(
+      shown.text,
+      shown.best.slice(0, this.at).map((i) => shown.nodes[i]?.text ?? ""),
+    );
     const { reads } = app.page;
     const translates = app.about.kind === "encoder-decoder";
     const text = app.about.has_tokenizer ? reads.text + before : [reads.text, before].filter(Boolean).join(" ");
-    const last = Number.MAX_SAFE_INTEGER;
-    app.go({ view: "attention", stack: "decoder", part: translates ? "cross" : "attn", step: "softmax" });
-    await app.act({ reads: translates ? { ...reads, target: before } : { ...reads, text }, query: last, position: last });
+    await app.act({ reads: translates ? { ...reads, target: before } : { ...reads, text } });
+    const last = Math.max(0, (app.shown?.tokens.length ?? 1) - 1);
+    app.go({
+      view: "attention",
+      stack: "decoder",
+      part: translates ? "cross" : "attn",
+      step: "softmax",
+      query: last,
+      position: last,
+    });
   }
 
   get #wanted(): string {

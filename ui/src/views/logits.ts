@@ -14,7 +14,12 @@ export interface Shares {
 }
 
 /** One step's shares of every answer, as a column; signed: differences. */
-export interface Column { title: string; note: string; shares: Float64Array; signed?: boolean }
+export interface Column {
+  title: string;
+  note: string;
+  shares: Float64Array;
+  signed?: boolean;
+}
 
 /** As the model is sampled: temperature, then top-k, then top-p. A temperature of 0 takes the likeliest. */
 export function sharesOf(logits: ArrayLike<number>, temperature: number, topK: number | null, topP: number): Shares {
@@ -68,7 +73,13 @@ export function rank(values: ArrayLike<number>, id: number): number {
 }
 
 /** What a part of the network is, from the address of its share in a logit. */
-export interface Writer { kind: "embedding" | "head" | "ffn" | "bias"; stack: string; layer: number | null; part: "attn" | "cross" | null; head: number | null }
+export interface Writer {
+  kind: "embedding" | "head" | "ffn" | "bias";
+  stack: string;
+  layer: number | null;
+  part: "attn" | "cross" | null;
+  head: number | null;
+}
 
 export function writerOf(address: string): Writer {
   const [stack = ""] = address.split(".");
@@ -77,6 +88,7 @@ export function writerOf(address: string): Writer {
   const head = /\.(attn|cross)\.heads\[h=(\d+)\]$/.exec(address);
   if (head) return { kind: "head", stack, layer, part: head[1] as "attn" | "cross", head: Number(head[2]) };
   if (address.endsWith(".ffn.out")) return { kind: "ffn", stack, layer, part: null, head: null };
-  if (address.endsWith(".embed.tokens") || address.endsWith(".embed.positions")) return { kind: "embedding", stack, layer, part: null, head: null };
+  if (address.endsWith(".embed.tokens") || address.endsWith(".embed.positions"))
+    return { kind: "embedding", stack, layer, part: null, head: null };
   return { kind: "bias", stack, layer, part: null, head: null };
 }

@@ -2,15 +2,21 @@
 
 import type { Tensor } from "../core/protocol";
 
-export interface Picture { width: number; height: number; rgba: Uint8ClampedArray<ArrayBuffer> }
+export interface Picture {
+  width: number;
+  height: number;
+  rgba: Uint8ClampedArray<ArrayBuffer>;
+}
 
 /** c y x to colours: the smallest number black, the largest full; one channel is grey. What the model's preparation
  *  did to each channel is not undone, so colours may be off; shapes are not. */
 export function pictureOf({ shape, data }: Tensor): Picture {
   const [channels = 1, height = 0, width = 0] = shape;
-  let low = Infinity, high = -Infinity;
+  let low = Infinity,
+    high = -Infinity;
   for (const x of data) [low, high] = [Math.min(low, x), Math.max(high, x)];
-  const span = high - low || 1, size = width * height;
+  const span = high - low || 1,
+    size = width * height;
   const rgba = new Uint8ClampedArray(size * 4);
   for (let i = 0; i < size; i++) {
     for (let c = 0; c < 3; c++) {
@@ -24,7 +30,8 @@ export function pictureOf({ shape, data }: Tensor): Picture {
 
 /** Weights of one query over all keys, apart: the tokens before the patches, and the patches. */
 export function split(weights: ArrayLike<number>, patches: number): { before: number[]; patches: Float32Array } {
-  const all = Array.from(weights), first = Math.max(0, all.length - patches);
+  const all = Array.from(weights),
+    first = Math.max(0, all.length - patches);
   return { before: all.slice(0, first), patches: Float32Array.from(all.slice(first)) };
 }
 

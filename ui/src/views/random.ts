@@ -21,7 +21,8 @@ export function normal(seed: number): () => number {
       spare = null;
       return kept;
     }
-    const radius = Math.sqrt(-2 * Math.log(1 - next())), angle = 2 * Math.PI * next();
+    const radius = Math.sqrt(-2 * Math.log(1 - next())),
+      angle = 2 * Math.PI * next();
     spare = radius * Math.sin(angle);
     return radius * Math.cos(angle);
   };
@@ -38,7 +39,8 @@ export function products(width: number, count: number, seed: number): Float64Arr
 }
 
 export function deviation(values: ArrayLike<number>): number {
-  let sum = 0, squares = 0;
+  let sum = 0,
+    squares = 0;
   for (let i = 0; i < values.length; i++) {
     sum += values[i]!;
     squares += values[i]! ** 2;

@@ -7,7 +7,13 @@ export type Node = GenerateReply["nodes"][number];
 /** More are not drawn: what was dropped goes first. */
 export const MOST = 1000;
 
-export interface Placed { i: number; node: Node; column: number; row: number; best: boolean }
+export interface Placed {
+  i: number;
+  node: Node;
+  column: number;
+  row: number;
+  best: boolean;
+}
 
 export interface Layout {
   placed: Placed[];
@@ -23,7 +29,9 @@ export function layout(nodes: readonly Node[], best: readonly number[]): Layout 
   const drawn = (i: number): boolean => nodes.length <= MOST || nodes[i]!.kept;
   const children = childrenOf(nodes, onBest, drawn);
   const placed: Placed[] = [];
-  let column = [0], rows = 1, columns = 0;
+  let column = [0],
+    rows = 1,
+    columns = 0;
   while (column.length > 0) {
     column.forEach((i, row) => placed.push({ i, node: nodes[i]!, column: columns, row, best: onBest.has(i) }));
     rows = Math.max(rows, column.length);
@@ -48,7 +56,8 @@ function childrenOf(nodes: readonly Node[], onBest: ReadonlySet<number>, drawn: 
 export function moved({ placed }: Layout, from: number, key: string): number | null {
   const here = placed.find((one) => one.i === from);
   if (!here) return null;
-  const beside = (by: number): Placed | undefined => placed.find((one) => one.column === here.column && one.row === here.row + by);
+  const beside = (by: number): Placed | undefined =>
+    placed.find((one) => one.column === here.column && one.row === here.row + by);
   const moves: Record<string, () => number | undefined> = {
     ArrowLeft: () => (here.node.parent >= 0 ? here.node.parent : undefined),
     ArrowRight: () => placed.find((one) => one.node.parent === from)?.i,
@@ -61,14 +70,18 @@ export function moved({ placed }: Layout, from: number, key: string): number | n
 }
 
 /** A path of the tree as a list; `branches` are other paths that leave it after this token. */
-export interface Item { i: number; node: Node; branches: Item[][] }
+export interface Item {
+  i: number;
+  node: Node;
+  branches: Item[][];
+}
 
 export function asLists({ placed }: Layout): Item[] {
   const children = new Map<number, Placed[]>();
   for (const one of placed) children.set(one.node.parent, [...(children.get(one.node.parent) ?? []), one]);
   const path = (start: Placed): Item[] => {
     const items: Item[] = [];
-    for (let at: Placed | undefined = start; at; ) {
+    for (let at: Placed | undefined = start; at;) {
       const [main, ...others]: Placed[] = children.get(at.i) ?? [];
       items.push({ i: at.i, node: at.node, branches: others.map(path) });
       at = main;

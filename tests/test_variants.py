@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from clearhead import config as c
+from clearhead.api.variants import changed, position_kinds
 from clearhead.errors import UserError
-from clearhead.explorer import networks
-from clearhead.explorer.requests import Change
 from clearhead.training.tensors import model_tensors
 from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import CONFIGS, model_of, stack
@@ -19,9 +18,9 @@ def test_every_change_that_is_offered_can_be_made(name: str) -> None:
     offered = about["changes"]["positions"]
     assert offered[0] == CONFIGS[name].output.positions.kind
     for kind in offered:
-        changed = networks.variant(model, Change(positions=kind))
+        variant = model.changed(positions=kind)
         theirs = {tensor.data_ptr() for tensor in model_tensors(model.network).values()}
-        assert {tensor.data_ptr() for tensor in model_tensors(changed.network).values()} <= theirs
+        assert {tensor.data_ptr() for tensor in model_tensors(variant.network).values()} <= theirs
         run = {**about["start"], "change": {"positions": kind}}
         reply, _ = ask(session, "run", run=run)
         assert ("plan" in reply) == (kind != CONFIGS[name].output.positions.kind)
@@ -42,15 +41,15 @@ def test_without_the_scale() -> None:
 
 def test_what_has_no_scale_or_no_pairs_is_not_offered() -> None:
     unscaled = c.ModelConfig(decoder=stack(attn_scale=1.0))
-    assert networks.changes(unscaled)["scale"] is False
+    assert changed(unscaled, scale=False) == unscaled
     odd = c.ModelConfig(decoder=stack(d_model=12, n_heads=4, positions=c.ALiBi()))
-    assert networks.changes(odd)["positions"] == ["alibi", "sinusoidal", "none"]
+    assert position_kinds(odd) == ["alibi", "sinusoidal", "none"]
 
 
 def test_what_must_be_learned_is_refused() -> None:
     model = model_of(CONFIGS["decoder_alibi_capped"])
     with pytest.raises(UserError, match="got learned, which must be learned"):
-        networks.variant(model, Change(positions="learned"))
+        model.changed(positions="learned")
     odd = model_of(c.ModelConfig(decoder=stack(d_model=12, n_heads=4, positions=c.ALiBi())))
-    with pytest.raises(UserError, match="change: expected one for this network, got rotary"):
-        networks.variant(odd, Change(positions="rotary"))
+    with pytest.raises(UserError, match="positions: expected some for this network, got rotary"):
+        odd.changed(positions="rotary")

@@ -1,0 +1,224 @@
+"""`python -m benchmarks.explorer`: sizes and times of the explorer, in a real browser."""
+
+import gzip
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
+
+import torch
+from clearhead.explorer.export import export_page
+from cyclopts import App
+
+from benchmarks.figures import Figure, show, within
+from clearhead.api import Model, architecture
+from clearhead.data.phrases import compose
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.demo import CHOICE, TOKENIZER
+from clearhead.explorer.serving import Server, serving
+from clearhead.explorer.session import Session
+from clearhead.families import preset
+from clearhead.model import Transformer
+from clearhead.recipe.generation import GenerationConfig
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+STATIC = Path(__file__).parents[1] / "clearhead/explorer/static"
+PHRASE = "20 May 2024, 3 weeks ago, and 1 million euros"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+WARM_UP = 3
+
+app = App(name="python -m benchmarks.explorer", help="Sizes and times of the explorer, in a real browser.")
+
+# A click, and how long until the answer of the edits with that head is on the screen: the next frame after it is there.
+EDIT = """async ([head, wait]) => {
+  const page = document.querySelector(".clearhead");
+  const choose = [...page.querySelectorAll(".thumbs")].flatMap((one) => [...one.querySelectorAll(".thumb")])[head];
+  choose.click();
+  await new Promise((done) => setTimeout(done, wait));
+  const off = page.querySelectorAll(".change .segmented button")[1];
+  const before = page.querySelector(".answer").dataset.edits;
+  const began = performance.now();
+  off.click();
+  for (;;) {
+    await new Promise(requestAnimationFrame);
+    const edits = page.querySelector(".answer").dataset.edits;
+    if (edits && edits !== before && !page.querySelector(".page.busy")) break;
+    if (performance.now() - began > 30000) throw new Error("no answer");
+  }
+  await new Promise((done) => setTimeout(done, 0));
+  return performance.now() - began;
+}"""
+
+# A pointer that moves over the largest picture: from each move to the end of the frame that shows it.
+HOVER = """async (n) => {
+  const canvas = [...document.querySelectorAll(".clearhead main canvas")]
+    .sort((a, b) => b.clientWidth * b.clientHeight - a.clientWidth * a.clientHeight)[0];
+  const box = canvas.getBoundingClientRect();
+  const target = document.elementFromPoint(box.x + box.width / 2, box.y + 40) ?? canvas;
+  const times = [];
+  for (let i = 0; i < n; i++) {
+    const x = (i * 37) % (box.width - 10), y = (i * 23) % Math.min(box.height - 10, 400);
+    const at = { clientX: box.x + 5 + x, clientY: box.y + 5 + y };
+    const began = performance.now();
+    target.dispatchEvent(new PointerEvent("pointermove", { ...at, bubbles: true, pointerType: "mouse" }));
+    await new Promise(requestAnimationFrame);
+    await new Promise((done) => {
+      const { port1, port2 } = new MessageChannel();
+      port1.onmessage = done;
+      port2.postMessage(0);
+    });
+    times.push(performance.now() - began);
+  }
+  return times;
+}"""
+
+
+@app.default
+def explorer(*, rounds: int = 30) -> None:
+    """Every figure that was promised of the page."""
+
+    def measure(folder: Path) -> None:
+        small, large = demo_model(), random_decoder()
+        show("sizes", [*bundle(), overview(large)])
+        with browser() as page:
+            show("the demo's model, served", served(page, Session(small, name="demo", text=PHRASE), rounds, 50.0))
+            show("the demo's model, in one file", exported(page, small, folder / "demo.html", rounds))
+            show("12 x 12 heads x 768, 64 tokens, served", served(page, numbers(large, 64), rounds, 500.0))
+            show("512 tokens", hovered(page, numbers(large, 512)))
+            show("12 x 12 heads x 768, 64 tokens, in one file", exported(page, large, folder / "large.html", 0))
+
+    within(measure)
+
+
+def demo_model() -> Model:
+    """The demo's network before any training: its numbers take as long as trained ones."""
+    phrases = compose("fr", seed=0, n_train=2000, n_valid=10, n_test=10).train
+    texts = [text for phrase in phrases for text in (phrase.source, phrase.target)]
+    tokenizer = Tokenizer.train(texts, TOKENIZER)
+    torch.manual_seed(0)
+    network = Transformer(architecture(CHOICE, tokenizer.vocab_size)).eval()
+    return Model(network, tokenizer, GenerationConfig(max_new_tokens=14))
+
+
+def random_decoder() -> Model:
+    """A network of the shape of a small pretrained decoder, 124 million random parameters; it reads ids."""
+    torch.manual_seed(0)
+    return Model(Transformer(preset("gpt2")).eval())
+
+
+def numbers(model: Model, length: int) -> Session:
+    """A session on a text of so many ids."""
+    return Session(model, name="random", text=ids(length))
+
+
+def ids(length: int) -> str:
+    """A text for a model without a tokenizer."""
+    return " ".join(str(100 + 7 * i) for i in range(length))
+
+
+def bundle() -> list[Figure]:
+    """All JavaScript that the page loads."""
+    scripts = [path.read_bytes() for path in STATIC.glob("*.js")]
+    return [Figure("JavaScript, kB gzipped", sum(len(gzip.compress(one)) for one in scripts) / 1000, 160, at_most=True)]
+
+
+def overview(model: Model) -> Figure:
+    """What a page gets of a forward pass before it asks for any single value."""
+    run = {"text": ids(64), "target": None, "edits": []}
+    return Figure(
+        "overview of 12 x 12 heads, 64 tokens, MB",
+        len(numbers(model, 64).answer({"ask": "run", "run": run})) / 1e6,
+        0.7,
+        at_most=True,
+    )
+
+
+@contextmanager
+def browser() -> Iterator["Page"]:
+    """A page of an installed chromium."""
+    import shutil
+
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium.new_page(viewport={"width": 1600, "height": 1000})
+        chromium.close()
+
+
+def opened(page: "Page", url: str) -> tuple[float, float]:
+    """Seconds to the first paint, and to the numbers."""
+    page.goto("about:blank")
+    began = time.perf_counter()
+    page.goto(url)
+    page.wait_for_selector(".clearhead main table", state="attached", timeout=60_000)
+    numbers = time.perf_counter() - began
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN")
+    return paint / 1000, numbers
+
+
+def served(page: "Page", session: Session, rounds: int, limit: float) -> list[Figure]:
+    """First paint, and edits."""
+    with serving(session) as server:
+        paints = [opened(page, again(server, i)) for i in range(5)]
+        return [*painted(paints, 1.0), *edited(page, rounds, limit)]
+
+
+def again(server: Server, i: int) -> str:
+    """The token is for the first visit; a page that is opened again has its cookie."""
+    return server.url if i == 0 else server.origin + "/"
+
+
+def painted(paints: list[tuple[float, float]], limit: float) -> list[Figure]:
+    """Medians."""
+    first, shown = (median(times) for times in zip(*paints, strict=True))
+    return [
+        Figure("first paint, s, median of 5", first, limit, at_most=True),
+        Figure("numbers on the screen, s, median of 5", shown, limit, at_most=True),
+    ]
+
+
+def edited(page: "Page", rounds: int, limit: float) -> list[Figure]:
+    """From the click that switches a head off to its answer, each time another head."""
+    heads: int = page.locator(".clearhead .thumb").count()
+    times = [page.evaluate(EDIT, [i % heads, 200]) for i in range(rounds + WARM_UP)][WARM_UP:]
+    return [
+        Figure("edit to answer, ms, median", median(times), limit, at_most=True),
+        Figure("edit to answer, ms, 95th percentile", quantiles(times, n=20)[-1], limit, at_most=True),
+    ]
+
+
+def exported(page: "Page", model: Model, path: Path, rounds: int) -> list[Figure]:
+    """An exported file, opened with the network off."""
+    text = PHRASE if model.has_tokenizer else ids(64)
+    export_page(model, text, path=path)
+    page.context.set_offline(True)
+    try:
+        paints = [opened(page, path.as_uri()) for _ in range(5)]
+        figures = [Figure("file, MB", path.stat().st_size / 1e6, 5.5, at_most=True), *painted(paints, 2.0)]
+        return [*figures, *(edited(page, rounds, 50.0) if rounds else [])]
+    finally:
+        page.context.set_offline(False)
+
+
+def hovered(page: "Page", session: Session) -> list[Figure]:
+    """A long text."""
+    with serving(session) as server:
+        _, shown = opened(page, server.url)
+        page.wait_for_selector(".clearhead main canvas")
+        page.wait_for_timeout(1500)
+        times: list[Any] = page.evaluate(HOVER, 200)
+    return [
+        Figure("numbers on the screen, s", shown, 5.0, at_most=True),
+        Figure("hover to frame, ms, median", median(times), 16, at_most=True),
+        Figure("hover to frame, ms, 95th percentile", quantiles(times, n=20)[-1], 32, at_most=True),
+    ]
+
+
+if __name__ == "__main__":
+    app()

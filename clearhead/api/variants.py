@@ -1,0 +1,71 @@
+"""Another config over the same weights: what attention is without its scale, or with other positions."""
+
+from typing import Literal, TypeAlias
+
+from pydantic import ValidationError
+
+from clearhead import config as c
+from clearhead.config import ModelConfig, StackConfig
+from clearhead.errors import UserError
+from clearhead.model import Transformer
+from clearhead.model.assign import assemble
+from clearhead.training.tensors import model_tensors
+
+PositionKind: TypeAlias = Literal["sinusoidal", "rotary", "alibi", "none"]
+
+WITHOUT_WEIGHTS: dict[str, c.Sinusoidal | c.Rotary | c.ALiBi | c.NoPositions] = {
+    "sinusoidal": c.Sinusoidal(), "rotary": c.Rotary(), "alibi": c.ALiBi(), "none": c.NoPositions(),
+}  # fmt: skip
+"""Kinds of positions that any network can take: they have nothing to learn."""
+
+
+def changed(config: ModelConfig, *, scale: bool = True, positions: str | None = None) -> ModelConfig:
+    """The config without the scale of its scores, or with other positions, in every stack.
+
+    UserError where the network cannot have it.
+    """
+    stacks = {"encoder": config.encoder, "decoder": config.decoder}
+    try:
+        new = {name: _stack(stack, scale, positions) for name, stack in stacks.items() if stack is not None}
+        return ModelConfig.model_validate({**dict(config), **new})
+    except ValidationError as error:
+        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise UserError(f"positions: expected some for this network, got {positions}; {message}") from None
+
+
+def position_kinds(config: ModelConfig) -> list[str]:
+    """The kinds of positions that the network can have, its own first."""
+    own = config.output.positions.kind
+    return [own, *(kind for kind in WITHOUT_WEIGHTS if kind != own and _fits(config, kind))]
+
+
+def over_the_same_weights(network: Transformer, config: ModelConfig) -> Transformer:
+    """A network of a changed config that shares the tensors of another, in evaluation mode."""
+    tensors = model_tensors(network)
+    old = {"encoder": network.config.encoder, "decoder": network.config.decoder}
+    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        before = old[name]
+        if before is not None and stack is not None and before.positions.kind != stack.positions.kind:
+            tensors.pop(f"{name}.positions.table.weight", None)
+    device = next(network.parameters()).device
+    return assemble(config, tensors, where="change").to(device).eval()
+
+
+def _stack(stack: StackConfig, scale: bool, positions: str | None) -> StackConfig:
+    new: dict[str, object] = dict(stack)
+    if not scale:
+        new["attn_scale"] = 1.0
+    if positions is not None and positions != stack.positions.kind:
+        if positions not in WITHOUT_WEIGHTS:
+            known = ", ".join(WITHOUT_WEIGHTS)
+            raise UserError(f"positions: expected one of {known}, got {positions}, which must be learned")
+        new |= {"positions": WITHOUT_WEIGHTS[positions], "window_positions": None}
+    return StackConfig.model_validate(new)
+
+
+def _fits(config: ModelConfig, kind: str) -> bool:
+    try:
+        changed(config, positions=kind)
+    except UserError:
+        return False
+    return True

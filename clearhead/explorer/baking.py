@@ -1,0 +1,175 @@
+"""What an exported file holds: a small model whole, so that its page can compute; of a larger one, what it said.
+
+Every part is a reply, as every host carries them: JSON and tensors in one safetensors file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, get_args
+
+from torch import Tensor, nn
+
+from clearhead.api import Model
+from clearhead.api.variants import changed
+from clearhead.config import ModelConfig, NoHead, SpanHead
+from clearhead.errors import UserError
+from clearhead.explorer import requests
+from clearhead.explorer.baked_runs import Answered, answered
+from clearhead.explorer.ops import masks_of, ops_of
+from clearhead.explorer.passes import LOCK
+from clearhead.explorer.replies import Reply
+from clearhead.explorer.requests import RunRequest
+from clearhead.explorer.session import Session, plan, stated
+
+LIVE = 2_500_000
+"""Parameters of the largest model that goes into a file whole."""
+ALWAYS = ("about", "run", "values", "statistics")
+"""What every file answers."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The parts of a file by name: `document` says what is in the others."""
+
+    document: dict[str, Any]
+    parts: dict[str, Reply] = field(default_factory=dict[str, Reply])
+
+
+def contents(session: Session, runs: Sequence[RunRequest]) -> Contents:
+    """What a page needs to show these runs, the first of them as trained, without a server.
+
+    UserError for a run that there cannot be, and for one that is too large.
+    """
+    head = session.model.config.head
+    live = is_live(session.model)
+    cut = _tokenized(session, runs)
+    answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead))]
+    answers += ["lens"] * (not isinstance(head, NoHead | SpanHead)) + ["tokenize"] * bool(cut)
+    answers += ["weights", "neighbours"] if live else []
+    start = {**stated(_settled(session, runs[0])), "edits": []}
+    about = {**_ask(session, "about").json, "history": [], "start": start, "examples": [start], "answers": answers}
+    made = Contents({"about": about, "command": f"clearhead explore {session.name}", "tokenized": cut})
+    if live:
+        _live(made, session, runs)
+    else:
+        _recorded(made, session, runs)
+    return made
+
+
+def is_live(model: Model) -> bool:
+    """Whether the whole model goes along."""
+    return sum(parameter.numel() for parameter in model.network.parameters()) <= LIVE
+
+
+def _ask(session: Session, ask: str, **fields: object) -> Reply:
+    """What the session answers."""
+    handler = session.handlers[ask]
+    with LOCK:
+        return handler.answer(handler.question.model_validate({"ask": ask, **fields}))
+
+
+def _plain(run: RunRequest) -> RunRequest:
+    """The same input, nothing changed."""
+    return RunRequest(text=run.text, target=run.target, image=run.image, step=run.step)
+
+
+def _settled(session: Session, run: RunRequest) -> RunRequest:
+    """The same with the target that the model writes, where none is given."""
+    with LOCK:
+        return run.model_copy(update={"target": session.passes.get(run).target})
+
+
+def _distinct(runs: Sequence[RunRequest]) -> list[RunRequest]:
+    return list({run.key: run for run in runs}.values())
+
+
+def _tokenized(session: Session, runs: Sequence[RunRequest]) -> list[dict[str, Any]]:
+    """How the texts were cut."""
+    model, texts = session.model, dict[tuple[str, bool], None]()
+    if model.reader.reads_images or not model.has_tokenizer:
+        return []
+    for run in runs:
+        target = _settled(session, run).target
+        texts |= {(run.text, False): None} | ({} if target is None else {(target, model.is_encoder_decoder): None})
+    return [
+        {"text": text, "target": target, "reply": _ask(session, "tokenize", text=text, target=target).json}
+        for text, target in texts
+    ]
+
+
+# --- a model that goes along ----------------------------------------------------------------------------------------
+
+
+def _live(made: Contents, session: Session, runs: Sequence[RunRequest]) -> None:
+    """The weights, a plan for every change, the texts of all tokens, and the inputs."""
+    inputs: list[dict[str, Any]] = []
+    pixels: dict[str, Tensor] = {}
+    for i, run in enumerate(_distinct([_settled(session, _plain(run)) for run in runs])):
+        reply = _ask(session, "run", run=run).json
+        with LOCK:
+            found = session.passes.get(run)
+        part = f"weights-{session.passes.moments.step if run.step is None else run.step}"
+        if part not in made.parts:
+            made.parts[part] = _weights(found.model.network)
+        said = {name: reply[name] for name in ("tokens", "target", "grid", "notes") if name in reply}
+        inputs.append({"run": stated(run), "weights": part, "reply": {**said, "facts": {}, "words": {}}})
+        if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
+            pixels[f"pixels.{i}"] = image
+    made.parts.update({"pixels": Reply({}, pixels)} if pixels else {})
+    config = session.model.config
+    made.document["live"] = {"inputs": inputs, "plans": _plans(config), "words": _words(session)}
+
+
+def _weights(network: nn.Module) -> Reply:
+    """Every parameter once, and which names are the same one."""
+    first: dict[int, str] = {}
+    tensors: dict[str, Tensor] = {}
+    same: dict[str, str] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        own = first.setdefault(id(parameter), name)
+        if own == name:
+            tensors[name] = parameter.detach().float()
+        else:
+            same[name] = own
+    return Reply({"same": same}, tensors)
+
+
+def _plans(config: ModelConfig) -> list[dict[str, Any]]:
+    """How values come about with every change that a page can ask for."""
+    found: list[dict[str, Any]] = []
+    for scale, positions in product((True, False), (None, *get_args(requests.PositionKind))):
+        try:
+            new = changed(config, scale=scale, positions=positions)
+        except UserError:
+            continue
+        made = plan(ops_of(new), masks_of(new), new.model_dump(mode="json"))
+        found.append({"scale": scale, "positions": positions, "plan": made})
+    return found
+
+
+def _words(session: Session) -> list[str] | None:
+    """The text of every token; None where there is no tokenizer."""
+    model = session.model
+    if not model.has_tokenizer:
+        return None
+    stacks = [stack.input for stack in (model.config.encoder, model.config.decoder) if stack is not None]
+    return model.tokenizer.tokens(range(max(getattr(reads, "vocab_size", 0) for reads in stacks)))
+
+
+# --- what a larger one said -----------------------------------------------------------------------------------------
+
+
+def _recorded(made: Contents, session: Session, runs: Sequence[RunRequest]) -> None:
+    """Each run as it is, and as trained: what fits of its values, and what the model says without each head."""
+    made.document["recorded"] = []
+    settled = [_settled(session, run) for run in runs]
+    for i, run in enumerate(_distinct([*map(_plain, settled), *settled])):
+        with LOCK:
+            found = session.passes.get(run)
+        can = made.document["about"]["answers"]
+        replies = {name: _ask(session, name, run=run) for name in ("run", "statistics", "lens") if name in can}
+        one: Answered = answered(found, replies, is_plain=run == _plain(run), measure="effects" in can)
+        made.parts.update({f"{name}-{i}": reply for name, reply in one.parts.items()})
+        parts = {name: f"{name}-{i}" for name in one.parts}
+        made.document["recorded"].append({"run": stated(run), "parts": parts, **one.told})

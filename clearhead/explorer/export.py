@@ -1,0 +1,148 @@
+"""One HTML file of an exploration, which opens without a server and without a network: `export_page`."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import torch
+from pydantic import JsonValue
+
+from clearhead.api import Model
+from clearhead.errors import UserError
+from clearhead.explorer import requests
+from clearhead.explorer.baking import Contents, contents, is_live
+from clearhead.explorer.replies import Reply
+from clearhead.explorer.requests import RunRequest
+from clearhead.explorer.session import Session
+from clearhead.explorer.static_files import static_file
+
+if TYPE_CHECKING:
+    from clearhead.data.pictures import Picture
+
+FORMAT = "clearhead-export/1"
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} · clearhead</title>
+<link rel="icon" href="data:,">
+</head>
+<body>
+<div id="app"><p>Opening. If nothing else appears, the file is not whole, or JavaScript is off.</p></div>
+<style>{style}</style>
+<script type="module">{script}</script>
+<script type="application/octet-stream" id="clearhead-data" data-state="{state}">{document}</script>
+{parts}
+</body>
+</html>
+"""
+"""The script is a module, and so runs when all of the page is there. Data blocks are never run."""
+
+
+def export(session: Session, run: RunRequest, other: RunRequest | None = None, *, state: str | None = None) -> bytes:
+    """The page of a session as one HTML file that begins with `run` and, where there is one, `other` beside it.
+
+    `state` is the fragment of a permalink. UserError for what there cannot be, or is too large.
+    """
+    return page(session.name, contents(session, [run] if other is None else [run, other]), state or "")
+
+
+def exported(session: Session, question: requests.Export) -> Reply:
+    """The same as a reply: tensor `html`, uint8."""
+    html = export(session, question.run, question.other, state=question.state)
+    return Reply(
+        {"bytes": len(html), "live": is_live(session.model)},
+        {"html": torch.frombuffer(bytearray(html), dtype=torch.uint8)},
+    )
+
+
+def export_page(
+    model: Model,
+    text: str | None = None,
+    target: str | None = None,
+    *,
+    path: str | Path,
+    name: str | None = None,
+    image: "Picture | None" = None,
+    edits: Sequence[Mapping[str, JsonValue]] = (),
+) -> Path:
+    """Write the explorer on this input as one HTML file, and return where it is.
+
+    It opens in a browser without a server or a network. Of a model of at most 2.5 million parameters the file holds
+    all of it: every edit works. Of a larger one it holds what the model says of this input, as it is, with `edits`
+    (as the page's code has them: `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each of its
+    heads. UserError where the model cannot read the input, or its values are too many for one file.
+    """
+    session = Session(model, name=name or "model", text=text, target=target, image=image)
+    run, state = session.start, None
+    other = None
+    if edits:
+        other = requests.checked(RunRequest, {**run.model_dump(exclude_defaults=True), "edits": list(edits)})
+        state = fragment(other, edits)
+    path = Path(path)
+    html = export(session, run, other, state=state)
+    try:
+        path.write_bytes(html)
+    except OSError as error:
+        raise UserError(f"{path}: could not be written ({error.strerror}); try another path") from None
+    return path
+
+
+def fragment(run: RunRequest, edits: Sequence[Mapping[str, JsonValue]]) -> str:
+    """The permalink of a page that shows a run with edits beside the one without: ui/src/core/permalink.ts."""
+    rest = json.dumps({"edits": list(edits), "image": run.image}).encode()
+    fields = {"v": "1", "s": run.text, "side": "b", "e": base64.urlsafe_b64encode(rest).decode().rstrip("=")}
+    return "#" + urlencode(fields | ({} if run.target is None else {"t": run.target}))
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+
+def page(title: str, inside: Contents, state: str) -> bytes:
+    """The HTML, with a policy that lets nothing in and runs this one script."""
+    parts = {name: packed(reply) for name, reply in inside.parts.items()}
+    sizes = {name: len(text) for name, text in parts.items()}
+    document = packed(Reply({"format": FORMAT, "parts": sizes, **inside.document}))
+    script, style = inline(static_file("explorer.js"), "script"), inline(static_file("explorer.css"), "style")
+    policy = [
+        "default-src 'none'", f"script-src {digest(script)}", f"style-src {digest(style)}", "img-src data: blob:",
+        "base-uri 'none'", "form-action 'none'",
+    ]  # fmt: skip
+    html = PAGE.format(
+        policy="; ".join(policy), title=escape(title), style=style, script=script, state=escape(state),
+        document=document, parts="\n".join(_block(name, text) for name, text in parts.items()),
+    )  # fmt: skip
+    return html.encode()
+
+
+def packed(reply: Reply) -> str:
+    """Base64 of gzip: the same for the same reply."""
+    return base64.b64encode(gzip.compress(reply.encode(), mtime=0)).decode()
+
+
+def inline(content: bytes, element: str) -> str:
+    r"""A script or a style sheet that ends no element by what is in its strings: there "\x3c" is "<"."""
+    text = content.decode().replace("\r\n", "\n")
+    if element == "script":
+        return re.sub(r"<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE)
+    if re.search(r"</style", text, re.IGNORECASE):
+        raise ValueError("a style sheet that ends its element")
+    return text
+
+
+def digest(text: str) -> str:
+    """As a content security policy names a script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _block(name: str, text: str) -> str:
+    return f'<script type="application/octet-stream" id="clearhead-{escape(name)}">{text}</script>'

@@ -1,0 +1,212 @@
+"""axe-core on every view, light and dark, with a run B and without; the keyboard alone; contrast modes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.explorer.browser.conftest import Open, Serve
+from tests.explorer.browser.page import Opened, eventually, fragment
+from tests.explorer.browser.views import VIEWS, of_run, show
+from tests.explorer.conftest import _missing
+
+if TYPE_CHECKING:
+    from playwright.sync_api import ColorScheme
+
+AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
+EDIT = {"at": "encoder.blocks.1.attn.z[h=0]", "do": "zero"}
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    if not AXE.is_file():
+        _missing("ui/node_modules/axe-core (npm ci --ignore-scripts, in ui/)")
+    return AXE.read_text(encoding="utf-8")
+
+
+def violations(opened: Opened, axe: str) -> list[str]:
+    """What axe finds, one line each."""
+    if not opened.page.evaluate("'axe' in window"):
+        opened.page.evaluate(axe)  # The policy forbids script tags.
+    found: Any = opened.page.evaluate("axe.run(document).then((all) => all.violations)")
+    return [
+        f"{rule['id']}: {node['target']} {node['html'][:120]} {node['failureSummary'].splitlines()[1].strip()}"
+        for rule in found
+        for node in rule["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", [view for view in VIEWS if view not in ("image", "training")])
+def test_a_view_of_a_translator(open_page: Open, axe: str, view: str, scheme: ColorScheme) -> None:
+    """As trained, and beside a run B."""
+    opened = open_page("translator", fragment(SOURCE, TARGET, view=view, layer=1), color_scheme=scheme)
+    show(opened, view)
+    assert violations(opened, axe) == []
+    opened.go_to(fragment(SOURCE, TARGET, view=view, layer=1, mode="research", side="b", edits=[EDIT]))
+    show(opened, view)
+    assert violations(opened, axe) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_views_of_images(open_page: Open, axe: str, scheme: ColorScheme) -> None:
+    opened = open_page("seer", color_scheme=scheme)
+    for view in ("image", "attention", "logits", "position"):
+        show(opened, view)
+        assert violations(opened, axe) == [], view
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_views_of_a_run(open_page: Open, axe: str, tmp_path: Path, serve: Serve, scheme: ColorScheme) -> None:
+    """The strip of its checkpoints, and training time."""
+    opened = open_page(of_run(serve, tmp_path), color_scheme=scheme)
+    show(opened, "training")
+    assert violations(opened, axe) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_help(open_page: Open, axe: str, scheme: ColorScheme) -> None:
+    opened = open_page("writer", color_scheme=scheme)
+    opened.page.locator("body").press("?")
+    opened.page.get_by_role("dialog").wait_for()
+    assert violations(opened, axe) == []
+
+
+@pytest.mark.parametrize("options", [{"reduced_motion": "reduce"}, {"forced_colors": "active"}], ids=["still", "forced"])
+def test_other_ways_to_see(open_page: Open, options: dict[str, Any]) -> None:
+    """Nothing moves by itself; forced colours leave the selection to be seen."""
+    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1), **options)
+    for view in ("attention", "heads", "residual", "generation"):
+        show(opened, view)
+    moving = opened.page.evaluate("document.getAnimations().filter((one) => one.playState === 'running').length")
+    assert moving == 0
+    if "forced_colors" in options:
+        show(opened, "attention")
+        chosen = opened.page.locator("main td.selected").last
+        assert chosen.evaluate("(cell) => getComputedStyle(cell).outlineStyle") == "solid"
+
+
+# --- the keyboard alone -----------------------------------------------------------------------------------------
+
+
+def focused(opened: Opened) -> dict[str, Any]:
+    """What has the focus, and whether that is seen: by itself, or by the picture that it is the table of."""
+    return opened.page.evaluate("""() => {
+      const at = document.activeElement;
+      const seen = (one) => {
+        const style = getComputedStyle(one);
+        return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1;
+      };
+      const field = at.closest("form.say");
+      const picture = at.closest("figure")?.querySelector(".picture");
+      return {
+        name: at.getAttribute("aria-label") ?? at.textContent.trim().slice(0, 40), tag: at.tagName, id: at.id,
+        seen: seen(at) || (field !== null && seen(field)) || (picture != null && seen(picture)),
+      };
+    }""")
+
+
+def test_everything_by_the_keyboard(open_page: Open) -> None:
+    """A text is typed and read, places chosen, a number edited, a head switched off; no pointer anywhere."""
+    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
+    page = opened.page
+    state = lambda: opened.fragment()  # noqa: E731
+    opened.press("/")
+    assert focused(opened)["id"] == "text"
+    opened.press("Control+a")
+    page.keyboard.type("four nine two")
+    opened.press("Enter")
+    eventually(lambda: equal(state()["s"], "four nine two"))
+    opened.settled()
+    opened.press("Escape")
+    assert focused(opened)["tag"] == "BODY"
+
+    for key, field, value in (
+        ("]", "head", "1"), ("[", "head", None), ("{", "layer", None), ("}", "layer", "1"),
+        ("ArrowDown", "query", "1"), ("ArrowRight", "key", "1"), ("ArrowRight", "key", "2"), ("ArrowLeft", "key", "1"),
+        (",", "step", "masked"), (".", "step", None),
+    ):  # fmt: skip
+        opened.press(key)
+        eventually(lambda: equal(state().get(field), value))
+
+    opened.press("h")
+    opened.settled()
+    eventually(lambda: equal(len(state()["edits"]), 1))
+    page.get_by_test_id("moved").wait_for()
+    for key, side in (("a", None), ("b", "b"), ("d", "diff"), ("b", "b")):
+        opened.press(key)
+        eventually(lambda: equal(state().get("side"), side))
+    opened.press("u")
+    eventually(lambda: equal(state().get("edits", []), []))
+    opened.press("r")
+    eventually(lambda: equal(len(state()["edits"]), 1))
+    opened.press("h")
+    eventually(lambda: equal(state().get("edits", []), []))
+
+    opened.press("e")
+    assert focused(opened)["id"] == "cell"
+    page.keyboard.type("0.5")
+    opened.press("Enter", "Escape")
+    eventually(lambda: equal(state()["edits"][0]["value"], 0.5))
+    opened.press("u")
+
+    opened.press("?")
+    page.get_by_role("dialog").wait_for()
+    opened.press("Escape")
+    eventually(lambda: equal(page.get_by_role("dialog").count(), 0))
+
+
+def test_the_focus_is_seen_everywhere(open_page: Open) -> None:
+    """Tab goes to every control and comes to an end; a matrix is one stop, in which the arrows move."""
+    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
+    page = opened.page
+    names = []
+    for _ in range(150):
+        opened.press("Tab")
+        now = focused(opened)
+        if now["tag"] == "BODY":
+            break
+        assert now["seen"], now
+        names.append(now["name"])
+    assert 30 < len(names) < 150, names
+    page.locator("main table[role=grid]").last.locator("td[tabindex='0']").focus()
+    before = opened.fragment()
+    opened.press("Home", "ArrowRight", "ArrowDown", "End")
+    assert focused(opened)["tag"] == "TD"
+    assert opened.fragment() == before, "the cursor is not the selection"
+    opened.press("Home", "ArrowRight", "Enter")
+    eventually(lambda: equal(opened.fragment().get("key"), "1"))
+
+
+def test_a_table_for_a_picture(open_page: Open) -> None:
+    """T shows it and hides it again."""
+    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
+    figure = opened.page.locator("figure:has(.picture)").first
+    figure.locator("td[tabindex='0']").focus()
+    for pressed in ("true", "false"):
+        opened.press("t")
+        assert figure.locator("figcaption button").get_attribute("aria-pressed") == pressed
+
+
+def test_what_changes_is_said(open_page: Open) -> None:
+    """One polite live region, whose sentence is of the new selection."""
+    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
+    said = opened.page.locator(".page > [role=status]")
+    assert said.count() == 1
+    before = said.inner_text()
+    assert "weight" in before
+    opened.press("ArrowDown")
+    eventually(lambda: differs(said.inner_text(), before))
+
+
+def equal(got: object, wanted: object) -> None:
+    assert got == wanted
+
+
+def differs(got: object, other: object) -> None:
+    assert got != other
+

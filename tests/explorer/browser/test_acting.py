@@ -1,0 +1,318 @@
+"""What a reader changes on the page changes what the model says, as the same change does in Python."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from clearhead.api import Model, load
+from clearhead.explorer import networks
+from clearhead.explorer.passes import LOCK
+from clearhead.explorer.requests import Change
+from clearhead.trace import Edit, zero
+from tests.conftest import ROOT
+from tests.explorer.browser.conftest import Open, Serve
+from tests.explorer.browser.numbers import agrees
+from tests.explorer.browser.page import Opened, Served, eventually, fragment
+from tests.explorer.browser.trained import picture
+
+SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
+POSITION = 2
+INPUTS: dict[str, tuple[str, str | None]] = {
+    "translator": (SOURCE, TARGET),
+    "writer": ("six seven eight nine ten one", None),
+    "filler": ("two three zorblax five six", None),
+}
+IMAGE = picture(2, np.random.default_rng(3))
+
+
+@pytest.fixture
+def translator(open_page: Open) -> Opened:
+    return open_page("translator", fragment(SOURCE, TARGET, stack="decoder", part="cross", layer=1, position=POSITION))
+
+
+def logits_of(served: Served, edit: Mapping[str, Edit] | None = None, model: Model | None = None) -> Tensor:
+    """Of the translator's input, at the chosen position."""
+    with LOCK:
+        return (model or served.model).trace(SOURCE, TARGET, edit=edit)[1][POSITION]
+
+
+def says(opened: Opened, a: Tensor, b: Tensor | None = None, *, words: list[str] | None = None) -> None:
+    """The page shows these two answers: A's first five, and B's; every share right."""
+    names = words or opened.served.model.tokenizer.tokens(range(len(a)))
+    shares = [None if logits is None else logits.softmax(-1) for logits in (a, b)]
+
+    def is_right() -> None:
+        opened.settled()
+        found = opened.chances()
+        shown = {word: texts for word, *texts in found}
+        for side, p in enumerate(shares):
+            if p is None:
+                assert all(texts[side] is None for texts in shown.values())
+                continue
+            top = [names[i] for i in p.topk(5 if side == 0 else 3).indices.tolist()]
+            assert set(top) <= shown.keys(), found
+            assert all(agrees(texts[side], float(p[names.index(word)])) for word, texts in shown.items()), found
+
+    eventually(is_right)
+
+
+# --- one head off, in three ways --------------------------------------------------------------------------------
+
+
+def without_columns(model: Model, block: str, head: int) -> None:
+    """Take a head's columns out of W_O: nothing of it gets any further."""
+    weight = model.network.get_parameter(f"{block}.out.weight")
+    width = weight.shape[1] // 2
+    with torch.no_grad():
+        weight[:, head * width : (head + 1) * width] = 0
+
+
+def in_python(code: str, folder: Any) -> str:
+    """What a program that the page wrote prints, in a process of its own."""
+    (folder / "copied.py").write_text(code, encoding="utf-8")
+    around = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "copied.py"], cwd=folder, env=around, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, code + done.stderr
+    return done.stdout
+
+
+def topk(printed: str) -> tuple[list[float], list[int]]:
+    """What `print(logits.topk(5))` says, read as text."""
+    values, indices = (printed.split(f"{name}=tensor([")[1].split("]")[0] for name in ("values", "indices"))
+    return [float(x) for x in values.split(",")], [int(i) for i in indices.split(",")]
+
+
+@pytest.mark.parametrize(
+    ("stack", "part", "layer", "head"), [("encoder", "attn", 0, 1), ("decoder", "attn", 1, 0), ("decoder", "cross", 1, 1)]
+)
+def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
+    translator: Opened, tmp_path: Any, stack: str, part: str, layer: int, head: int
+) -> None:
+    """The same five likeliest words, with the same probabilities."""
+    block = f"{stack}.blocks.{layer}.{part}"
+    translator.choose(stack, layer, part, head)
+    plain = logits_of(translator.served)
+    says(translator, plain)
+    translator.button("off", ".change").click()
+    translator.button("Research").click()
+
+    copy = load(translator.served.session.name)
+    without_columns(copy, block, head)
+    removed = logits_of(translator.served, model=copy)
+    says(translator, plain, removed)
+    assert not torch.allclose(plain.softmax(-1), removed.softmax(-1), atol=1e-3), "this head does nothing here"
+
+    code = translator.code()
+    assert f"{block}.z[h={head}]" in code
+    p, ids = topk(in_python(code, tmp_path))
+    expected = removed.softmax(-1).topk(5)
+    assert ids == expected.indices.tolist()
+    assert p == pytest.approx(expected.values.tolist(), abs=1e-4)
+    shown = {word: b for word, _, b in translator.chances()}
+    for i, share in zip(ids, p, strict=True):
+        word = translator.served.model.tokenizer.tokens([i])[0]
+        assert word not in shown or agrees(shown[word], share)
+
+
+@pytest.mark.parametrize("name", ["writer", "filler", "seer"])
+def test_a_head_off_in_other_models(open_page: Open, serve: Serve, tmp_path: Any, name: str) -> None:
+    """By the switch, and by the code that the page gives."""
+    served = serve(name, **({"image": IMAGE} if name == "seer" else {}))
+    stack = "decoder" if name == "writer" else "encoder"
+    text, target = INPUTS.get(name, ("", None))
+    state = {"image": "example:0"} if name == "seer" else {"position": POSITION}
+    opened = open_page(served, fragment(text, target, mode="research", stack=stack, layer=1, head=1, **state))
+    opened.button("off", ".change").click()
+    given = IMAGE if name == "seer" else text
+    at = f"{stack}.blocks.1.attn.z[h=1]"
+    rows = [served.trace(given)[1], served.trace(given, edit={at: zero})[1]]
+    a, b = rows if name == "seer" else [row[POSITION] for row in rows]
+    words = ["rows", "columns", "checks", "dot"] if name == "seer" else None
+    if words:
+        eventually(lambda: shares_of_classes(opened, words, a, b))
+    else:
+        says(opened, a, b)
+    Image.fromarray(IMAGE).save(tmp_path / "image.png")
+    p, ids = topk(in_python(opened.code(), tmp_path))
+    expected = b.softmax(-1).topk(min(5, len(b)))
+    assert ids == expected.indices.tolist()
+    assert p == pytest.approx(expected.values.tolist(), abs=1e-4)
+
+
+def shares_of_classes(opened: Opened, words: list[str], a: Tensor, b: Tensor) -> None:
+    found = opened.chances()
+    assert len(found) == len(words)
+    for word, first, second in found:
+        assert agrees(first, float(a.softmax(-1)[words.index(word)]))
+        assert second is not None
+        assert agrees(second, float(b.softmax(-1)[words.index(word)]))
+
+
+# --- every other change, against the same in Python -------------------------------------------------------------
+
+
+AT = "decoder.blocks.1.cross"
+
+
+def row_of(served: Served, query: int) -> Tensor:
+    return served.trace(SOURCE, TARGET)[0][f"{AT}.weights[h=0,t={query}]"][0]
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+def test_a_weight_by_the_slider(translator: Opened, renormalise: bool) -> None:
+    query, key, share = 2, 1, 0.75
+    translator.go_to(
+        fragment(SOURCE, TARGET, stack="decoder", part="cross", layer=1, position=POSITION, query=query, key=key)
+    )
+    if not renormalise:
+        translator.page.get_by_label("keep the row's sum at 1").uncheck()
+    translator.page.locator("#weight").fill(str(share))
+    row = row_of(translator.served, query)
+    others = torch.arange(len(row)) != key
+    new = torch.where(others, row * (1 - share) / row[others].sum(), share) if renormalise else row.clone()
+    new[key] = share
+    edited = logits_of(translator.served, {f"{AT}.weights[h=0,t={query}]": new})
+    says(translator, logits_of(translator.served), edited)
+    assert len(translator.fragment()["edits"]) == 1
+    translator.button("undo", ".change").click()
+    says(translator, logits_of(translator.served))
+
+
+def test_a_number_by_typing(translator: Opened) -> None:
+    translator.page.locator("main td[data-row='1'][data-col='3']").last.click()
+    cell = translator.page.locator("#cell")
+    address = translator.page.locator(".change .address")
+    eventually(lambda: expect_equal(address.inner_text(), f"{AT}.weights[h=0,t=1,s=3]"))
+    row = row_of(translator.served, 1)
+    assert agrees(cell.get_attribute("placeholder") or "", float(row[3]))
+    for typed, value in (("0.5", 0.5), ("−2", -2.0), ("1e-3", 1e-3)):
+        cell.fill(typed)
+        cell.press("Enter")
+        edited = logits_of(translator.served, {f"{AT}.weights[h=0,t=1,s=3]": value})
+        says(translator, logits_of(translator.served), edited)
+    for nonsense in ("", "abc", "1,5", "NaN", "Infinity"):
+        cell.fill(nonsense)
+        cell.press("Enter")
+        translator.settled()
+        says(translator, logits_of(translator.served), edited)
+    assert translator.alert is None
+
+
+def expect_equal(got: object, wanted: object) -> None:
+    assert got == wanted
+
+
+def test_a_head_by_its_mean(translator: Opened) -> None:
+    translator.choose("encoder", 0, "attn", 1)
+    translator.button("mean", ".change").click()
+    at = "encoder.blocks.0.attn.z[h=1]"
+    edited = logits_of(translator.served, {at: lambda z: z.mean(-2, keepdim=True)})
+    says(translator, logits_of(translator.served), edited)
+
+
+def test_a_block_off(translator: Opened) -> None:
+    translator.switch("Block 1").click()
+    edit = {f"decoder.blocks.1.{branch}.out": zero for branch in ("attn", "cross", "ffn")}
+    says(translator, logits_of(translator.served), logits_of(translator.served, edit))
+    translator.switch("Block 1").click()
+    says(translator, logits_of(translator.served))
+
+
+@pytest.mark.parametrize("change", [{"scale": False}, {"positions": "rotary"}, {"positions": "none"}])
+def test_another_network_over_the_same_weights(translator: Opened, tmp_path: Any, change: dict[str, Any]) -> None:
+    if "scale" in change:
+        translator.switch("Scale").click()
+    else:
+        translator.button({"rotary": "RoPE", "none": "none"}[change["positions"]], ".change").click()
+    other = networks.variant(translator.served.model, Change(**change))
+    says(translator, logits_of(translator.served), logits_of(translator.served, model=other))
+    translator.button("Research").click()
+    p, ids = topk(in_python(translator.code(), tmp_path))
+    expected = logits_of(translator.served, model=other).softmax(-1).topk(5)
+    assert ids == expected.indices.tolist()
+    assert p == pytest.approx(expected.values.tolist(), abs=1e-4)
+
+
+def test_undo_redo_and_reset(translator: Opened) -> None:
+    """Each step back shows what was there before it."""
+    plain = logits_of(translator.served)
+    first = logits_of(translator.served, {f"{AT}.z[h=0]": zero})
+    both = logits_of(translator.served, {f"{AT}.z[h=0]": zero, f"{AT}.z[h=1]": zero})
+    translator.button("off", ".change").click()
+    says(translator, plain, first)
+    translator.choose("decoder", 1, "cross", 1)
+    translator.button("off", ".change").click()
+    says(translator, plain, both)
+    translator.button("undo", ".change").click()
+    says(translator, plain, first)
+    translator.page.locator("main h2").click()
+    translator.press("u")
+    says(translator, plain)
+    translator.press("r")
+    says(translator, plain, first)
+    translator.press("r")
+    says(translator, plain, both)
+    translator.button("reset", ".change").click()
+    says(translator, plain)
+    translator.press("u")
+    says(translator, plain, both)
+
+
+def test_sides(translator: Opened) -> None:
+    """A, B and B - A of the same matrix."""
+    translator.choose("decoder", 1, "cross", 0)
+    translator.page.locator("main td[data-row='1'][data-col='3']").last.click()
+    cell = translator.page.locator("#cell")
+    cell.fill("0.9")
+    cell.press("Enter")
+    translator.settled()
+    plain = translator.served.trace(SOURCE, TARGET)[0][f"{AT}.weights[h=0]"][0]
+    edited = plain.clone()
+    edited[1, 3] = 0.9
+
+    def shows(values: Tensor) -> None:
+        cells = translator.figures()["Weights"].cells
+        assert all(agrees(text, float(values[at])) for at, text in cells.items())
+
+    sides = translator.page.get_by_role("group", name="Which run is shown")
+    for name, values in (("A  as trained", plain), ("B  1 edit", edited), ("B − A", edited - plain)):
+        sides.get_by_role("button", name=name).click()
+        eventually(lambda: shows(values))
+    assert not math.isclose(float(edited[1, 3]), float(plain[1, 3]))
+
+
+def test_two_sentences_and_a_patch(translator: Opened, tmp_path: Any) -> None:
+    """B reads another text; then one head of it takes A's value."""
+    source, target = "five two nine one", TARGET
+    plain = logits_of(translator.served)
+    translator.button("+ compare").click()
+    translator.page.get_by_label("Second text, to compare").fill(source)
+    translator.page.get_by_label("Second text, to compare").press("Enter")
+    translator.settled()
+    written = translator.served.model.translate([source])[0]
+    other = translator.served.trace(source, written)[1][POSITION]
+    says(translator, plain, other)
+    translator.button("Research").click()
+    translator.choose("encoder", 1, "attn", 0)
+    translator.button("Patch head 1.0 of B with A's value", ".research").click()
+    translator.settled()
+    at = "encoder.blocks.1.attn.z[h=0]"
+    taken = translator.served.trace(SOURCE, TARGET)[0][at]
+    target = translator.page.locator(".ribbon .chips").last.locator("b").all_inner_texts()[1:]
+    patched = translator.served.trace(source, " ".join(word.lstrip("▁") for word in target), edit={at: taken})[1]
+    says(translator, plain, patched[POSITION])
+    p, ids = topk(in_python(translator.code(), tmp_path))
+    expected = patched[POSITION].softmax(-1).topk(5)
+    assert ids == expected.indices.tolist()
+    assert p == pytest.approx(expected.values.tolist(), abs=1e-4)

@@ -1,0 +1,34 @@
+"""The places of the page, by name and by what opens them; and a run with checkpoints to see in time."""
+
+from pathlib import Path
+from typing import Any
+
+from clearhead.api import load
+from tests.explorer.browser.page import Opened, Served, eventually
+from tests.training.tiny import begin, drive, write_recipe
+
+VIEWS = {
+    "tokens": "Text → tokens", "image": "Image → patches", "embedding": "Embedding", "position": "+ Position",
+    "attention": "Softmax", "output": "Concat · W_O", "norm": "Add & norm", "ffn": "FFN", "logits": "Logits → word",
+    "heads": "Heads", "residual": "Residual stream", "lens": "Logit lens", "geometry": "Geometry",
+    "scale": "Why √dₖ", "generation": "Generation", "training": "Training time",
+}  # fmt: skip
+
+
+def show(opened: Opened, view: str) -> None:
+    """Go to a place, and wait until everything in it is there: until the page has not changed for a while."""
+    opened.step(VIEWS[view])
+    opened.settled()
+    eventually(lambda: _equal(opened.fragment().get("view", "attention"), view))
+    opened.page.wait_for_load_state("networkidle")
+
+
+def of_run(serve: Any, folder: Path) -> Served:
+    """A run of 12 steps with checkpoints, opened at its last."""
+    recipe = write_recipe(folder)
+    drive(begin(recipe, folder / "run"))
+    return serve(str(folder / "run"), load(folder / "run"), folder=folder / "run")
+
+
+def _equal(got: object, wanted: object) -> None:
+    assert got == wanted

@@ -1,0 +1,57 @@
+/** What an exported file says of its parts: clearhead/explorer/baking.py. */
+
+import type {
+  About, Change, HeadFacts, LensReply, Plan, Reply, RunReply, RunRequest, TokenizeReply, ValuesReply,
+} from "../../core/protocol";
+
+export interface FileDocument {
+  format: string;
+  /** How many characters each part has. */
+  parts: Record<string, number>;
+  about: About;
+  /** What opens the model itself. */
+  command: string;
+  tokenized: { text: string; target: boolean; reply: TokenizeReply }[];
+  /** Of a small model: all of it. */
+  live?: LiveModel;
+  /** Of a larger one: what it said. */
+  recorded?: RecordedRun[];
+}
+
+export interface LiveModel {
+  inputs: LiveInput[];
+  plans: { scale: boolean; positions: Change["positions"] | string | null; plan: Plan }[];
+  words: string[] | null;
+}
+
+export interface LiveInput {
+  run: RunRequest;
+  /** The part with the parameters. */
+  weights: string;
+  reply: RunReply;
+}
+
+export interface RecordedRun {
+  run: RunRequest;
+  /** `run`, `lens`, `without`, `values-…` and the names of those parts. */
+  parts: Record<string, string>;
+  /** By address, which of them holds it. */
+  values: Record<string, string>;
+  heads: Record<string, HeadFacts>;
+  effects?: Record<string, number>;
+}
+
+/** Part `without`: of a language head tensors `ids` and `values` (n t k: log probabilities); of another `logits`. */
+export interface WithoutHeads { sites: string[]; words: Record<string, string> }
+
+export type Question = { ask: string } & Record<string, unknown>;
+
+/** What answers the questions about runs, either way. */
+export interface Source {
+  run(run: RunRequest): Promise<Reply<RunReply>>;
+  values(run: RunRequest, at: string[]): Promise<Reply<ValuesReply>>;
+  weights(step: number | null, at: string[]): Promise<Reply<{ shapes: Record<string, number[]> }>>;
+  effects(run: RunRequest, at: string[], position: number | undefined, signal?: AbortSignal): Promise<Record<string, number>>;
+  statistics(run: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>>;
+  lens(run: RunRequest, k: number): Promise<Reply<LensReply>>;
+}

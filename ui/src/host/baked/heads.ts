@@ -1,0 +1,96 @@
+/** What each head of a pass does, measured from its weights: as clearhead/analysis/heads.py does it, of one text. */
+
+import type { HeadFacts, Tensor } from "../../core/protocol";
+import { floats, row, type Floats } from "../../core/tensor";
+import type { Run } from "../../engine/run";
+
+const POINTED = 0.5, UNIFORM = 0.9;
+const PLACES = ["first", "previous", "same", "next"] as const;
+
+export function statistics(run: Run): Record<string, HeadFacts> {
+  const heads: [string, HeadFacts][] = [];
+  for (const [path, value] of run.values) {
+    if (!path.endsWith(".weights")) continue;
+    const [count = 0, queries = 0, keys = 0] = value.shape;
+    for (let h = 0; h < count; h++) heads.push([`${path}[h=${h}]`, ofHead(row(value, h), queries, keys)]);
+  }
+  return Object.fromEntries(heads);
+}
+
+/** Shares are means over the queries that have such a key. */
+function ofHead(weights: ArrayLike<number>, queries: number, keys: number): HeadFacts {
+  const sums = { first: 0, previous: 0, same: 0, next: 0, entropy: 0, relative: 0, distance: 0 };
+  const counts = { first: 0, previous: 0, same: 0, next: 0, relative: 0 };
+  const diagonals = new Float64Array(queries + keys - 1);
+  for (let t = 0; t < queries; t++) {
+    let entropy = 0, choices = 0;
+    for (const [place, key] of [["first", 0], ["previous", t - 1], ["same", t], ["next", t + 1]] as const) {
+      if (key < 0 || key >= keys) continue;
+      sums[place] += weights[t * keys + key]!;
+      counts[place] += 1;
+    }
+    for (let s = 0; s < keys; s++) {
+      const w = weights[t * keys + s]!;
+      if (w !== 0) entropy -= w * Math.log(w);
+      if (w > 0) choices += 1;
+      sums.distance += w * Math.abs(s - t);
+      diagonals[s - t + queries - 1]! += w / queries;
+    }
+    sums.entropy += entropy;
+    if (choices < 2) continue;
+    sums.relative += entropy / Math.log(choices);
+    counts.relative += 1;
+  }
+  const mean = (name: keyof typeof counts): number => sums[name] / Math.max(1, counts[name]);
+  const shares = { first: mean("first"), previous: mean("previous"), same: mean("same"), next: mean("next") };
+  const relative_entropy = mean("relative"), offset = heaviest(diagonals, queries);
+  return {
+    kind: kindOf(shares, relative_entropy), entropy: sums.entropy / queries, relative_entropy, ...shares,
+    offset, offset_share: diagonals[offset + queries - 1]!, distance: sums.distance / queries,
+  };
+}
+
+/** The diagonal with the most weight, the nearer to 0 where two are alike. */
+function heaviest(diagonals: Float64Array, queries: number): number {
+  const offsets = Array.from(diagonals, (_, i) => i - queries + 1).sort((a, b) => Math.abs(a) - Math.abs(b) || a - b);
+  const ranked = offsets.map((offset, i) => diagonals[offset + queries - 1]! - 1e-9 * i);
+  return offsets[ranked.indexOf(Math.max(...ranked))]!;
+}
+
+function kindOf(shares: Record<(typeof PLACES)[number], number>, relativeEntropy: number): string {
+  const best = PLACES.reduce((found, place) => (shares[place] > shares[found] ? place : found));
+  if (shares[best] >= POINTED) return best;
+  return relativeEntropy >= UNIFORM ? "uniform" : "other";
+}
+
+/** h t s: || w_ts v_s W_O^h ||, how much each key gave. */
+export function weightedNorms(run: Run, path: string): Tensor {
+  const weights = run.values.get(`${path}.weights`), v = run.values.get(`${path}.v`);
+  const out = run.weights.get(`${path}.out.weight`);
+  if (!weights || !v || !out) throw new Error(`${path}: expected an attention, such as decoder.blocks.0.attn`);
+  const [heads = 1, queries = 0, keys = 0] = weights.shape, group = heads / (v.shape[0] ?? heads);
+  const made = floats([heads, queries, keys]);
+  for (let h = 0; h < heads; h++) {
+    const norms = Float64Array.from({ length: keys }, (_, s) => written(row(v, Math.floor(h / group), s), out, h));
+    for (let t = 0; t < queries; t++) {
+      for (let s = 0; s < keys; s++) {
+        const at = (h * queries + t) * keys + s;
+        made.data[at] = (weights as Floats).data[at]! * norms[s]!;
+      }
+    }
+  }
+  return made;
+}
+
+/** || x W_O^h || */
+function written(x: ArrayLike<number>, out: Tensor, head: number): number {
+  const width = x.length;
+  let square = 0;
+  for (let d = 0; d < out.shape[0]!; d++) {
+    const weights = row(out, d);
+    let sum = 0;
+    for (let k = 0; k < width; k++) sum += x[k]! * weights[head * width + k]!;
+    square += sum ** 2;
+  }
+  return Math.sqrt(square);
+}
