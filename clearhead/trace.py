@@ -1,10 +1,12 @@
 """tap() names a value inside the network; trace() sees it, keeps it, and can put another in its place.
 
 `tap` returns its value untouched while nobody looks: one global check in eager mode, nothing in a compiled graph.
+A trace sees its own thread alone: what others compute meanwhile is neither recorded nor edited.
 """
 
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,7 +19,8 @@ from clearhead.errors import UserError
 
 Edit = Tensor | float | Callable[[Tensor], Tensor]
 
-_tracer: "Trace | None" = None
+_tracers: dict[int, "Trace"] = {}
+"""The traces that run, by their threads."""
 
 
 def tap(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
@@ -26,12 +29,17 @@ def tap(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
     `axes` names the dimensions, one letter each: b batch, t query, s key position, h head, d width, k head width,
     f FFN width, v vocabulary (docs/glossary.md). A trace checks them against the value's rank.
     """
-    return value if _tracer is None else _tracer.visit(owner, name, value, axes)
+    return _seen(owner, name, value, axes) if _tracers else value
+
+
+def _seen(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
+    tracer = _tracers.get(threading.get_ident())
+    return value if tracer is None else tracer.visit(owner, name, value, axes)
 
 
 def tracing() -> bool:
     """Whether somebody looks: an op that hides a tapped value then takes its explicit form."""
-    return _tracer is not None
+    return bool(_tracers) and threading.get_ident() in _tracers
 
 
 @dataclass(frozen=True)
@@ -155,21 +163,21 @@ def trace(network: nn.Module, edit: Mapping[str, Edit] | None = None) -> Iterato
 
     Compiled code runs eagerly meanwhile. An edit that no forward pass met is an error, for it changed nothing.
     """
-    global _tracer
-    if _tracer is not None:
+    thread = threading.get_ident()
+    if thread in _tracers:
         raise RuntimeError("a trace is already running; traces do not nest")
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
     # torch.compile wraps a module in another, which has no part in an address.
     paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
     current = Trace(paths, edits)
-    _tracer = current
+    _tracers[thread] = current
     try:
         # Importing the compiler takes seconds; where nobody did, nothing is compiled.
         compiled = "torch._dynamo" in sys.modules
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
             yield current
     finally:
-        _tracer = None
+        del _tracers[thread]
     for address, _ in edits:
         if address.path not in current.used:
             raise UserError(f"{address.path}: edited, but no value has this address{_nearest(address.path, current)}")

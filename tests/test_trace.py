@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -348,3 +349,16 @@ def test_compiled_blocks_are_seen_too(graphs: Graphs) -> None:
     assert WEIGHTS in t
     network(ids(1, 4))
     assert len(graphs.nodes) == compiled
+
+
+def test_another_thread_is_neither_seen_nor_edited() -> None:
+    network, tokens = small.decoder().eval(), ids(1, 4)
+    plain = network(tokens)
+    with trace(network, {"decoder.blocks.0.attn.z": zero}) as seen:
+        with ThreadPoolExecutor(1) as others:
+            elsewhere, looks = others.submit(lambda: (network(tokens), tracing())).result()
+        assert len(seen) == 0
+        edited = network(tokens)
+    assert torch.equal(elsewhere, plain)
+    assert not looks
+    assert not torch.equal(edited, plain)

@@ -1,10 +1,28 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
-import { defineConfig } from "vite";
+import { defineConfig, type Plugin } from "vite";
+
+/** texts.json: every language but English, which is in the module. */
+function texts(): Plugin {
+  const folder = new URL("src/i18n/", import.meta.url);
+  const read = (name: string): Record<string, string> => JSON.parse(readFileSync(new URL(name, folder), "utf8"));
+  return {
+    name: "texts",
+    generateBundle() {
+      const languages: Record<string, Record<string, string>> = {};
+      for (const name of readdirSync(folder).filter((file) => file.endsWith(".json") && !file.startsWith("en"))) {
+        const language = name.split(".")[0]!;
+        languages[language] = { ...languages[language], ...read(name) };
+      }
+      this.emitFile({ type: "asset", fileName: "texts.json", source: JSON.stringify(languages) });
+    },
+  };
+}
 
 /** One module and one style sheet for every host: the page loads them, a widget carries them, an exported file
  *  inlines them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
 export default defineConfig({
-  plugins: [svelte()],
+  plugins: [svelte(), texts()],
   base: "./",
   build: {
     outDir: "../clearhead/explorer/static",

@@ -90,6 +90,7 @@ def explore(
     /,
     *,
     target: str | None = None,
+    export: Path | None = None,
     port: int | None = None,
     browser: bool = True,
     revision: str | None = None,
@@ -101,10 +102,14 @@ def explore(
     holds a token: who has it can use the model. From another machine, forward the port:
     `ssh -L 8000:127.0.0.1:8000 HOST` with --port 8000, and open the address there.
 
+    With --export the page becomes one HTML file, which opens anywhere without a server or a network. A small model
+    goes into it whole; of a larger one what it says of this text, as it is and without each of its heads.
+
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         text: What to begin with; an image file, where the model reads images (default: an example).
         target: Of an encoder-decoder, what its decoder reads (default: what it writes itself).
+        export: HTML file to write in place of serving.
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
         revision: Branch, tag or commit on the hub.
@@ -112,7 +117,9 @@ def explore(
     """
     from clearhead.commands.explore import explore_command
 
-    explore_command(model, text, target=target, port=port or 0, browser=browser, revision=revision, device=device)
+    explore_command(
+        model, text, target=target, export=export, port=port or 0, browser=browser, revision=revision, device=device
+    )
 
 
 @app.command(sort_key=7, help_epilogue="")

@@ -6,6 +6,7 @@ from pathlib import Path
 from clearhead.api import load
 from clearhead.commands import tell
 from clearhead.errors import UserError
+from clearhead.explorer.export import write
 from clearhead.explorer.server import FILES
 from clearhead.explorer.serving import listen, open_browser, serving
 from clearhead.explorer.session import Session
@@ -13,23 +14,40 @@ from clearhead.explorer.static_files import static_file
 
 
 def explore_command(
-    name: str, text: str | None, *, target: str | None, port: int, browser: bool, revision: str | None, device: str
+    name: str,
+    text: str | None,
+    *,
+    target: str | None,
+    export: Path | None,
+    port: int,
+    browser: bool,
+    revision: str | None,
+    device: str,
 ) -> None:
-    """Serve the explorer on a model until Ctrl-C; its address is the one line on standard output."""
+    """Serve the explorer on a model until Ctrl-C, or write it to a file; the one line on standard output is where."""
     for file in FILES:  # Before anything takes long, as is the port.
         static_file(file)
+    if export is not None:
+        print(write(opened(name, text, target=target, revision=revision, device=device), export))
+        tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
+        return
     with listen(port) as listener:
-        model = load(name, revision=revision, device=device)
-        folder = Path(name) if Path(name).is_dir() else None
-        called = folder.resolve().name if folder else name
-        image = image_at(text) if text is not None and model.reader.reads_images else None
-        session = Session(model, name=called, folder=folder, text=text, target=target, image=image)
+        session = opened(name, text, target=target, revision=revision, device=device)
         with serving(session, listener) as server:
             print(server.url, flush=True)
-            tell(f"Exploring {called}. Ctrl-C ends it.")
+            tell(f"Exploring {session.name}. Ctrl-C ends it.")
             if browser:
                 threading.Thread(target=show, args=(server.url,), daemon=True).start()
             server.wait()
+
+
+def opened(name: str, text: str | None, *, target: str | None, revision: str | None, device: str) -> Session:
+    """The model of a folder or a name, and what to begin with."""
+    model = load(name, revision=revision, device=device)
+    folder = Path(name) if Path(name).is_dir() else None
+    called = folder.resolve().name if folder else name
+    image = image_at(text) if text is not None and model.reader.reads_images else None
+    return Session(model, name=called, folder=folder, text=text, target=target, image=image)
 
 
 def image_at(name: str) -> Path:

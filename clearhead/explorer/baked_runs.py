@@ -19,10 +19,12 @@ from clearhead.explorer.replies import Reply
 
 MOST_BYTES = 24 << 20
 """Of the attention of one pass."""
-SPARE_BYTES = 1 << 20
+SPARE_BYTES = 128 << 10
 """Of all other values of a pass, the smallest first."""
 HALVES = re.compile(r".*\.(?:attn|cross)\.[qkv]")
 """Queries, keys and values: float16. Scores, shares and mixed values follow from them."""
+POSITIONS = "relative_bias"
+"""The op whose parameters, a few for each head, are kept."""
 MIXED = re.compile(r".*\.(?:attn|cross)\.z")
 
 
@@ -46,6 +48,10 @@ def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measu
         by_block.setdefault(_block(address), {})[address] = value
     parts |= {f"values-{block}": Reply({}, tensors) for block, tensors in by_block.items()}
     parts |= {"lens": replies["lens"]} if "lens" in replies else {}
+    tables = {name for op in found.recording.manifest.ops if op.op == POSITIONS for name in op.weights}
+    if tables:
+        network = found.model.network
+        parts["parameters"] = Reply({}, {name: network.get_parameter(name).detach().float() for name in tables})
     told: dict[str, Any] = {
         "values": {address: f"values-{_block(address)}" for address in values},
         "heads": replies["statistics"].json["heads"],
@@ -87,7 +93,7 @@ def _following(ops: Sequence[Op], known: Iterable[str]) -> list[Op]:
     """The ops whose results follow from what is known, without weights other than those of positions."""
     known, found = set(known), list[Op]()
     for op in ops:
-        if op.out not in known and known.issuperset(op.inputs) and (not op.weights or op.op == "relative_bias"):
+        if op.out not in known and known.issuperset(op.inputs) and (not op.weights or op.op == POSITIONS):
             known.add(op.out)
             found.append(op)
     return found
@@ -152,7 +158,7 @@ def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply]
 
 
 def _answers_without(found: Pass, sites: list[str], rows: list[Tensor], ids: list[Tensor]) -> Reply:
-    """One row a site: `ids` and `values`, n t k, of a language head; of another `logits`, n and as the head has them."""
+    """One row a site: `ids` and `values`, n t k, of a language head; of another `logits`, n and its own axes."""
     if not sites:
         return Reply({"sites": []})
     head = found.model.config.head

@@ -6,24 +6,25 @@ Every part is a reply, as every host carries them: JSON and tensors in one safet
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 from torch import Tensor, nn
 
 from clearhead.api import Model
-from clearhead.api.variants import changed
+from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ModelConfig, NoHead, SpanHead
-from clearhead.errors import UserError
-from clearhead.explorer import requests
 from clearhead.explorer.baked_runs import Answered, answered
 from clearhead.explorer.ops import masks_of, ops_of
 from clearhead.explorer.passes import LOCK
 from clearhead.explorer.replies import Reply
 from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.session import Session, plan, stated
+from clearhead.explorer.static_files import other_texts
 
-LIVE = 2_500_000
+LIVE: int = 2_500_000
 """Parameters of the largest model that goes into a file whole."""
+NAME = "model"
+"""What a page calls a model that was opened from Python: it does not know where it is from."""
 ALWAYS = ("about", "run", "values", "statistics")
 """What every file answers."""
 
@@ -48,13 +49,21 @@ def contents(session: Session, runs: Sequence[RunRequest]) -> Contents:
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead)) + ["tokenize"] * bool(cut)
     answers += ["weights", "neighbours"] if live else []
     start = {**stated(_settled(session, runs[0])), "edits": []}
-    about = {**_ask(session, "about").json, "history": [], "start": start, "examples": [start], "answers": answers}
-    made = Contents({"about": about, "command": f"clearhead explore {session.name}", "tokenized": cut})
+    about = {**_ask(session, "about").json, "history": (), "start": start, "examples": [start], "answers": answers}
+    others = other_texts()
+    answers += ["texts"] * bool(others)
+    made = Contents({"about": about, "command": _command(session.name), "tokenized": cut})
+    made.parts.update({"texts": Reply(others)} if others else {})
     if live:
         _live(made, session, runs)
     else:
         _recorded(made, session, runs)
     return made
+
+
+def _command(name: str) -> str:
+    """What opens the model itself, as far as a file may know."""
+    return "model.explore()" if name == NAME else f"clearhead explore {name}"
 
 
 def is_live(model: Model) -> bool:
@@ -137,12 +146,10 @@ def _weights(network: nn.Module) -> Reply:
 
 def _plans(config: ModelConfig) -> list[dict[str, Any]]:
     """How values come about with every change that a page can ask for."""
+    scales = [True] if changed(config, scale=False) == config else [True, False]
     found: list[dict[str, Any]] = []
-    for scale, positions in product((True, False), (None, *get_args(requests.PositionKind))):
-        try:
-            new = changed(config, scale=scale, positions=positions)
-        except UserError:
-            continue
+    for scale, positions in product(scales, (None, *position_kinds(config)[1:])):
+        new = changed(config, scale=scale, positions=positions)
         made = plan(ops_of(new), masks_of(new), new.model_dump(mode="json"))
         found.append({"scale": scale, "positions": positions, "plan": made})
     return found
@@ -162,7 +169,7 @@ def _words(session: Session) -> list[str] | None:
 
 def _recorded(made: Contents, session: Session, runs: Sequence[RunRequest]) -> None:
     """Each run as it is, and as trained: what fits of its values, and what the model says without each head."""
-    made.document["recorded"] = []
+    told: list[dict[str, Any]] = []
     settled = [_settled(session, run) for run in runs]
     for i, run in enumerate(_distinct([*map(_plain, settled), *settled])):
         with LOCK:
@@ -172,4 +179,5 @@ def _recorded(made: Contents, session: Session, runs: Sequence[RunRequest]) -> N
         one: Answered = answered(found, replies, is_plain=run == _plain(run), measure="effects" in can)
         made.parts.update({f"{name}-{i}": reply for name, reply in one.parts.items()})
         parts = {name: f"{name}-{i}" for name in one.parts}
-        made.document["recorded"].append({"run": stated(run), "parts": parts, **one.told})
+        told.append({"run": stated(run), "parts": parts, **one.told})
+    made.document["recorded"] = told

@@ -17,15 +17,18 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer import requests
-from clearhead.explorer.baking import Contents, contents, is_live
+from clearhead.explorer.baking import NAME, Contents, contents, is_live
+from clearhead.explorer.manifest import Edited, Token
 from clearhead.explorer.replies import Reply
 from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import static_file
+from clearhead.explorer.trace_file import Recording
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
+REMEDY = "try export_page(model, text)"
 FORMAT = "clearhead-export/1"
 PAGE = """<!doctype html>
 <html lang="en">
@@ -82,19 +85,55 @@ def export_page(
     (as the page's code has them: `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each of its
     heads. UserError where the model cannot read the input, or its values are too many for one file.
     """
-    session = Session(model, name=name or "model", text=text, target=target, image=image)
-    run, state = session.start, None
-    other = None
+    return write(Session(model, name=name or NAME, text=text, target=target, image=image), path, edits)
+
+
+def export_recording(recording: Recording, model: Model, path: str | Path) -> Path:
+    """The same for what was recorded of a text, with its edits.
+
+    A recording has tokens and no text: UserError where the model does not cut the text of its tokens into the same
+    ones, for an image, and for an edit that was a function or a tensor; `export_page` takes the input itself.
+    """
+    manifest = recording.manifest
+    if model.reader.reads_images:
+        raise UserError(f"export: expected a recording of a text, got one of an image; {REMEDY}")
+    texts = [_text(model, row) for row in manifest.tokens.values()]
+    session = Session(model, name=NAME, text=texts[0], target=texts[1] if len(texts) > 1 else None)
+    read = session.passes.get(session.start).reading.tokens
+    if [[t.id for t in row] for row in read.values()] != [[t.id for t in row] for row in manifest.tokens.values()]:
+        raise UserError(f"export: expected tokens that {texts[0][:40]!r} is cut into, got others; {REMEDY}")
+    return write(session, path, [_edit(one) for one in manifest.edits])
+
+
+def write(session: Session, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
+    """The session's start, and beside it the same with edits, as a file. UserError where it cannot be written."""
+    run, other, state, path = session.start, None, None, Path(path)
     if edits:
-        other = requests.checked(RunRequest, {**run.model_dump(exclude_defaults=True), "edits": list(edits)})
+        stated = [requests.checked(requests.Edit, edit) for edit in edits]
+        other = run.model_copy(update={"edits": stated})
         state = fragment(other, edits)
-    path = Path(path)
     html = export(session, run, other, state=state)
     try:
         path.write_bytes(html)
     except OSError as error:
         raise UserError(f"{path}: could not be written ({error.strerror}); try another path") from None
     return path
+
+
+def _text(model: Model, tokens: Sequence[Token]) -> str:
+    """What stands in a text, without the marks around it."""
+    ids = [token.id for token in tokens if token.span is not None]
+    return model.tokenizer.decode(ids) if model.has_tokenizer else " ".join(map(str, ids))
+
+
+def _edit(edited: Edited) -> dict[str, JsonValue]:
+    """As a page states it."""
+    if edited.do not in ("set", "close", "zero", "scale"):
+        raise UserError(f"{edited.at}: expected an edit that sets, scales or closes, got {edited.do}; {REMEDY}")
+    stated: dict[str, JsonValue] = {"at": edited.at, "do": edited.do}
+    if edited.value is not None:
+        stated["value"] = [*edited.value] if isinstance(edited.value, tuple) else edited.value
+    return stated
 
 
 def fragment(run: RunRequest, edits: Sequence[Mapping[str, JsonValue]]) -> str:

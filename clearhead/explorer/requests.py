@@ -101,6 +101,12 @@ class Weights(Question):
     step: Natural | None = None
 
 
+class Texts(Question):
+    """The page's texts."""
+
+    language: Annotated[str, Field(max_length=20)]
+
+
 class Tokenize(Question):
     """How a text is cut."""
 

@@ -22,6 +22,7 @@ from clearhead.explorer.replies import Reply, check_size, object_of
 from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.search_tree import generated
 from clearhead.explorer.starts import starts
+from clearhead.explorer.static_files import other_texts
 from clearhead.explorer.tokens import stack_names
 from clearhead.trace import Address
 
@@ -64,6 +65,7 @@ class Session:
             "values": Handler(requests.Values, self.values),
             "weights": Handler(requests.Weights, self.weights),
             "check": Handler(requests.OfRun, self.check),
+            "texts": Handler(requests.Texts, self.texts),
             "tokenize": Handler(requests.Tokenize, self.tokenize),
             "effects": Handler(requests.Effects, lambda q: analyses.effects(self.passes, q), locks=False),
             "statistics": Handler(requests.Statistics, lambda q: analyses.statistics(self.passes.get(q.run), q)),
@@ -115,6 +117,7 @@ class Session:
                 "start": stated(self.start),
                 "examples": [stated(example) for example in self.examples],
                 "answers": list(self.handlers),
+                "languages": ["en", *other_texts()],
                 "changes": {
                     "scale": changed(config, scale=False) != config,
                     "positions": position_kinds(config),
@@ -188,6 +191,13 @@ class Session:
             check_size(4 * part.numel() + sum(tensor.nbytes for tensor in tensors.values()))
             tensors[at] = part.to("cpu", torch.float32)
         return Reply({"shapes": {at: list(value.shape) for at, value in tensors.items()}}, tensors)
+
+    def texts(self, question: requests.Texts) -> Reply:
+        """The page's texts in another language."""
+        known = other_texts()
+        if question.language not in known:
+            raise UserError(f"language: expected one of {', '.join(known) or 'none'}, got {question.language}")
+        return Reply({"texts": known[question.language]})
 
     def tokenize(self, question: requests.Tokenize) -> Reply:
         """How a text is cut."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clearhead.api import Model
+from clearhead.config import TokenInput
 from clearhead.explorer.moments import Moments
 from clearhead.explorer.requests import RunRequest
 
@@ -46,7 +47,9 @@ def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
 def _known(model: Model) -> str:
     """A sentence of which the tokenizer knows at least half; else what its own tokens spell."""
     if not model.has_tokenizer:
-        return "0 1 2 3"
+        reads = (model.config.encoder or model.config.output).input
+        rows = reads.vocab_size if isinstance(reads, TokenInput) else 1
+        return " ".join(str(i % rows) for i in range(4))
     tokenizer = model.tokenizer
     ids = tokenizer.encode(SENTENCE)
     if ids and 2 * sum(i == tokenizer.unk_id for i in ids) < len(ids):

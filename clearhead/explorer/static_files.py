@@ -1,5 +1,6 @@
 """The built page of the explorer: one module, one style sheet, and what starts them in a browser."""
 
+import json
 from pathlib import Path
 
 from clearhead.errors import UserError
@@ -8,7 +9,7 @@ STATIC = Path(__file__).with_name("static")
 
 
 def static_file(name: str) -> bytes:
-    """A file of the built page by its name: `explorer.js`, `explorer.css`, `boot.js`, `LICENSES.txt`.
+    """A file of the built page by its name: `explorer.js`, `explorer.css`, `boot.js`, `texts.json`, `LICENSES.txt`.
 
     Raises UserError where it is missing, as it is in a checkout that was not installed.
     """
@@ -19,3 +20,11 @@ def static_file(name: str) -> bytes:
             "in the checkout"
         )
     return path.read_bytes()
+
+
+def other_texts() -> dict[str, dict[str, str]]:
+    """The page's texts by language and key; English is in the module. None where the page is not built."""
+    try:
+        return json.loads(static_file("texts.json"))
+    except UserError:
+        return {}

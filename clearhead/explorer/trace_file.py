@@ -74,6 +74,12 @@ class Recording:
         op = next((op for op in self.manifest.ops if op.out == path), None)
         return "one that it does not have" if op is None else f"one that is not stored but made by {op.op}"
 
+    def export(self, path: str | Path, model: Model) -> Path:
+        """Write the explorer on this text and model as one HTML file: `clearhead.explorer.export.export_recording`."""
+        from clearhead.explorer.export import export_recording  # Which reads recordings.
+
+        return export_recording(self, model, path)
+
     def numbers(self) -> dict[str, Tensor]:
         """The whole numbers that the stacks read, by the names of `ops_of`."""
         found: dict[str, Tensor] = {}

@@ -24,6 +24,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.positions import RelativeEncoding
 from clearhead.trace import Trace, trace
+from tests.explorer import export_fixtures
 from tests.explorer.traced import CONFIGS
 
 RANDOM = 100
@@ -66,6 +67,7 @@ def write(folder: Path) -> None:
             names.append(case)
     write_run(folder / "speed", made(SPEED, 0, 0, (12, 14)), [], only="head.logits")
     write_functions(folder)
+    export_fixtures.write(folder)
     (folder / "index.json").write_text(json.dumps(names), encoding="utf-8")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,8 @@ from clearhead.api import Model, load
 from clearhead.explorer import static_files
 from clearhead.explorer.serving import serving
 from clearhead.explorer.session import Session
-from tests.explorer.browser.page import Opened, Served
+from tests.explorer.browser.page import Opened, Served, fragment
+from tests.explorer.browser.seeing import IMAGE, INPUTS, Seen
 from tests.explorer.conftest import ChromiumPage, _missing
 
 if TYPE_CHECKING:
@@ -70,7 +70,11 @@ def open_page(chromium: Browser, serve: Serve, request: pytest.FixtureRequest) -
 
         def page_of(served: Served | str, fragment: str = "", *, may_fail: bool = False, **options: Any) -> Opened:
             served = serve(served) if isinstance(served, str) else served
-            settings = {"viewport": {"width": 1600, "height": 1000}, "color_scheme": "light", "locale": "en-GB"}
+            settings: dict[str, Any] = {
+                "viewport": {"width": 1600, "height": 1000},
+                "color_scheme": "light",
+                "locale": "en-GB",
+            }
             context = chromium.new_context(**{**settings, **options})
             contexts.callback(context.close)
             context.set_default_timeout(10_000)
@@ -86,14 +90,28 @@ def open_page(chromium: Browser, serve: Serve, request: pytest.FixtureRequest) -
             one.is_clean()
 
 
+@pytest.fixture
+def see(open_page: Open, serve: Serve):
+    """Opens the page on a model's input, in a state."""
+
+    def seen(name: str, **state: Any) -> Seen:
+        served = serve(name, **({"image": IMAGE} if name == "seer" else {}))
+        text, target = INPUTS[name]
+        if name == "seer":
+            state["image"] = "example:0"
+        opened = open_page(served, fragment(text, target, **state))
+        return Seen(opened, served, *served.trace(IMAGE if name == "seer" else text, target))
+
+    return seen
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Function, call: pytest.CallInfo[None]) -> Iterator[None]:
     """A picture of every page of a failed test, in its folder."""
     report: Any = yield
     if call.when == "call" and report.failed:
         for i, one in enumerate(item.stash.get(KEPT, [])):
-            folder = Path(os.environ.get("CLEARHEAD_SCREENSHOTS") or item.funcargs.get("tmp_path") or ".")
-            one.picture(folder / f"{item.name[:60].replace('/', '-')}-{i}.png")
+            one.picture(Path(str(item.funcargs["tmp_path"])) / f"{item.name[:60].replace('/', '-')}-{i}.png")
     return report
 
 

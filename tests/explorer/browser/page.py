@@ -65,6 +65,27 @@ def eventually(check: Callable[[], T], seconds: float = SECONDS) -> T:
             time.sleep(0.03)
 
 
+def becomes(read: Callable[[], T], wanted: T) -> None:
+    """Until this is what is read."""
+
+    def is_so() -> None:
+        assert read() == wanted
+
+    eventually(is_so)
+
+
+def said(read: Callable[[], str | None], part: str = "") -> str:
+    """What is read, once there is something, with this in it."""
+
+    def found() -> str:
+        text = read()
+        assert text
+        assert part in text
+        return text
+
+    return eventually(found)
+
+
 @dataclass
 class Opened:
     """The page, open on a model."""
@@ -100,6 +121,19 @@ class Opened:
     def figures(self, within: str = "main") -> dict[str, Table]:
         """The tables of all figures by their labels, such as "Q" and "Weights"."""
         return Table.all_in(self.page.locator(within))
+
+    def rows(self, table: str, within: str = "main") -> list[list[str]]:
+        """The cells of a plain table: the first whose caption or names of columns hold this text."""
+        found = self.page.locator(within).evaluate(self.ROWS, table)
+        assert found is not None, f"there is no table {table}"
+        return found
+
+    ROWS = """(root, name) => {
+      const table = [...root.querySelectorAll("table:not([role=grid])")].find((one) =>
+        (one.caption?.textContent ?? "").includes(name) || (one.tHead?.textContent ?? "").includes(name));
+      const text = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).filter(Boolean).join(" ");
+      return table ? [...table.tBodies[0].rows].map((row) => [...row.cells].map(text)) : null;
+    }"""
 
     def chances(self) -> list[tuple[str, str, str | None]]:
         """What the model says: words with their shares in A, and in B where there is one."""
@@ -139,7 +173,9 @@ class Opened:
 
     def step(self, name: str) -> None:
         """Click on one of the steps at the left."""
-        self.page.locator("nav.left .steps").get_by_role("button", name=re.compile(rf"^\d*\s*{re.escape(name)}$")).click()
+        self.page.locator("nav.left .steps").get_by_role(
+            "button", name=re.compile(rf"^\d*\s*{re.escape(name)}$")
+        ).click()
 
     def switch(self, name: str) -> Locator:
         return self.page.locator(".change").get_by_role("switch", name=name)
@@ -156,8 +192,10 @@ class Opened:
 
     def is_clean(self) -> None:
         """No script failed, no policy was broken, nothing was asked of any other server."""
-        complaints = [one for one in self.chromium.complaints if not (self.may_fail and "Failed to load resource" in one)]
-        assert complaints == []
+        complaints = [
+            one for one in self.chromium.complaints if not (self.may_fail and "Failed to load resource" in one)
+        ]
+        assert complaints == [], str(complaints)
         own = (self.served.server.origin, "about:", "data:", "blob:")
         assert [url for url in self.chromium.requests if not url.startswith(own)] == []
 

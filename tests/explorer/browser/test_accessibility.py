@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.explorer.browser.conftest import Open, Serve
-from tests.explorer.browser.page import Opened, eventually, fragment
+from tests.explorer.browser.page import Opened, becomes, fragment, said
 from tests.explorer.browser.views import VIEWS, of_run, show
 from tests.explorer.conftest import _missing
 
-if TYPE_CHECKING:
-    from playwright.sync_api import ColorScheme
-
+ColorScheme = Literal["light", "dark"]
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 EDIT = {"at": "encoder.blocks.1.attn.z[h=0]", "do": "zero"}
@@ -76,7 +75,7 @@ def test_help(open_page: Open, axe: str, scheme: ColorScheme) -> None:
     assert violations(opened, axe) == []
 
 
-@pytest.mark.parametrize("options", [{"reduced_motion": "reduce"}, {"forced_colors": "active"}], ids=["still", "forced"])
+@pytest.mark.parametrize("options", [{"reduced_motion": "reduce"}, {"forced_colors": "active"}], ids=str)
 def test_other_ways_to_see(open_page: Open, options: dict[str, Any]) -> None:
     """Nothing moves by itself; forced colours leave the selection to be seen."""
     opened = open_page("translator", fragment(SOURCE, TARGET, layer=1), **options)
@@ -110,17 +109,24 @@ def focused(opened: Opened) -> dict[str, Any]:
     }""")
 
 
+def field_of(opened: Opened, name: str) -> Any:
+    return opened.fragment().get(name)
+
+
 def test_everything_by_the_keyboard(open_page: Open) -> None:
     """A text is typed and read, places chosen, a number edited, a head switched off; no pointer anywhere."""
     opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
     page = opened.page
-    state = lambda: opened.fragment()  # noqa: E731
+
+    def edits() -> list[Any]:
+        return opened.fragment().get("edits", [])
+
     opened.press("/")
     assert focused(opened)["id"] == "text"
     opened.press("Control+a")
     page.keyboard.type("four nine two")
     opened.press("Enter")
-    eventually(lambda: equal(state()["s"], "four nine two"))
+    becomes(partial(field_of, opened, "s"), "four nine two")
     opened.settled()
     opened.press("Escape")
     assert focused(opened)["tag"] == "BODY"
@@ -131,33 +137,33 @@ def test_everything_by_the_keyboard(open_page: Open) -> None:
         (",", "step", "masked"), (".", "step", None),
     ):  # fmt: skip
         opened.press(key)
-        eventually(lambda: equal(state().get(field), value))
+        becomes(partial(field_of, opened, field), value)
 
     opened.press("h")
     opened.settled()
-    eventually(lambda: equal(len(state()["edits"]), 1))
+    becomes(lambda: len(edits()), 1)
     page.get_by_test_id("moved").wait_for()
     for key, side in (("a", None), ("b", "b"), ("d", "diff"), ("b", "b")):
         opened.press(key)
-        eventually(lambda: equal(state().get("side"), side))
+        becomes(partial(field_of, opened, "side"), side)
     opened.press("u")
-    eventually(lambda: equal(state().get("edits", []), []))
+    becomes(edits, [])
     opened.press("r")
-    eventually(lambda: equal(len(state()["edits"]), 1))
+    becomes(lambda: len(edits()), 1)
     opened.press("h")
-    eventually(lambda: equal(state().get("edits", []), []))
+    becomes(edits, [])
 
     opened.press("e")
     assert focused(opened)["id"] == "cell"
     page.keyboard.type("0.5")
     opened.press("Enter", "Escape")
-    eventually(lambda: equal(state()["edits"][0]["value"], 0.5))
+    becomes(lambda: [one["value"] for one in edits()], [0.5])
     opened.press("u")
 
     opened.press("?")
     page.get_by_role("dialog").wait_for()
     opened.press("Escape")
-    eventually(lambda: equal(page.get_by_role("dialog").count(), 0))
+    becomes(page.get_by_role("dialog").count, 0)
 
 
 def test_the_focus_is_seen_everywhere(open_page: Open) -> None:
@@ -179,7 +185,7 @@ def test_the_focus_is_seen_everywhere(open_page: Open) -> None:
     assert focused(opened)["tag"] == "TD"
     assert opened.fragment() == before, "the cursor is not the selection"
     opened.press("Home", "ArrowRight", "Enter")
-    eventually(lambda: equal(opened.fragment().get("key"), "1"))
+    becomes(partial(field_of, opened, "key"), "1")
 
 
 def test_a_table_for_a_picture(open_page: Open) -> None:
@@ -195,18 +201,8 @@ def test_a_table_for_a_picture(open_page: Open) -> None:
 def test_what_changes_is_said(open_page: Open) -> None:
     """One polite live region, whose sentence is of the new selection."""
     opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
-    said = opened.page.locator(".page > [role=status]")
-    assert said.count() == 1
-    before = said.inner_text()
-    assert "weight" in before
-    opened.press("ArrowDown")
-    eventually(lambda: differs(said.inner_text(), before))
-
-
-def equal(got: object, wanted: object) -> None:
-    assert got == wanted
-
-
-def differs(got: object, other: object) -> None:
-    assert got != other
-
+    live = opened.page.locator(".page > [role=status]")
+    assert live.count() == 1
+    for key, name in (("ArrowDown", "▁two"), ("ArrowDown", "▁nine"), ("ArrowUp", "▁two")):
+        opened.press(key)
+        said(live.inner_text, f"{name} to ▁seven: weight")

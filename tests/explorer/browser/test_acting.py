@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,12 @@ from PIL import Image
 from torch import Tensor
 
 from clearhead.api import Model, load
-from clearhead.explorer import networks
 from clearhead.explorer.passes import LOCK
-from clearhead.explorer.requests import Change
 from clearhead.trace import Edit, zero
 from tests.conftest import ROOT
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
-from tests.explorer.browser.page import Opened, Served, eventually, fragment
+from tests.explorer.browser.page import Opened, Served, becomes, eventually, fragment
 from tests.explorer.browser.trained import picture
 
 SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
@@ -60,7 +59,7 @@ def says(opened: Opened, a: Tensor, b: Tensor | None = None, *, words: list[str]
                 continue
             top = [names[i] for i in p.topk(5 if side == 0 else 3).indices.tolist()]
             assert set(top) <= shown.keys(), found
-            assert all(agrees(texts[side], float(p[names.index(word)])) for word, texts in shown.items()), found
+            assert all(agrees(texts[side] or "", float(p[names.index(word)])) for word, texts in shown.items()), found
 
     eventually(is_right)
 
@@ -94,7 +93,8 @@ def topk(printed: str) -> tuple[list[float], list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("stack", "part", "layer", "head"), [("encoder", "attn", 0, 1), ("decoder", "attn", 1, 0), ("decoder", "cross", 1, 1)]
+    ("stack", "part", "layer", "head"),
+    [("encoder", "attn", 0, 1), ("decoder", "attn", 1, 0), ("decoder", "cross", 1, 1)],
 )
 def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
     translator: Opened, tmp_path: Any, stack: str, part: str, layer: int, head: int
@@ -122,7 +122,7 @@ def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
     shown = {word: b for word, _, b in translator.chances()}
     for i, share in zip(ids, p, strict=True):
         word = translator.served.model.tokenizer.tokens([i])[0]
-        assert word not in shown or agrees(shown[word], share)
+        assert word not in shown or agrees(shown[word] or "", share)
 
 
 @pytest.mark.parametrize("name", ["writer", "filler", "seer"])
@@ -193,7 +193,7 @@ def test_a_number_by_typing(translator: Opened) -> None:
     translator.page.locator("main td[data-row='1'][data-col='3']").last.click()
     cell = translator.page.locator("#cell")
     address = translator.page.locator(".change .address")
-    eventually(lambda: expect_equal(address.inner_text(), f"{AT}.weights[h=0,t=1,s=3]"))
+    becomes(address.inner_text, f"{AT}.weights[h=0,t=1,s=3]")
     row = row_of(translator.served, 1)
     assert agrees(cell.get_attribute("placeholder") or "", float(row[3]))
     for typed, value in (("0.5", 0.5), ("−2", -2.0), ("1e-3", 1e-3)):
@@ -207,10 +207,6 @@ def test_a_number_by_typing(translator: Opened) -> None:
         translator.settled()
         says(translator, logits_of(translator.served), edited)
     assert translator.alert is None
-
-
-def expect_equal(got: object, wanted: object) -> None:
-    assert got == wanted
 
 
 def test_a_head_by_its_mean(translator: Opened) -> None:
@@ -235,7 +231,7 @@ def test_another_network_over_the_same_weights(translator: Opened, tmp_path: Any
         translator.switch("Scale").click()
     else:
         translator.button({"rotary": "RoPE", "none": "none"}[change["positions"]], ".change").click()
-    other = networks.variant(translator.served.model, Change(**change))
+    other = translator.served.model.changed(**change)
     says(translator, logits_of(translator.served), logits_of(translator.served, model=other))
     translator.button("Research").click()
     p, ids = topk(in_python(translator.code(), tmp_path))
@@ -288,7 +284,7 @@ def test_sides(translator: Opened) -> None:
     sides = translator.page.get_by_role("group", name="Which run is shown")
     for name, values in (("A  as trained", plain), ("B  1 edit", edited), ("B − A", edited - plain)):
         sides.get_by_role("button", name=name).click()
-        eventually(lambda: shows(values))
+        eventually(partial(shows, values))
     assert not math.isclose(float(edited[1, 3]), float(plain[1, 3]))
 
 

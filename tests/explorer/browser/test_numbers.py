@@ -1,73 +1,23 @@
-"""Every number on the page against Python's: within half its last digit, and 1e-5."""
+"""Numbers of attention and of the answer against Python's: within half the last digit, and 1e-5."""
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from clearhead.config import ClassificationHead
-from clearhead.trace import Trace
-from tests.explorer.browser.conftest import Open, Serve
-from tests.explorer.browser.numbers import agrees, mismatches, read
-from tests.explorer.browser.page import Opened, Served, Table, eventually, fragment
-from tests.explorer.browser.trained import picture
+from tests.explorer.browser.numbers import agrees, read
+from tests.explorer.browser.page import Opened, eventually
+from tests.explorer.browser.seeing import INPUTS, Seen, shows
 
-SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
-INPUTS: dict[str, tuple[str, str | None]] = {
-    "translator": (SOURCE, TARGET),
-    "writer": ("six seven eight nine ten one", None),
-    "filler": ("two three zorblax five six", None),
-    "seer": ("", None),
-}
 PLACES = {
     "translator": [("encoder", "attn"), ("decoder", "attn"), ("decoder", "cross")],
     "writer": [("decoder", "attn")],
     "filler": [("encoder", "attn")],
     "seer": [("encoder", "attn")],
 }
-IMAGE = picture(2, np.random.default_rng(3))
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A page and what Python computes of the same input."""
-
-    opened: Opened
-    served: Served
-    trace: Trace
-    logits: Tensor
-
-    def value(self, address: str) -> Any:
-        """As lists of numbers, without the batch."""
-        return self.trace[address][0].tolist()
-
-
-@pytest.fixture
-def see(open_page: Open, serve: Serve):
-    """Opens the page on a model's input, in a state."""
-
-    def seen(name: str, **state: Any) -> Seen:
-        served = serve(name, **({"image": IMAGE} if name == "seer" else {}))
-        text, target = INPUTS[name]
-        if name == "seer":
-            state["image"] = "example:0"
-        opened = open_page(served, fragment(text, target, **state))
-        return Seen(opened, served, *served.trace(IMAGE if name == "seer" else text, target))
-
-    return seen
-
-
-def are(tables: dict[str, Table], values: dict[str, Any]) -> None:
-    """Figures show all of these numbers, and rightly."""
-    for label, numbers in values.items():
-        assert label in tables
-        assert len(tables[label].cells) == len(numbers) * len(numbers[0]), label
-        assert mismatches(tables[label].cells, numbers) == [], label
 
 
 # --- attention --------------------------------------------------------------------------------------------------
@@ -97,7 +47,7 @@ def test_attention(see, name: str) -> None:
         for label, matrix in matrices.items():
             if label not in seen.opened.figures():  # Where there is room for one of the three.
                 seen.opened.button(label, "main").click()
-            eventually(lambda: are(seen.opened.figures(), {**vectors, label: matrix.tolist()}))
+            eventually(partial(shows, seen, {**vectors, label: matrix.tolist()}))
         assert seen.opened.figures()["Weights"].sums == ["1.00"] * len(q)
 
 
@@ -182,13 +132,14 @@ def test_what_the_model_says(see, name: str) -> None:
             top = (logits / temperature).softmax(-1).topk(min(5, len(logits)))
             words = [labels[i] if labels else seen.served.model.tokenizer.tokens([i])[0] for i in top.indices.tolist()]
 
-            def is_right() -> None:
-                found = seen.opened.chances()
-                assert [word for word, _, _ in found] == words
-                assert all(agrees(text, p) for (_, text, _), p in zip(found, top.values.tolist(), strict=True)), found
-
-            eventually(is_right)
+            eventually(partial(says, seen.opened, words, top.values.tolist()))
         page.get_by_label("Temperature").fill("1")
+
+
+def says(opened: Opened, words: list[str], shares: list[float]) -> None:
+    found = opened.chances()
+    assert [word for word, _, _ in found] == words
+    assert all(agrees(text, p) for (_, text, _), p in zip(found, shares, strict=True)), found
 
 
 def test_the_target_is_what_the_model_writes(see) -> None:

@@ -80,6 +80,15 @@ def trained(name: str, folder: Path, *, steps: int = 200) -> Model:
     return model
 
 
+def random_model(config: c.ModelConfig, tokenizer: Tokenizer | None) -> Model:
+    """A model that was not trained: with opinions, though not about anything."""
+    torch.manual_seed(0)
+    network = Transformer(config)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return Model(network.eval(), tokenizer)
+
+
 # --- what they learn --------------------------------------------------------------------------------------------
 
 

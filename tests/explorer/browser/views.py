@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.api import load
-from tests.explorer.browser.page import Opened, Served, eventually
+from tests.explorer.browser.page import Opened, Served, becomes
 from tests.training.tiny import begin, drive, write_recipe
 
 VIEWS = {
@@ -19,7 +19,7 @@ def show(opened: Opened, view: str) -> None:
     """Go to a place, and wait until everything in it is there: until the page has not changed for a while."""
     opened.step(VIEWS[view])
     opened.settled()
-    eventually(lambda: _equal(opened.fragment().get("view", "attention"), view))
+    becomes(lambda: opened.fragment().get("view", "attention"), view)
     opened.page.wait_for_load_state("networkidle")
 
 
@@ -28,7 +28,3 @@ def of_run(serve: Any, folder: Path) -> Served:
     recipe = write_recipe(folder)
     drive(begin(recipe, folder / "run"))
     return serve(str(folder / "run"), load(folder / "run"), folder=folder / "run")
-
-
-def _equal(got: object, wanted: object) -> None:
-    assert got == wanted

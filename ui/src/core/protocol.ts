@@ -99,6 +99,8 @@ export interface About {
   examples: RunRequest[];
   /** Questions this host answers. */
   answers: string[];
+  /** Languages of the page's texts, English first: see `texts`. */
+  languages: string[];
   /** Changes that this model can take: `positions` lists kinds, its own first. */
   changes: { scale: boolean; positions: string[] };
 }
@@ -180,6 +182,9 @@ export interface GenerateReply {
   steps: { top: [number, number][] }[];
   words: Record<string, string>;
 }
+
+/** {ask: "texts", language}: every text of the page in another language, by key. */
+export interface TextsReply { texts: Record<string, string> }
 
 /** {ask: "export", run, other?: RunRequest, state?: string}: tensor `html` (uint8). */
 export interface ExportReply { bytes: number; live: boolean }

@@ -117,22 +117,34 @@ export class Palette {
 }
 
 const palettes = new Map<string, Palette>();
+/** What was read in this frame: a hundred thumbnails ask at once. */
+const read = new WeakMap<Element, Palette>();
 
 /** The palette where `element` stands; one object for one theme. */
 export function paletteOf(element: Element): Palette {
+  const root = element.closest(".clearhead") ?? element;
+  const known = read.get(root);
+  if (known) return known;
+  const palette = paletteNow(root);
+  read.set(root, palette);
+  requestAnimationFrame(() => read.delete(root));
+  return palette;
+}
+
+function paletteNow(root: Element): Palette {
   const probe = document.createElement("span");
   probe.hidden = true;
-  (element.closest(".clearhead") ?? element).append(probe);
+  root.append(probe);
   const style = getComputedStyle(probe);
-  const read = names.map((name) => {
+  const found = names.map((name) => {
     probe.style.color = `var(--${name})`;
     return style.color;
   });
   probe.remove();
-  const key = read.join(" ");
+  const key = found.join(" ");
   let palette = palettes.get(key);
   if (!palette) {
-    const colours = Object.fromEntries(names.map((name, i) => [name, parseColour(read[i]!)]));
+    const colours = Object.fromEntries(names.map((name, i) => [name, parseColour(found[i]!)]));
     palette = new Palette(colours as Record<ColourName, Rgb>);
     palettes.set(key, palette);
   }
@@ -143,7 +155,10 @@ export function paletteOf(element: Element): Palette {
 export function onTheme(element: Element, changed: () => void): () => void {
   const queries = ["(prefers-color-scheme: dark)", "(forced-colors: active)"].map((query) => matchMedia(query));
   const root = element.closest(".clearhead");
-  const observer = new MutationObserver(changed);
+  const observer = new MutationObserver(() => {
+    if (root) read.delete(root);
+    changed();
+  });
   if (root) observer.observe(root, { attributes: true, attributeFilter: ["data-theme"] });
   for (const query of queries) query.addEventListener("change", changed);
   return () => {

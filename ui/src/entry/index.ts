@@ -3,8 +3,9 @@
 import { mount, unmount } from "svelte";
 import App from "../App.svelte";
 import type { Host } from "../core/protocol";
+import { BakedHost } from "../host/baked";
 import { HttpHost } from "../host/http";
-import { WidgetHost, type WidgetModel } from "../host/widget";
+import { keepKeys, WidgetHost, type WidgetModel } from "../host/widget";
 import "../theme.css";
 import "../app.css";
 
@@ -13,9 +14,11 @@ export function startPage(target: HTMLElement): void {
   show(target, new HttpHost(), true);
 }
 
-/** An exported file hands over its own host. */
-export function startExport(target: HTMLElement, host: Host): void {
-  show(target, host, true);
+/** An exported file: it begins in the state that it was saved in, unless its address says another. */
+export function startExport(target: HTMLElement, state: string): void {
+  if (!location.hash && state) history.replaceState(null, "", state);
+  target.replaceChildren();
+  show(target, new BakedHost((name) => document.getElementById(`clearhead-${name}`)?.textContent ?? null), true);
 }
 
 function show(target: HTMLElement, host: Host, ownsPage: boolean): () => void {
@@ -27,10 +30,15 @@ function show(target: HTMLElement, host: Host, ownsPage: boolean): () => void {
 export default {
   render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
     const host = new WidgetHost(model);
-    const end = show(el, host, false);
+    const end = show(el, host, false), free = keepKeys(el);
     return () => {
       end();
+      free();
       host.close();
     };
   },
 };
+
+// The data of an exported file, whose only script this is.
+const data = typeof document === "undefined" ? null : document.getElementById("clearhead-data");
+if (data) startExport(document.getElementById("app") ?? document.body, data.dataset.state ?? "");

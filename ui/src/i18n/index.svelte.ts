@@ -1,34 +1,57 @@
-/** Every text that a reader sees, by key, in the language of the page. */
+/** Every text that a reader sees, by key, in the language of the page. English is built in; others come from the host. */
+
+import type { About, Host, TextsReply } from "../core/protocol";
 
 type Catalogue = Record<string, string>;
 
-/** `en.json` and `en.draw.json` are one catalogue: the part before the first dot of a file's name is its language. */
-const files = import.meta.glob<Catalogue>("./*.json", { eager: true, import: "default" });
-const catalogues = new Map<string, Catalogue>();
-for (const [path, entries] of Object.entries(files)) {
-  const language = path.slice(2).split(".")[0] ?? "en";
-  catalogues.set(language, { ...catalogues.get(language), ...entries });
-}
+/** `en.json` and `en.draw.json` are one catalogue. */
+const english: Catalogue = Object.assign(
+  {}, ...Object.values(import.meta.glob<Catalogue>("./en*.json", { eager: true, import: "default" })),
+);
+const catalogues = new Map<string, Catalogue>([["en", english]]);
 
-export const languages: readonly string[] = [...catalogues.keys()].sort();
-
-const current = $state({ language: initial() });
-
-function initial(): string {
-  const wished = typeof navigator === "undefined" ? [] : navigator.languages.map((tag) => tag.split("-")[0] ?? "");
-  return wished.find((language) => catalogues.has(language)) ?? "en";
-}
+const KEPT = "clearhead.language";
+const current = $state({ language: "en" });
 
 export function language(): string {
   return current.language;
 }
 
-export function setLanguage(language: string): void {
-  if (catalogues.has(language)) current.language = language;
-}
-
 /** The text of a key, `{name}` replaced by its value; English where the language lacks it, the key where all do. */
 export function t(key: string, values: Record<string, string | number> = {}): string {
-  const text = catalogues.get(current.language)?.[key] ?? catalogues.get("en")?.[key] ?? key;
+  const text = catalogues.get(current.language)?.[key] ?? english[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in values ? String(values[name]) : whole));
+}
+
+/** A whole number as the language writes it. */
+export function integer(n: number): string {
+  return n.toLocaleString(current.language);
+}
+
+/** The reader's language: the one chosen before, else the browser's, else English. */
+export async function chooseLanguage(host: Host, about: About): Promise<void> {
+  const wished = [kept(), ...navigator.languages.map((tag) => tag.split("-")[0] ?? "")];
+  await setLanguage(wished.find((name) => name !== null && about.languages.includes(name)) ?? "en", host);
+}
+
+/** Fetched once; the language stays what it was where it cannot be had. */
+export async function setLanguage(name: string, host: Host): Promise<void> {
+  if (!catalogues.has(name)) {
+    const { json } = await host.ask<TextsReply>({ ask: "texts", language: name });
+    catalogues.set(name, json.texts);
+  }
+  current.language = name;
+  try {
+    localStorage.setItem(KEPT, name);
+  } catch {
+    // A page from a file may have no storage.
+  }
+}
+
+function kept(): string | null {
+  try {
+    return localStorage.getItem(KEPT);
+  } catch {
+    return null;
+  }
 }

@@ -1,7 +1,7 @@
 /** Names for people of what a config says. */
 
 import type { About, Plan, StackConfig } from "../core/protocol";
-import { t } from "../i18n/index.svelte";
+import { integer, t } from "../i18n/index.svelte";
 import type { Part } from "../state/page";
 
 export function describeModel(about: About): string {
@@ -10,9 +10,9 @@ export function describeModel(about: About): string {
   const stack = (decoder ?? encoder)!;
   const parts = [
     t(`kind.${about.kind}`), t("model.layers", { n: layers }), t("model.heads", { n: stack.n_heads }),
-    `d ${stack.d_model}`, t("model.parameters", { n: about.parameters.toLocaleString("en-US") }),
+    `d ${stack.d_model}`, t("model.parameters", { n: integer(about.parameters) }),
   ];
-  if (about.step !== null) parts.push(t("model.step", { n: about.step.toLocaleString("en-US") }));
+  if (about.step !== null) parts.push(t("model.step", { n: integer(about.step) }));
   return parts.join(" · ");
 }
 

@@ -35,7 +35,8 @@ export async function madeOf(run: Run, address: Address): Promise<Made> {
 function storedOf(run: Run): Stored {
   const { plan, reply } = run;
   // The pixels of an image stay with the host: what is made of them is explained up to there.
-  return { plan, facts: reply.facts, numbers: numbersOf(plan.config, reply.tokens, { shape: [0, 0, 0], data: new Float32Array(0) }) };
+  const pixels = { shape: [0, 0, 0], data: new Float32Array(0) };
+  return { plan, facts: reply.facts, numbers: numbersOf(plan.config, reply.tokens, pixels) };
 }
 
 /** What a step rounds by: in float32, or, where the last bits of a number say so, in float16 or bfloat16. */

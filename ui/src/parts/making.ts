@@ -42,7 +42,7 @@ type Make = { [F in Form["form"]]: (of: Extract<Explanation, { form: F }>) => Pa
 const MAKE: Make = {
   products: ({ products, bias, out }) => ({
     words: products[0]?.right.kind === "weight" ? "made.learned" : "made.products",
-    signs: `Σ ${of(products[0]?.left, out)} · ${of(products[0]?.right, out)}${bias ? ` + ${of(bias, out)}` : ""}`,
+    signs: `Σ ${of(products[0]?.left, out)} · ${of(products[0]?.right, out)}${plus(bias, out)}`,
     rows: [...products.map(productRow), ...(bias ? [plainRow(bias)] : [])],
   }),
   sum: ({ terms, out }) => ({ signs: summed(terms, out), rows: terms.map(plainRow) }),
@@ -60,10 +60,12 @@ const MAKE: Make = {
   }),
   function: ({ of: x, settings, name: how, out }) => {
     const short = of(x, out), { factor, cap } = settings;
-    const done = (signs: string, pieces: Piece[], value: number): Partial<Making> => ({ signs, steps: [step("applied", pieces, value)] });
+    const done = (signs: string, pieces: Piece[], value: number): Partial<Making> =>
+      ({ signs, steps: [step("applied", pieces, value)] });
     if (factor !== undefined) return done(`${short} · ${exact(factor)}`, [x, ` × ${exact(factor)}`], x.value * factor);
-    if (cap !== undefined) return done(`${cap} · tanh(${short} ÷ ${cap})`, [`${cap} × tanh(`, x, ` ÷ ${cap})`], cap * Math.tanh(x.value / cap));
-    return done(`${how}(${short})`, [`${how}(`, x, ")"], activation(how)(x.value));
+    if (cap === undefined) return done(`${how}(${short})`, [`${how}(`, x, ")"], activation(how)(x.value));
+    const pieces = [`${cap} × tanh(`, x, ` ÷ ${cap})`];
+    return done(`${cap} · tanh(${short} ÷ ${cap})`, pieces, cap * Math.tanh(x.value / cap));
   },
   share: ({ cells, at, largest, total, out }) => ({
     signs: `exp(${of(cells[0]?.of, out)}) ÷ Σ exp(${of(cells[0]?.of, out)})`,
@@ -93,7 +95,9 @@ const MAKE: Make = {
   },
   norm: ({ of: x, mean, rstd, gain, shift, centred, scaled, out }) => ({
     words: mean ? "made.norm" : "made.norm_uncentred",
-    signs: `${mean ? `(${of(x, out)} − ${of(mean, out)})` : of(x, out)} · ${of(rstd, out)} · ${of(gain, out)}${shift ? ` + ${of(shift, out)}` : ""}`,
+    signs: [
+      mean ? `(${of(x, out)} − ${of(mean, out)})` : of(x, out), of(rstd, out), `${of(gain, out)}${plus(shift, out)}`,
+    ].join(" · "),
     steps: [
       ...(mean ? [step("centred", [x, " − ", mean], centred)] : [step("value", [x], x.value)]),
       step("scaled", ["… × ", rstd], scaled),
@@ -102,7 +106,7 @@ const MAKE: Make = {
     ],
   }),
   rotation: ({ of: x, partner, sign, position, frequency, angle, cos, sin, magnitude, out }) => ({
-    signs: `${magnitude === 1 ? "" : `${exact(magnitude)} · (`}${of(x, out)} · cos θ ${sign < 0 ? "−" : "+"} ${of(partner, out)}′ · sin θ${magnitude === 1 ? "" : ")"}`,
+    signs: `${scaled(magnitude)}(${of(x, out)} · cos θ ${sign < 0 ? "−" : "+"} ${of(partner, out)}′ · sin θ)`,
     rows: [
       { of: x, pieces: [x, ` × ${exact(cos)}`], amount: x.value * cos },
       { of: partner, pieces: [`${sign < 0 ? "−" : ""}`, partner, ` × ${exact(sin)}`], amount: sign * partner.value * sin },
@@ -122,7 +126,9 @@ const MAKE: Make = {
   }),
   bucket: ({ of: x, query, key, distance, bucket, out }) => ({
     signs: `${of(x, out)}[bucket(key − query)]`,
-    steps: [step("distance", [key, " − ", query], distance), step("bucket", ["bucket"], bucket), step("taken", [x], x.value)],
+    steps: [
+      step("distance", [key, " − ", query], distance), step("bucket", ["bucket"], bucket), step("taken", [x], x.value),
+    ],
   }),
   slope: ({ slope, query, key, distance }) => ({
     signs: "−slope · |key − query|",
@@ -155,17 +161,21 @@ function step(name: string, pieces: Piece[], value: number): Step {
 function summed(terms: readonly Term[], name: string): string {
   const names = terms.map((term) => of(term, name));
   const distinct = [...new Set(names)];
-  return distinct.map((one) => (names.filter((other) => other === one).length > 1 ? `Σ ${one}` : one)).join(" + ");
+  const several = (one: string): boolean => names.filter((other) => other === one).length > 1;
+  return distinct.map((one) => (several(one) ? `Σ ${one}` : one)).join(" + ");
 }
 
 /** The largest in size, largest first, and the sum of the others. The `at`-th is always among them. */
-export function largestRows(rows: readonly Row[], count: number, at: number | null = null): { shown: Row[]; others: number; sum: number } {
+export function largestRows(
+  rows: readonly Row[], count: number, at: number | null = null,
+): { shown: Row[]; others: number; sum: number } {
   const order = rows.map((_, i) => i).sort((i, j) => size(rows[j]!) - size(rows[i]!));
   const kept = order.slice(0, rows.length <= count + 1 ? rows.length : count);
   if (at !== null && !kept.includes(at)) kept[kept.length - 1] = at;
   const chosen = new Set(kept);
   const others = rows.filter((_, i) => !chosen.has(i));
-  return { shown: kept.map((i) => rows[i]!), others: others.length, sum: others.reduce((sum, row) => sum + row.amount, 0) };
+  const sum = others.reduce((total, row) => total + row.amount, 0);
+  return { shown: kept.map((i) => rows[i]!), others: others.length, sum };
 }
 
 function size(row: Row): number {
@@ -173,6 +183,14 @@ function size(row: Row): number {
 }
 
 // --- names -------------------------------------------------------------------------------------------------------------
+
+function plus(term: Term | null, from: string): string {
+  return term ? ` + ${of(term, from)}` : "";
+}
+
+function scaled(magnitude: number): string {
+  return magnitude === 1 ? "" : `${exact(magnitude)} · `;
+}
 
 function of(term: Term | undefined, from: string): string {
   return term ? shortName(term.name, from) : "";

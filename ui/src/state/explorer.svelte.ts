@@ -3,7 +3,7 @@
 import { getContext, setContext } from "svelte";
 import { fromFragment, toFragment } from "../core/permalink";
 import type { About, Change, Edit, Host, RunRequest, Tensor } from "../core/protocol";
-import { t } from "../i18n/index.svelte";
+import { chooseLanguage, t } from "../i18n/index.svelte";
 import { attentionAt, requestA, requestB, startPage, type Page, type Reads, type Side } from "./page";
 import { Run } from "./run";
 
@@ -42,6 +42,7 @@ export class Explorer {
 
   static async open(host: Host, fragment = ""): Promise<Explorer> {
     const { json } = await host.ask<About>({ ask: "about" });
+    await chooseLanguage(host, json);
     const explorer = new Explorer(host, json, fragment);
     await explorer.refresh();
     if (!fragment) explorer.#look();

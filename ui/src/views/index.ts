@@ -2,22 +2,22 @@
 
 import type { Component } from "svelte";
 import type { View } from "../state/page";
-import Attention from "./Attention.svelte";
-import Embedding from "./Embedding.svelte";
-import FeedForward from "./FeedForward.svelte";
-import Generation from "./Generation.svelte";
-import Geometry from "./Geometry.svelte";
-import Heads from "./Heads.svelte";
-import Image from "./Image.svelte";
-import Lens from "./Lens.svelte";
-import Logits from "./Logits.svelte";
-import Norm from "./Norm.svelte";
-import Output from "./Output.svelte";
-import Position from "./Position.svelte";
-import Residual from "./Residual.svelte";
-import Scale from "./Scale.svelte";
-import Tokens from "./Tokens.svelte";
-import Training from "./Training.svelte";
+import Attention from "./attention/Attention.svelte";
+import Embedding from "./embedding/Embedding.svelte";
+import FeedForward from "./ffn/FeedForward.svelte";
+import Generation from "./generation/Generation.svelte";
+import Geometry from "./geometry/Geometry.svelte";
+import Heads from "./heads/Heads.svelte";
+import Image from "./image/Image.svelte";
+import Lens from "./lens/Lens.svelte";
+import Logits from "./logits/Logits.svelte";
+import Norm from "./norm/Norm.svelte";
+import Output from "./output/Output.svelte";
+import Position from "./position/Position.svelte";
+import Residual from "./residual/Residual.svelte";
+import Scale from "./scale/Scale.svelte";
+import Tokens from "./tokens/Tokens.svelte";
+import Training from "./training/Training.svelte";
 
 export const views: Record<View, Component> = {
   tokens: Tokens, embedding: Embedding, position: Position, attention: Attention, heads: Heads,

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
 import type { Op, Plan } from "../../src/core/protocol";
 import type { Run } from "../../src/state/run";
-import { active, column, feedForwardOf, strongest } from "../../src/views/feedforward";
-import { carriers, grouped, headsOf, pooledPixels } from "../../src/views/heads";
-import { cosine, joinsOf, lengths, normsAround } from "../../src/views/joins";
-import { band, banks, measured } from "../../src/views/river";
+import { active, column, feedForwardOf, strongest } from "../../src/views/ffn/feedforward";
+import { carriers, grouped, headsOf, pooledPixels } from "../../src/views/heads/heads";
+import { cosine, joinsOf, lengths, normsAround } from "../../src/views/norm/joins";
+import { band, banks, measured } from "../../src/views/residual/river";
 
 const at = "decoder.blocks.0";
 const norm = (name: string, of: string): Op[] => [

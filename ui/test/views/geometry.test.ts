@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { floats } from "../../src/core/tensor";
-import { flights, rowsOf, weightedSum, window } from "../../src/views/geometry";
+import { flights, rowsOf, weightedSum, window } from "../../src/views/geometry/geometry";
 
 const away = ([a, b]: [number, number], [x, y]: [number, number]): number => Math.hypot(a - x, b - y);
 

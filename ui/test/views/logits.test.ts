@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { softmax } from "../../src/state/answer.svelte";
-import { entropy, keepK, keepP, order, rank, sharesOf, writerOf } from "../../src/views/logits";
+import { entropy, keepK, keepP, order, rank, sharesOf, writerOf } from "../../src/views/logits/logits";
 
 const LOGITS = [2, 1, 0.5, 0, -1];
 const sum = (shares: Float64Array): number => shares.reduce((all, p) => all + p, 0);

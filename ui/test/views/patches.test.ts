@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { meanOfHeads, pictureOf, split } from "../../src/views/patches";
+import { meanOfHeads, pictureOf, split } from "../../src/views/image/patches";
 
 describe("pictureOf", () => {
   it("makes the smallest number black and the largest full, channel by channel", () => {

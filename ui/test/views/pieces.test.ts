@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { piecesAfter, spaced, stretches, textOf, wordAt, type Word } from "../../src/views/pieces";
+import { piecesAfter, spaced, stretches, textOf, wordAt, type Word } from "../../src/views/tokens/pieces";
 
 const span = (...places: ([number, number] | null)[]): { span: [number, number] | null }[] => places.map((one) => ({ span: one }));
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Op } from "../../src/core/protocol";
 import { floats } from "../../src/core/tensor";
-import { biasByDistance, cosines, positionVectors, scoreAt, spread, turned, turnedBack, waves } from "../../src/views/positions";
+import { biasByDistance, cosines, positionVectors, scoreAt, spread, turned, turnedBack, waves } from "../../src/views/position/positions";
 
 const sines = (how: string): Op => ({ out: "encoder.embed.positions", op: "sinusoid", by: { base: 10_000, width: 6 }, how });
 const rotate: Op = { out: "q", op: "rotate", numbers: [1, 0.1], by: { magnitude: 1.5 } };

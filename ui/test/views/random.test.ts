@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { softmax } from "../../src/state/answer.svelte";
-import { deviation, freedom, products, uniform } from "../../src/views/random";
+import { deviation, freedom, products, uniform } from "../../src/views/scale/random";
 
 it("is the same for the same seed, and another for another", () => {
   expect([...products(3, 5, 7)]).toEqual([...products(3, 5, 7)]);

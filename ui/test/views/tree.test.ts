@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { asLists, layout, MOST, moved, prefixOf, type Node } from "../../src/views/tree";
+import { asLists, layout, MOST, moved, prefixOf, type Node } from "../../src/views/generation/tree";
 
 const node = (parent: number, step: number, more: Partial<Node> = {}): Node =>
   ({ parent, step, id: step, text: `t${step}`, log_prob: -1, score: -1, kept: true, final: false, ...more });

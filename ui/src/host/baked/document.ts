@@ -33,7 +33,7 @@ export interface LiveInput {
 
 export interface RecordedRun {
   run: RunRequest;
-  /** `run`, `lens`, `without`, `values-…` and the names of those parts. */
+  /** `run`, `lens`, `without`, `parameters` (those of positions), `values-…`, and what the file calls them. */
   parts: Record<string, string>;
   /** By address, which of them holds it. */
   values: Record<string, string>;
@@ -50,7 +50,6 @@ export type Question = { ask: string } & Record<string, unknown>;
 export interface Source {
   run(run: RunRequest): Promise<Reply<RunReply>>;
   values(run: RunRequest, at: string[]): Promise<Reply<ValuesReply>>;
-  weights(step: number | null, at: string[]): Promise<Reply<{ shapes: Record<string, number[]> }>>;
   effects(run: RunRequest, at: string[], position: number | undefined, signal?: AbortSignal): Promise<Record<string, number>>;
   statistics(run: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>>;
   lens(run: RunRequest, k: number): Promise<Reply<LensReply>>;

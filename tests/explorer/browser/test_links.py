@@ -1,0 +1,101 @@
+"""The whole state is in the link; what is cut short or made to do harm does none."""
+
+import base64
+import itertools
+import json
+
+import pytest
+
+from tests.explorer.browser.conftest import Open
+from tests.explorer.browser.page import Opened, becomes, eventually, fragment, said
+
+SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
+STATE = {
+    "stack": "decoder", "part": "cross", "layer": 1, "head": 1, "query": 2, "key": 1, "step": "scaled",
+    "mode": "research", "side": "b", "position": 3, "temperature": 1.5, "dim": 4,
+    "edits": [{"at": "encoder.blocks.1.attn.z[h=0]", "do": "zero"}], "change": {"scale": False},
+    "other": {"text": "five two nine one", "target": None},
+}  # fmt: skip
+
+
+def test_a_link_brings_the_whole_state_back(open_page: Open) -> None:
+    opened = open_page("translator", fragment(SOURCE, TARGET, **STATE))
+    fields, chances, code = opened.fragment(), opened.chances(), opened.code()
+    assert {name: fields[name] for name in ("query", "key", "step", "side", "temperature", "edits", "change")} == {
+        "query": "2", "key": "1", "step": "scaled", "side": "b", "temperature": 1.5, "edits": STATE["edits"],
+        "change": STATE["change"],
+    }  # fmt: skip
+    tables = eventually(lambda: full(opened))
+    opened.page.reload()
+    opened.page.locator(".clearhead .page").wait_for()
+    opened.settled()
+    assert opened.fragment() == fields
+    becomes(opened.chances, chances)
+    becomes(opened.code, code)
+    becomes(lambda: full(opened), tables)
+    assert opened.page.get_by_label("Text for the model to read").input_value() == SOURCE
+    assert opened.page.get_by_label("Second text, to compare").input_value() == "five two nine one"
+
+
+def test_a_link_in_the_address_bar_of_an_open_page(open_page: Open) -> None:
+    """It is followed, though the browser loads nothing."""
+    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
+    link = fragment("four nine", "neun vier", layer=0, head=1)
+    opened.page.evaluate("(link) => { location.hash = link; }", link)
+    said(opened.page.locator(".ribbon").inner_text, "four")
+    opened.settled()
+    said(opened.page.locator("main h2").inner_text, "Head 1")
+
+
+def hostile() -> list[str]:
+    """Links cut short, and links that were made to break a page."""
+    whole = fragment(SOURCE, TARGET, **STATE)
+    cuts = [whole[:n] for n in range(1, len(whole), max(1, len(whole) // 8))]
+    odd = {
+        "layer": "99", "head": "-3", "query": "1e9", "key": "NaN", "view": "__proto__", "step": "constructor",
+        "stack": "toString", "part": "<b>", "side": "c", "mode": "",
+    }  # fmt: skip
+    single = [fragment(SOURCE, TARGET, **{name: value}) for name, value in odd.items()]
+    rests = (
+        {"edits": "x"}, {"edits": [1, None]}, {"edits": [{"at": 5, "do": "zero"}]}, {"edits": [{"at": "a", "do": "b"}]},
+        {"edits": [{"at": "encoder.blocks.1.attn.z[h=77]", "do": "zero"}]}, {"edits": [{}] * 400}, {"change": 5},
+        {"change": {"positions": "<img src=x onerror=__xss()>"}}, {"change": {"scale": "no"}}, {"other": {"text": 5}},
+        {"other": {"text": "one", "target": 7}}, {"temperature": -1}, {"temperature": 1e308}, {"temperature": "1"},
+        {"position": 1e12}, {"position": -5}, {"position": 0.5}, {"dim": -1}, {"dim": 10**9}, {"dim": 1.5},
+        {"image": "data:text/html,<script>__xss()</script>"}, {"step": 10**9}, {"step": "x"},
+        {"__proto__": {"polluted": 1}}, [], 5, None, "text",
+    )  # fmt: skip
+    broken = ["#v=1&e=%%%", "#v=1&e=AAAA", "#v=2", "#", "#v=1&s=%E0%A4%A", "#<script>", f"#v=1&s={'x' * 20_000}"]
+    return [*cuts, *single, *(_with(rest) for rest in rests), *broken]
+
+
+def _with(rest: object) -> str:
+    return f"#v=1&s=seven+two&t=zwei+sieben&e={base64.urlsafe_b64encode(json.dumps(rest).encode()).decode()}"
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_links_that_are_cut_short_or_hostile(open_page: Open, part: int) -> None:
+    """The page opens: without what makes no sense, or with a line that says what is wrong, and a way back."""
+    opened = open_page("translator", may_fail=True)
+    for link in itertools.islice(hostile(), part, None, 2):
+        opened.go_to(link)
+        assert opened.page.locator(".clearhead .page").count() == 1, link[:200]
+        assert opened.page.evaluate("[typeof window.__xss, ({}).polluted ?? null]") == ["undefined", None], link[:200]
+        assert [one for one in opened.chromium.complaints if one.startswith("uncaught")] == [], link[:200]
+        alert = opened.alert
+        assert alert is None or (len(alert) < 400 and len(alert.splitlines()) == 1), link[:200]
+        if alert is not None and "step" not in alert:
+            for way_back in ("reset", "− compare"):
+                button = opened.button(way_back)
+                if button.count() and button.is_enabled():
+                    button.click()
+            opened.settled()
+            becomes(lambda: opened.alert, None)
+        if alert is None or "step" not in alert:
+            assert len(opened.chances()) >= 5, link[:200]
+
+
+def full(opened: Opened) -> dict[str, list[str]]:
+    tables = {label: list(table.cells.values()) for label, table in opened.figures().items()}
+    assert {"Q", "K", "V", "Y", "Scaled"} <= tables.keys()
+    return tables

@@ -1,0 +1,266 @@
+"""Numbers of the other places against Python's."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.analysis.attribution import attribute
+from clearhead.api import Model
+from clearhead.config import ClassificationHead, LanguageHead
+from clearhead.explorer.passes import LOCK
+from clearhead.model.heads import LanguageHead as OutputHead
+from tests.explorer.browser.numbers import NUMBER, agrees, mismatches
+from tests.explorer.browser.page import eventually
+from tests.explorer.browser.seeing import INPUTS, Seen, are
+from tests.explorer.browser.views import show
+
+SPOTS: dict[str, dict[str, Any]] = {
+    "translator": {"stack": "decoder", "part": "cross", "layer": 1, "query": 2},
+    "writer": {"stack": "decoder", "layer": 0, "query": 3},
+    "filler": {"stack": "encoder", "layer": 1, "query": 2},
+    "seer": {"stack": "encoder", "layer": 1, "query": 5},
+}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a view looks, and what Python has there."""
+
+    seen: Seen
+    name: str
+    stack: str
+    layer: int
+    part: str
+    t: int
+
+    @property
+    def model(self) -> Model:
+        return self.seen.served.model
+
+    @property
+    def block(self) -> str:
+        return f"{self.stack}.blocks.{self.layer}"
+
+    @property
+    def at(self) -> str:
+        return f"{self.block}.{self.part}"
+
+    def of(self, name: str) -> Tensor:
+        """A value of the block at the position, the axis of positions being the last but one."""
+        return self.seen.trace[f"{self.block}.{name}"][0].select(-2, self.t).double()
+
+
+@pytest.fixture(params=SPOTS)
+def spot(see, request: pytest.FixtureRequest) -> Spot:
+    place: dict[str, Any] = {"layer": 0, "part": "attn", **SPOTS[request.param]}
+    seen = see(request.param, **place)
+    return Spot(seen, request.param, place["stack"], place["layer"], place["part"], place["query"])
+
+
+def right(text: str, value: float | Tensor) -> None:
+    """The first number in a text."""
+    found = NUMBER.search(text)
+    assert found is not None, text
+    assert agrees(found[0], float(value)), (text, float(value))
+
+
+def test_the_output(spot: Spot) -> None:
+    """z of every head, what W_O makes of it, and their sum; how long each is."""
+    page = spot.seen.opened
+    show(page, "output")
+    z, heads, out = (spot.of(f"{spot.part}.{name}") for name in ("z", "heads", "out"))
+
+    def is_right() -> None:
+        values = {"z, a row for each head": z, "z · W_O": heads, "out": out[None]}
+        are(page.figures(), {label: value.tolist() for label, value in values.items()})
+        for (_, *cells), head in zip(page.rows("Contribution along"), heads, strict=False):
+            right(cells[-1], head @ out / out.norm())
+        for (_, *cells), head in zip(page.rows("Length ‖head‖"), heads, strict=True):
+            right(cells[-1], head.norm())
+
+    eventually(is_right)
+
+
+def test_a_norm(spot: Spot) -> None:
+    """Mean and spread, and every row of the picture; x + f(x)."""
+    page = spot.seen.opened
+    show(page, "norm")
+    post = spot.model.config.output.norm_place == "post"
+    before = spot.of({"attn": "resid_pre", "cross": "resid_attn"}[spot.part])
+    branch = spot.of(f"{spot.part}.out")
+    x = before + branch if post else before
+    parameters = spot.model.network.get_submodule(f"{spot.at}_norm")
+    assert isinstance(parameters.eps, float)
+    mean, spread = x.mean(), (x.var(correction=0) + parameters.eps).sqrt()
+    gain, shift = (parameters.get_parameter(name).detach().double() for name in ("weight", "bias"))
+    scaled = (x - mean) / spread
+
+    def is_right() -> None:
+        card = page.page.locator("main section.card", has=page.page.locator(".histogram")).first
+        shown_mean, shown_spread = card.locator("dd").all_inner_texts()[:2]
+        right(shown_mean, mean)
+        right(shown_spread, spread)
+        rows = torch.stack([x, scaled, gain, shift, scaled * gain + shift])
+        values = {"Before, scaled, after": rows, "x + f(x)": torch.stack([before, branch, before + branch])}
+        are(page.figures(), {label: value.tolist() for label, value in values.items()})
+
+    eventually(is_right)
+
+
+def test_the_feed_forward(spot: Spot) -> None:
+    """The most active units, before and after the activation; what one of them writes."""
+    page = spot.seen.opened
+    show(page, "ffn")
+    pre, post = spot.of("ffn.pre"), spot.of("ffn.post")
+    down = spot.model.network.get_parameter(f"{spot.block}.ffn.down.weight").detach().double()
+
+    def is_right() -> None:
+        rows = page.rows("Most active units")
+        units = [int(row[0].split()[-1]) for row in rows]
+        assert {abs(float(post[unit])) for unit in units} == {*post.abs().topk(len(units)).values.tolist()}
+        for unit, (_, *cells) in zip(units, rows, strict=True):
+            right(cells[-1], post[unit])
+        for unit, first, second in page.rows("before", "main figure:has(circle), main figure:has(path)"):
+            right(first, pre[int(unit)])
+            right(second, post[int(unit)])
+        unit = units[0]
+        figures = page.figures()
+        writes = torch.stack([down[:, unit], down[:, unit] * post[unit]])
+        are(figures, {f"What unit {unit} writes": writes.tolist()})
+        matrix = figures["All tokens × these units"]
+        values = spot.seen.trace[f"{spot.block}.ffn.post"][0][:, [int(name) for name in matrix.cols]]
+        are(figures, {"All tokens × these units": values.tolist()})
+
+    eventually(is_right)
+
+
+def test_the_residual_stream(spot: Spot) -> None:
+    """How long it is before and after each branch, and how the branch lies to it."""
+    page = spot.seen.opened
+    if spot.model.config.output.norm_place == "post":
+        pytest.skip("after each sum comes a norm: another table")
+    show(page, "residual")
+    trace = spot.seen.trace
+    branches = [("attn", "resid_pre", "resid_attn"), ("cross", "resid_attn", "resid_cross"), ("ffn", "", "resid_post")]
+    expected: list[tuple[Tensor, Tensor, Tensor]] = []
+    for layer in range(2):
+        block = f"{spot.stack}.blocks.{layer}"
+        stream = trace[f"{block}.resid_pre"][0, spot.t].double()
+        for part, _, after in branches:
+            if f"{block}.{part}.out" in trace:
+                new = trace[f"{block}.{after}"][0, spot.t].double()
+                expected.append((stream, trace[f"{block}.{part}.out"][0, spot.t].double(), new))
+                stream = new
+
+    def is_right() -> None:
+        rows = page.rows("‖stream‖")[: len(expected)]
+        assert len(rows) == len(expected)
+        for (_, stream, adds, ratio, cosine, after, *_), (x, f, new) in zip(rows, expected, strict=True):
+            right(stream, x.norm())
+            right(adds, f.norm())
+            right(ratio, f.norm() / x.norm())
+            right(cosine, torch.cosine_similarity(x, f, dim=0))
+            right(after, new.norm())
+
+    eventually(is_right)
+
+
+def test_an_embedding(spot: Spot) -> None:
+    """Every vector on the way, and the one that goes into the first block."""
+    page = spot.seen.opened
+    show(page, "embedding")
+    trace, t, stack = spot.seen.trace, spot.t, spot.stack
+
+    def is_right() -> None:
+        tables = [table for label, table in page.figures().items() if "step by step" in label]
+        assert tables
+        table = tables[0]
+        found = 0
+        for row, name in enumerate(table.rows):
+            if f"{stack}.embed.{name}" in trace:
+                values = trace[f"{stack}.embed.{name}"][0, t].tolist()
+                shown = {(0, col): text for (r, col), text in table.cells.items() if r == row}
+                assert mismatches(shown, [values]) == [], name
+                found += 1
+        assert found >= 2, table.rows
+        for name, *_, number in page.rows("Its component"):
+            if f"{stack}.embed.{name}" in trace:
+                right(number, trace[f"{stack}.embed.{name}"][0, t, 0])
+
+    eventually(is_right)
+
+
+def test_logits_and_shares(spot: Spot) -> None:
+    """The likeliest words with their logits; what each part wrote of the first one's."""
+    page = spot.seen.opened
+    show(page, "logits")
+    model = spot.model
+    head = model.config.head
+    position = 0 if isinstance(head, ClassificationHead) else 2
+    if not isinstance(head, ClassificationHead):
+        page.page.locator(".ribbon .chips").last.get_by_role("button").nth(position).click()
+    logits = spot.seen.logits if isinstance(head, ClassificationHead) else spot.seen.logits[position]
+    names = list(head.labels) if isinstance(head, ClassificationHead) else model.tokenizer.tokens(range(len(logits)))
+
+    def is_right() -> None:
+        rows = page.rows("Logit")
+        assert rows[0][0] == names[int(logits.argmax())]
+        for word, logit, share, *_ in rows:
+            if re.fullmatch(r"\d+ others", word):
+                continue
+            right(logit, logits[names.index(word)])
+            assert agrees(share, float(logits.softmax(-1)[names.index(word)])), (word, share)
+
+    eventually(is_right)
+    if spot.model.config.output.norm_place == "post" or isinstance(head, ClassificationHead):
+        return
+    with LOCK:
+        inputs = model.reader.inputs(*INPUTS[spot.name], model.generation)
+        one = attribute(model.network, inputs, int(logits.argmax()), position=position)
+    shares = sorted((float(share[0].detach()) for share in one.shares.values()), key=abs, reverse=True)
+
+    def shares_are_right() -> None:
+        rows = page.rows("Who wrote")
+        for (_, *cells), share in zip(rows, shares, strict=False):
+            right(cells[-1], share)
+
+    eventually(shares_are_right)
+
+
+def test_the_lens(spot: Spot) -> None:
+    """After the last block it says what the model says."""
+    page = spot.seen.opened
+    if not isinstance(spot.model.config.head, LanguageHead):
+        pytest.skip("a lens needs words")
+    show(page, "lens")
+
+    def is_right() -> None:
+        caption = page.page.locator("main table caption", has_text="After block").first.text_content() or ""
+        found = re.search(r"After block (\d+)", caption)
+        assert found is not None, caption
+        rows = page.rows("After block")
+        position = page.fragment().get("position", answer_position(spot.seen.logits))
+        lens = logit_lens(spot, int(found[1]))[int(position)].softmax(-1)
+        names = spot.model.tokenizer.tokens(range(len(lens)))
+        for word, *cells in rows:
+            right(cells[-1], lens[names.index(word)])
+
+    eventually(is_right)
+
+
+def answer_position(logits: Tensor) -> int:
+    """Where the model is least certain: what the page begins with."""
+    return int(logits.softmax(-1).max(-1).values.argmin())
+
+
+def logit_lens(spot: Spot, block: int) -> Tensor:
+    """The states after a block, as the head would read them, t v."""
+    states = spot.seen.trace[f"{spot.stack}.blocks.{block}.resid_post"][0]
+    norm, head = spot.model.network.last_stack.final_norm, spot.model.network.head
+    assert isinstance(head, OutputHead)
+    with torch.no_grad():
+        return head.output(head.transform(states if norm is None else norm(states)))

@@ -1,0 +1,126 @@
+"""Exported files, and what Python answers where they must: NAME.html, NAME.json and NAME-I.safetensors in a folder."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from clearhead.explorer import baking, static_files
+from clearhead.explorer.export import export
+from clearhead.explorer.session import Session
+from tests.explorer.asking import ask, last, session_of
+from tests.explorer.traced import CONFIGS
+
+Json = dict[str, Any]
+NEAR, ROUNDED = 1e-4, 4e-3
+"""How far numbers may be off, as a share of the largest: float32 summed otherwise, and float16."""
+
+
+@contextmanager
+def too_large() -> Iterator[None]:
+    """Every model is, to go along."""
+    before, baking.LIVE = baking.LIVE, 0
+    try:
+        yield
+    finally:
+        baking.LIVE = before
+
+
+@contextmanager
+def page_in(folder: Path) -> Iterator[None]:
+    """A page in place of the built one, which may not be built."""
+    folder.mkdir()
+    (folder / "explorer.js").write_text("export {};", encoding="utf-8")
+    (folder / "explorer.css").write_text("", encoding="utf-8")
+    before, static_files.STATIC = static_files.STATIC, folder
+    try:
+        yield
+    finally:
+        static_files.STATIC = before
+
+
+def write(folder: Path) -> None:
+    """All of them, and `exports.json` with their names."""
+    with page_in(folder / "static"):
+        names = [written for name in CONFIGS for written in _both(folder, name)]
+    (folder / "exports.json").write_text(json.dumps(names), encoding="utf-8")
+
+
+def _both(folder: Path, name: str) -> list[str]:
+    """The architecture as a small model, and as if it were a large one."""
+    session = session_of(name)
+    _write(folder / f"{name}_live", export(session, session.start), session, live_questions(name, session))
+    with too_large():
+        html = export(session, session.start)
+    _write(folder / f"{name}_large", html, session, large_questions(name, session))
+    return [f"{name}_live", f"{name}_large"]
+
+
+def _write(file: Path, html: bytes, session: Session, questions: list[tuple[Json, float]]) -> None:
+    file.with_suffix(".html").write_bytes(html)
+    cases: list[Json] = []
+    for i, (question, near) in enumerate(questions):
+        reply = file.with_name(f"{file.name}-{i}.safetensors")
+        reply.write_bytes(session.answer(question))
+        cases.append({"question": question, "reply": reply.name, "near": near})
+    file.with_suffix(".json").write_text(json.dumps(cases), encoding="utf-8")
+
+
+def plain(session: Session) -> Json:
+    """As the file begins."""
+    start = ask(session, "about")[0]["start"]
+    return {**start, "target": ask(session, "run", run=start)[0]["target"]}
+
+
+def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
+    about, run, at = ask(session, "about")[0], plain(session), f"{last(name)}.blocks"
+    runs = [run]
+    runs.append({**run, "edits": [
+        {"at": f"{at}.0.attn.z[h=1]", "do": "zero"},
+        {"at": f"{at}.0.attn.masked[h=0,t=2,s=0]", "do": "close"},
+        {"at": f"{at}.1.attn.weights[h=2,t=1]", "do": "set", "value": 0.25},
+        {"at": f"{at}.1.ffn.pre[f=3]", "do": "scale", "value": -2},
+        {"at": f"{at}.1.attn.z[h=3]", "do": "mean"},
+    ]})  # fmt: skip
+    runs += [{**run, "change": {"scale": False}}] if about["changes"]["scale"] else []
+    runs += [{**run, "change": {"positions": kind}} for kind in about["changes"]["positions"][1:]]
+    runs.append({**run, "edits": [{"at": f"{at}.1.attn.z[h=0]", "do": "patch", "from": runs[-1]}]})
+    parts = [*(f"{at}.0.attn.z[h={h}]" for h in range(4)), f"{at}.1.ffn.post[f=7]"]
+    found: list[Json] = []
+    for one in runs:
+        facts = ask(session, "run", run=one)[0]["facts"]
+        found += [{"ask": "run", "run": one}, {"ask": "values", "run": one, "at": list(facts)}]
+    for one in runs[:2]:
+        found.append({"ask": "statistics", "run": one, "at": [f"{at}.1.attn.weights"]})
+        found += [{"ask": "lens", "run": one, "k": 3}] * _can(session, "lens")
+        found += [{"ask": "effects", "run": one, "at": parts}] * _can(session, "effects")
+    found += [{"ask": "effects", "run": run, "at": parts[:2], "position": 2}] * (_can(session, "effects"))
+    found.append({"ask": "weights", "at": [f"{at}.1.ffn.up.weight[i=3]", f"{at}.0.attn.q.weight"]})
+    found[-1]["at"] += ["head.output.weight"] * _can(session, "effects")
+    if about["kind"] != "image":
+        ids = {"ask": "neighbours", "run": run, "stack": last(name), "k": 4}
+        found += [{**ids, "of": {"id": 5}}, {**ids, "of": {"at": f"{at}.1.resid_post[t=2]"}}]
+        found.append({"ask": "tokenize", "text": run["text"], "target": False})
+    return [(question, NEAR) for question in found]
+
+
+def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
+    run, at = plain(session), f"{last(name)}.blocks"
+    found: list[tuple[Json, float]] = [({"ask": "statistics", "run": run, "at": []}, 0.0)]
+    shares = [f"{at}.{i}.attn.{value}[h=2]" for i in (0, 1) for value in ("q", "scores", "weights", "z")]
+    found.append(({"ask": "values", "run": run, "at": shares}, ROUNDED))
+    if _can(session, "lens"):
+        found.append(({"ask": "lens", "run": run, "k": 3}, 0.0))
+    if _can(session, "effects"):
+        found.append(({"ask": "effects", "run": run, "at": [f"{at}.1.attn.z[h={h}]" for h in range(4)]}, NEAR))
+        for h in (0, 3):
+            off = {**run, "edits": [{"at": f"{at}.1.attn.z[h={h}]", "do": "zero"}]}
+            found.append(({"ask": "run", "run": off}, ROUNDED))
+            found.append(({"ask": "values", "run": off, "at": [f"{at}.1.attn.weights", f"{at}.1.attn.z"]}, ROUNDED))
+    return found
+
+
+def _can(session: Session, what: str) -> bool:
+    kind = session.model.config.head.kind
+    return kind not in (("none",) if what == "effects" else ("none", "span"))

@@ -1,0 +1,184 @@
+/** Answers from the model itself, which is in the file: the engine makes every run that is asked for. */
+
+import { formatAddress, indexed, parseAddress } from "../../core/address";
+import type {
+  About, HeadFacts, LensReply, NeighboursReply, Plan, Reply, RunReply, RunRequest, StackName, Tensor, ValuesReply, WeightsReply,
+} from "../../core/protocol";
+import { row, toFloats } from "../../core/tensor";
+import { noSuch } from "../../engine/edits";
+import { numbersOf, rerun, run as whole, type Run } from "../../engine/run";
+import { axesOf } from "../../engine/taps";
+import { t } from "../../i18n/index.svelte";
+import { effect, lens, neighbours } from "./analyses";
+import { changeOf, heldInput } from "./ask";
+import type { FileDocument, LiveInput, LiveModel, Source } from "./document";
+import { facts, glance } from "./glance";
+import { statistics, weightedNorms } from "./heads";
+import type { Parts } from "./parts";
+
+/** Runs that are kept, and milliseconds after which others have their turn. */
+const KEPT = 24, AT_A_TIME = 12;
+
+interface Made { key: string; input: LiveInput; run: Run }
+
+export class Live implements Source {
+  readonly #about: About;
+  #made: Made[] = [];
+
+  private constructor(
+    private readonly document: FileDocument,
+    private readonly model: LiveModel,
+    private readonly weightsOf: ReadonlyMap<string, ReadonlyMap<string, Tensor>>,
+    private readonly pixels: ReadonlyMap<string, Tensor>,
+  ) {
+    this.#about = document.about;
+  }
+
+  static async open(document: FileDocument, model: LiveModel, parts: Parts): Promise<Live> {
+    const names = [...new Set(model.inputs.map((input) => input.weights))];
+    const weights = new Map(await Promise.all(names.map(async (name) => [name, await parameters(parts, name)] as const)));
+    const pixels = "pixels" in document.parts ? (await parts.read("pixels")).tensors : new Map<string, Tensor>();
+    return new Live(document, model, weights, pixels);
+  }
+
+  run(request: RunRequest): Promise<Reply<RunReply>> {
+    const input = this.#input(request), made = this.#run(request), tensors = glance(made);
+    const ids = tensors.get("output.ids"), isChanged = made.plan !== this.#plan({ ...request, change: {} });
+    const wrote = request.target === null && input.run.target !== null && (request.edits.length > 0 || isChanged);
+    const json: RunReply = {
+      ...input.reply, facts: facts(made), words: ids ? this.#words(ids.data) : {},
+      notes: wrote ? [...input.reply.notes, t("file.target")] : input.reply.notes,
+    };
+    return Promise.resolve({ json: isChanged ? { ...json, plan: made.plan } : json, tensors });
+  }
+
+  values(request: RunRequest, at: string[]): Promise<Reply<ValuesReply>> {
+    const made = this.#run(request);
+    const tensors = new Map(at.map((address) => [address, opened(valueAt(made, address))]));
+    return Promise.resolve({ json: { shapes: shapesOf(tensors) }, tensors });
+  }
+
+  weights(step: number | null, at: string[]): Reply<WeightsReply> {
+    const held = this.model.inputs.find((input) => (input.run.step ?? this.#about.step) === (step ?? this.#about.step));
+    const known = this.weightsOf.get(held?.weights ?? "");
+    const tensors = new Map(at.map((address) => [address, parameterAt(known ?? new Map(), address)]));
+    return { json: { shapes: shapesOf(tensors) }, tensors };
+  }
+
+  async effects(request: RunRequest, at: string[], position: number | undefined, signal?: AbortSignal): Promise<Record<string, number>> {
+    const made = this.#run(request), options = { other: this.#other }, found: Record<string, number> = {};
+    let began = performance.now();
+    for (const site of at) {
+      found[site] = effect(made, site, position, options);
+      if (performance.now() - began < AT_A_TIME) continue;
+      await new Promise((resolve) => setTimeout(resolve));
+      signal?.throwIfAborted();
+      began = performance.now();
+    }
+    return found;
+  }
+
+  statistics(request: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>> {
+    const made = this.#run(request);
+    const norms = at.map((address) => [`${address}.norms`, weightedNorms(made, address.replace(/\.weights$/, ""))] as const);
+    return Promise.resolve({ json: { heads: statistics(made) }, tensors: new Map(norms) });
+  }
+
+  lens(request: RunRequest, k: number): Promise<Reply<LensReply>> {
+    const { addresses, ids, probabilities, lse } = lens(this.#run(request), k);
+    return Promise.resolve({
+      json: { addresses, words: this.#words(ids.data) },
+      tensors: new Map(Object.entries({ ids, probabilities, lse })),
+    });
+  }
+
+  neighbours(request: RunRequest, stack: StackName, of: { id: number } | { at: string }, k: number): NeighboursReply {
+    const made = this.#run(request), from = "id" in of ? of.id : valueAt(made, of.at);
+    const found = neighbours(made, stack, from, k);
+    return { ...found, words: Object.fromEntries(found.ids.map((id) => [id, this.#token(id)])) };
+  }
+
+  // --- runs ---
+
+  #input(request: RunRequest): LiveInput {
+    const found = heldInput(this.model.inputs, request, this.#about);
+    if (found) return found;
+    const texts = this.model.inputs.map(({ run }) => `“${run.text}”`).join(", ");
+    throw new Error(t("file.text", { texts, command: this.document.command }));
+  }
+
+  #plan(request: RunRequest): Plan {
+    const { scale, positions } = changeOf(request, this.#about);
+    const found = this.model.plans.find((one) => one.scale === scale && one.positions === positions);
+    if (!found) throw new Error(`positions: expected one of ${this.#about.changes.positions.join(", ")}, got ${positions}`);
+    return found.plan;
+  }
+
+  /** The run as it was made last, or made again from the one of the same input that was made last. */
+  #run(request: RunRequest): Run {
+    const key = JSON.stringify(request);
+    const known = this.#made.find((one) => one.key === key);
+    if (known) return known.run;
+    const input = this.#input(request), plan = this.#plan(request);
+    const before = this.#made.filter((one) => one.input === input && one.run.plan === plan).at(-1)?.run;
+    const made = before ? rerun(before, request.edits, { other: this.#other }) : this.#first(input, plan, request);
+    this.#made = [...this.#made.slice(1 - KEPT), { key, input, run: made }];
+    return made;
+  }
+
+  #first(input: LiveInput, plan: Plan, request: RunRequest): Run {
+    const numbers = numbersOf(plan.config, input.reply.tokens, this.pixels.get(`pixels.${this.model.inputs.indexOf(input)}`));
+    return whole(plan, this.weightsOf.get(input.weights) ?? new Map(), numbers, request.edits, { other: this.#other });
+  }
+
+  /** Where a patch comes from. */
+  #other = (from: RunRequest, path: string): Tensor => valueAt(this.#run(from), path);
+
+  // --- words ---
+
+  #words(ids: ArrayLike<number>): Record<string, string> {
+    const { head } = this.#about.plan.config, named = head.kind === "classification" || head.kind === "tagging";
+    const word = (id: number): string => (named ? (this.#about.labels?.[id] ?? String(id)) : this.#token(id));
+    return Object.fromEntries([...new Set(Array.from(ids))].map((id) => [id, word(id)]));
+  }
+
+  #token(id: number): string {
+    return this.model.words?.[id] ?? String(id);
+  }
+}
+
+async function parameters(parts: Parts, name: string): Promise<Map<string, Tensor>> {
+  const { json, tensors } = await parts.read<{ same: Record<string, string> }>(name);
+  const found = new Map(tensors);
+  for (const [also, own] of Object.entries(json.same)) found.set(also, tensors.get(own)!);
+  return found;
+}
+
+function valueAt(run: Run, at: string): Tensor {
+  const { path, index } = parseAddress(at);
+  const value = run.values.get(path) ?? (path.endsWith(".embed.pixels") ? run.numbers.get(path) : undefined);
+  const axes = value && (path.endsWith(".embed.pixels") ? "c y x" : axesOf(path, value.shape.length));
+  if (!value || !axes) throw new Error(noSuch(path));
+  return indexed(value, axes, index, at);
+}
+
+/** Closed cells as NaN. */
+export function opened(tensor: Tensor): Tensor {
+  if (!tensor.data.includes(-Infinity)) return tensor;
+  return { shape: tensor.shape, data: toFloats(tensor).data.map((x) => (x === -Infinity ? NaN : x)) };
+}
+
+function parameterAt(known: ReadonlyMap<string, Tensor>, at: string): Tensor {
+  const address = parseAddress(at), found = known.get(address.path);
+  if (!found) throw new Error(`${address.path}: expected a parameter, got none`);
+  if (address.index.length === 0) return found;
+  const [[axis, i]] = address.index as [[string, number]], n = found.shape[0] ?? 0;
+  if (address.index.length > 1 || axis !== "i" || !(i >= 0 && i < n)) {
+    throw new Error(`${formatAddress(address)}: expected no index, or one row from i=0 to i=${n - 1}`);
+  }
+  return { shape: found.shape.slice(1), data: row(found, i) };
+}
+
+export function shapesOf(tensors: ReadonlyMap<string, Tensor>): Record<string, number[]> {
+  return Object.fromEntries([...tensors].map(([at, { shape }]) => [at, shape]));
+}

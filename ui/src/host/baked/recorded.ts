@@ -1,0 +1,175 @@
+/** Answers from what a model said that is too large for the file: its runs as they were, and each head's absence. */
+
+import { indexed, parseAddress } from "../../core/address";
+import type { About, Edit, Fact, HeadFacts, LensReply, Op, Plan, Reply, RunReply, RunRequest, Tensor, ValuesReply } from "../../core/protocol";
+import { floats, row, size, type Floats } from "../../core/tensor";
+import { edited } from "../../engine/edits";
+import { compute } from "../../engine/ops";
+import { numbersOf } from "../../engine/run";
+import { axesOf } from "../../engine/taps";
+import { t } from "../../i18n/index.svelte";
+import { changeOf, heldInput } from "./ask";
+import type { FileDocument, RecordedRun, Source, WithoutHeads } from "./document";
+import { opened, shapesOf } from "./live";
+import type { Parts } from "./parts";
+
+/** A recorded run, and the edit that was made of it, if any. */
+interface Found { held: RecordedRun; edit: Edit | null }
+
+export class Recorded implements Source {
+  readonly #about: About;
+  #made = new Map<string, Promise<Floats | null>>();
+
+  constructor(
+    private readonly document: FileDocument,
+    private readonly runs: RecordedRun[],
+    private readonly parts: Parts,
+  ) {
+    this.#about = document.about;
+  }
+
+  async run(request: RunRequest): Promise<Reply<RunReply>> {
+    const { held, edit } = this.#find(request), reply = await this.#reply(held);
+    return edit ? this.#without(held, reply, edit) : reply;
+  }
+
+  /** Those of the addresses that there are; an Error where there is none of them. */
+  async values(request: RunRequest, at: string[]): Promise<Reply<ValuesReply>> {
+    const found = this.#find(request), tensors = new Map<string, Tensor>();
+    for (const address of at) {
+      const { path, index } = parseAddress(address), value = await this.#value(found, path);
+      const axes = value && axesOf(path, value.shape.length);
+      if (axes) tensors.set(address, opened(indexed(value, axes, index, address)));
+    }
+    if (tensors.size === 0) throw new Error(this.#say("file.value", { at: at[0] ?? "" }));
+    return { json: { shapes: shapesOf(tensors) }, tensors };
+  }
+
+  effects(request: RunRequest, at: string[], position: number | undefined): Promise<Record<string, number>> {
+    const { held, edit } = this.#find(request), known = edit || position !== undefined ? {} : (held.effects ?? {});
+    const missing = at.find((site) => !(site in known));
+    if (missing !== undefined) return Promise.reject(new Error(this.#say("file.value", { at: missing })));
+    return Promise.resolve(Object.fromEntries(at.map((site) => [site, known[site]!])));
+  }
+
+  statistics(request: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>> {
+    const { held, edit } = this.#find(request);
+    if (edit || at.length) return Promise.reject(new Error(this.#say("file.value", { at: at[0] ?? "head" })));
+    return Promise.resolve({ json: { heads: held.heads }, tensors: new Map() });
+  }
+
+  async lens(request: RunRequest, k: number): Promise<Reply<LensReply>> {
+    const { held, edit } = this.#find(request), name = held.parts.lens;
+    if (edit || !name) throw new Error(this.#say("file.change"));
+    const { json, tensors } = await this.parts.read<LensReply>(name), cut = new Map(tensors);
+    for (const of of ["ids", "probabilities"]) cut.set(of, firstOf(tensors.get(of)!, k));
+    const left = new Set(Array.from(cut.get("ids")!.data, String));
+    const words = Object.entries(json.words).filter(([id]) => left.has(id));
+    return { json: { ...json, words: Object.fromEntries(words) }, tensors: cut };
+  }
+
+  // --- which run ---
+
+  #find(request: RunRequest): Found {
+    const { scale, positions } = changeOf(request, this.#about), edits = JSON.stringify(request.edits);
+    const same = (one: RecordedRun): boolean => JSON.stringify(one.run.edits) === edits && JSON.stringify(changeOf(one.run, this.#about)) === JSON.stringify({ scale, positions });
+    const exact = heldInput(this.runs.filter(same), request, this.#about);
+    if (exact) return { held: exact, edit: null };
+    const plain = heldInput(this.runs.filter((one) => one.parts.without), request, this.#about);
+    const [edit] = request.edits;
+    if (plain && scale && positions === null && request.edits.length === 1 && edit?.do === "zero" && edit.at in (plain.effects ?? {})) {
+      return { held: plain, edit };
+    }
+    if (heldInput(this.runs, request, this.#about)) throw new Error(this.#say("file.change"));
+    const texts = [...new Set(this.runs.map(({ run }) => `“${run.text}”`))].join(", ");
+    throw new Error(this.#say("file.text", { texts }));
+  }
+
+  #say(key: string, values: Record<string, string> = {}): string {
+    return t(key, { ...values, command: this.document.command });
+  }
+
+  #reply(held: RecordedRun): Promise<Reply<RunReply>> {
+    return this.parts.read<RunReply>(held.parts.run!);
+  }
+
+  // --- without a head ---
+
+  /** What is said in the end, and what comes before the edit. */
+  async #without(held: RecordedRun, { json, tensors }: Reply<RunReply>, edit: Edit): Promise<Reply<RunReply>> {
+    const said = await this.parts.read<WithoutHeads>(held.parts.without!), i = said.json.sites.indexOf(edit.at);
+    const after = this.#after(parseAddress(edit.at).path), path = parseAddress(edit.at).path;
+    const isBefore = (address: string): boolean => !after.has(address.replace(/\.(u8|max)$/, ""));
+    const facts: [string, Fact][] = Object.entries(json.facts).filter(([at]) => at === path || isBefore(at));
+    const kept = new Map([...tensors].filter(([name]) => !name.startsWith("output.") && isBefore(name)));
+    for (const [name, tensor] of said.tensors) kept.set(`output.${name}`, { shape: tensor.shape.slice(1), data: row(tensor, i) });
+    const values = kept.get("output.values");
+    // Log probabilities: as logits, they add up to 1 already.
+    if (values) kept.set("output.lse", floats(values.shape.slice(0, -1)));
+    return {
+      json: {
+        ...json, words: said.json.words, notes: [...json.notes, this.#say("file.without")],
+        facts: Object.fromEntries(facts.map(([at, fact]) => [at, at === path ? { ...fact, by_hand: true } : fact])),
+      },
+      tensors: kept,
+    };
+  }
+
+  /** All that an edit at a path changes, itself among it. */
+  #after(path: string): Set<string> {
+    const after = new Set([path]);
+    for (const op of this.#about.plan.ops) if ((op.inputs ?? []).some((input) => after.has(input))) after.add(op.out);
+    return after;
+  }
+
+  // --- values ---
+
+  /** A value that is held, or follows from some that are; null where it does not. */
+  async #value({ held, edit }: Found, path: string): Promise<Floats | null> {
+    if (edit && this.#after(parseAddress(edit.at).path).has(path)) {
+      const at = parseAddress(edit.at);
+      const value = at.path === path ? await this.#whole(held, path) : null;
+      return value && edited(value, edit, at);
+    }
+    return this.#whole(held, path);
+  }
+
+  #whole(held: RecordedRun, path: string): Promise<Floats | null> {
+    const key = `${this.runs.indexOf(held)} ${path}`;
+    let found = this.#made.get(key);
+    if (!found) this.#made.set(key, (found = this.#make(held, path)));
+    return found;
+  }
+
+  async #make(held: RecordedRun, path: string): Promise<Floats | null> {
+    const part = held.values[path];
+    if (part) return (await this.parts.read(held.parts[part]!)).tensors.get(path) as Floats;
+    const { json } = await this.#reply(held), plan: Plan = json.plan ?? this.#about.plan;
+    const op = plan.ops.find((one) => one.out === path);
+    if (!op) return null;
+    const known = op.weights?.length && held.parts.parameters ? (await this.parts.read(held.parts.parameters)).tensors : null;
+    const weights = (op.weights ?? []).map((name) => known?.get(name) ?? null);
+    if (!areAll(weights)) return null;
+    const inputs = await Promise.all((op.inputs ?? []).map((name) => this.#input(held, name, op, json, plan)));
+    return areAll(inputs) ? compute(op, inputs, weights, plan.masks) : null;
+  }
+
+  async #input(held: RecordedRun, name: string, op: Op, reply: RunReply, plan: Plan): Promise<Floats | null> {
+    if (!/^(encoder|decoder)\.(ids|types|positions)$/.test(name)) return this.#whole(held, name);
+    const numbers = numbersOf(plan.config, reply.tokens, { shape: [0, 0, 0], data: new Float32Array(0) });
+    return (numbers.get(name) as Floats | undefined) ?? Promise.reject(new Error(`${op.out}: needs ${name}`));
+  }
+}
+
+function areAll<T>(found: (T | null)[]): found is T[] {
+  return !found.includes(null);
+}
+
+/** The first k along the last axis. */
+function firstOf({ shape, data }: Tensor, k: number): Tensor {
+  const n = shape.at(-1) ?? 1, kept = Math.min(k, n), rows = size(shape.slice(0, -1));
+  if (kept === n) return { shape, data };
+  const made = data.slice(0, rows * kept);
+  for (let i = 0; i < rows; i++) made.set(data.subarray(i * n, i * n + kept), i * kept);
+  return { shape: [...shape.slice(0, -1), kept], data: made };
+}

@@ -1,0 +1,45 @@
+/** One head of one attention: the addresses of its values, its tokens, and which cells are closed to it. */
+
+import type { Mask, StackConfig, Token } from "../../core/protocol";
+import type { Explorer } from "../../state/explorer.svelte";
+
+export interface AttentionPlace {
+  at: string;
+  stack: StackConfig;
+  q: string; k: string; v: string; z: string; product: string; scores: string; weights: string;
+  queries: Token[];
+  keys: Token[];
+  mask: Mask | null;
+  closed: (query: number, key: number) => boolean;
+}
+
+export function attention(state: Explorer): AttentionPlace {
+  const { page } = state;
+  const run = state.shown;
+  const at = state.at;
+  const stack = (run?.plan ?? state.about.plan).config[page.stack]!;
+  // Heads of a group share their keys and values.
+  const group = stack.n_heads / (stack.n_kv_heads ?? stack.n_heads);
+  const own = `[h=${page.head}]`, shared = `[h=${Math.floor(page.head / group)}]`;
+  const plan = run?.plan ?? state.about.plan;
+  const name = run?.op(`${at}.masked`)?.how ?? "";
+  const mask = plan.masks[name] ?? null;
+  return {
+    at, stack, mask,
+    q: `${at}.q${own}`, k: `${at}.k${shared}`, v: `${at}.v${shared}`, z: `${at}.z${own}`,
+    product: `${at}.scores.product${own}`, scores: `${at}.scores${own}`, weights: `${at}.weights${own}`,
+    queries: tokensOf(state, page.stack, `${at}.q`),
+    keys: tokensOf(state, page.part === "cross" ? "encoder" : page.stack, `${at}.k`),
+    closed: (query, key) => (mask?.causal === true && key > query) || (mask?.window != null && Math.abs(query - key) >= mask.window),
+  };
+}
+
+/** The tokens of a sequence; patches of an image have numbers, and the class token its mark. */
+export function tokensOf(state: Explorer, stack: "encoder" | "decoder", value: string): Token[] {
+  const run = state.shown;
+  const tokens = run?.reply.tokens[stack] ?? [];
+  if (tokens.length || !run) return tokens;
+  const n = run.reply.facts[value]?.shape[1] ?? run.reply.facts[`${stack}.embed.sum`]?.shape[0] ?? 0;
+  const first = n - (run.reply.grid ? run.reply.grid[0] * run.reply.grid[1] : n);
+  return Array.from({ length: n }, (_, i) => ({ id: i, text: i < first ? "[class]" : String(i - first), span: null, type: 0 }));
+}

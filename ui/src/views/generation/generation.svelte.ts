@@ -1,0 +1,100 @@
+/** What the model writes, A and B, and the settings it writes with: kept while the reader is in other views. */
+
+import type { GenerateReply, GenerateSettings, RunRequest } from "../../core/protocol";
+import type { Explorer } from "../../state/explorer.svelte";
+import { requestA, requestB } from "../../state/page";
+import { prefixOf } from "./tree";
+
+type Written = GenerateReply & { notes?: string[] };
+
+export class Generation {
+  settings: GenerateSettings = $state({
+    max_new_tokens: 24,
+    beams: 1,
+    temperature: 0,
+    top_k: null,
+    top_p: null,
+    seed: 0,
+  });
+  a = $state.raw<Written | null>(null);
+  b = $state.raw<Written | null>(null);
+  /** The step that is looked at: how many tokens stand before it. */
+  at = $state(0);
+  busy = $state(false);
+  error = $state<string | null>(null);
+  /** The text, the edits and the settings that `a` and `b` are of. */
+  #made = "";
+
+  constructor(readonly app: Explorer) {}
+
+  /** Of the chosen side. */
+  get shown(): Written | null {
+    return this.app.side === "b" ? this.b : this.a;
+  }
+
+  /** Whether something was changed since. */
+  get stale(): boolean {
+    return this.a !== null && this.#made !== this.#wanted;
+  }
+
+  /** Write, as the page is now. */
+  async write(): Promise<void> {
+    const { host, page } = this.app;
+    const wanted = this.#wanted;
+    const second = requestB(page);
+    [this.busy, this.error] = [true, null];
+    try {
+      const ask = (run: RunRequest): Promise<Written> =>
+        host
+          .ask<Written>({ ask: "generate", run: this.#start(run), settings: $state.snapshot(this.settings) })
+          .then(({ json }) => json);
+      const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
+      [this.a, this.b, this.at, this.#made] = [a, b, 0, wanted];
+    } catch (error) {
+      this.error = error instanceof Error ? error.message : String(error);
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  /** The attention that the step's token was written with: the page reads what stood before it. */
+  async explain(): Promise<void> {
+    const { app, shown } = this;
+    if (!shown) return;
+    const before = prefixOf(
+      shown.text,
+      shown.best.slice(0, this.at).map((i) => shown.nodes[i]?.text ?? ""),
+    );
+    const { reads } = app.page;
+    const translates = app.about.kind === "encoder-decoder";
+    const text = app.about.has_tokenizer ? reads.text + before : [reads.text, before].filter(Boolean).join(" ");
+    await app.act({ reads: translates ? { ...reads, target: before } : { ...reads, text } });
+    const last = Math.max(0, (app.shown?.tokens.length ?? 1) - 1);
+    app.go({
+      view: "attention",
+      stack: "decoder",
+      part: translates ? "cross" : "attn",
+      step: "softmax",
+      query: last,
+      position: last,
+    });
+  }
+
+  get #wanted(): string {
+    const { reads, other, edits, change } = this.app.page;
+    return JSON.stringify([reads, other, edits, change, this.settings]);
+  }
+
+  /** A model that writes its target writes it from the beginning. */
+  #start(run: RunRequest): RunRequest {
+    return this.app.about.kind === "encoder-decoder" ? { ...run, target: null } : run;
+  }
+}
+
+const known = new WeakMap<Explorer, Generation>();
+
+export function generation(app: Explorer): Generation {
+  let found = known.get(app);
+  if (!found) known.set(app, (found = new Generation(app)));
+  return found;
+}

@@ -1,0 +1,54 @@
+/** Vectors as points and arrows of a plane. */
+
+import type { Tensor } from "../../core/protocol";
+import { plane, type Plane } from "../../core/plane";
+import { row } from "../../core/tensor";
+import { length } from "../embedding/embedding";
+
+/** Rows of a tensor `t d`; of unit length where only directions matter. */
+export function rowsOf(tensor: Tensor, positions: readonly number[], unit: boolean): Float32Array[] {
+  return positions.map((position) => {
+    const vector = Float32Array.from(row(tensor, position)), size = length(vector);
+    return unit && size > 0 ? vector.map((x) => x / size) : vector;
+  });
+}
+
+/** `most` positions of n around one of them. */
+export function window(n: number, around: number, most: number): number[] {
+  const start = Math.max(0, Math.min(n - most, around - Math.floor(most / 2)));
+  return Array.from({ length: Math.min(n, most) }, (_, i) => start + i);
+}
+
+export interface Flight { from: [number, number]; to: [number, number] }
+
+/** Where vectors are, and where they came from, in the plane that keeps most of both. */
+export function flights(from: Float32Array[], to: Float32Array[]): { flights: Flight[]; explained: number } {
+  const { points, explained } = plane([...from, ...to]);
+  return { flights: to.map((_, i) => ({ from: points[i]!, to: points[from.length + i]! })), explained };
+}
+
+/** y = sum a_j v_j: its two longest parts, what is left, and the whole, in one plane through the origin. */
+export interface Sum {
+  /** The positions of the parts, the longest first: two, or one of a single key. */
+  keys: number[];
+  shares: number[];
+  values: [number, number][];
+  parts: [number, number][];
+  rest: [number, number];
+  total: [number, number];
+  explained: number;
+}
+
+export function weightedSum(weights: ArrayLike<number>, values: Float32Array[], y: ArrayLike<number>): Sum {
+  const sizes = values.map((v, j) => length(v) * Math.abs(weights[j]!));
+  const order = sizes.map((_, j) => j).sort((i, j) => sizes[j]! - sizes[i]!);
+  const keys = order.slice(0, 2), shares = keys.map((j) => weights[j]!);
+  const parts = keys.map((j, i) => values[j]!.map((x) => x * shares[i]!));
+  const found: Plane = plane([...parts, y], true);
+  const at = found.points.slice(0, keys.length), total = found.points[keys.length]!;
+  const reached = at.reduce<[number, number]>(([a, b], [x, z]) => [a + x, b + z], [0, 0]);
+  return {
+    keys, shares, parts: at, total, explained: found.explained, rest: [total[0] - reached[0], total[1] - reached[1]],
+    values: at.map(([x, z], i): [number, number] => (shares[i]! !== 0 ? [x / shares[i]!, z / shares[i]!] : [0, 0])),
+  };
+}

@@ -1,0 +1,86 @@
+/** What is measured of the heads of a run: once, one attention after another, while the page is used. */
+
+import type { EffectsReply, HeadFacts, StatisticsReply } from "../../core/protocol";
+import type { Run } from "../../state/run";
+import { headsOf, pooledPixels, type Head, type Pixels } from "./heads";
+
+export class HeadMeasures {
+  /** KL(with || without) in nats, by the address of z: more with every attention that is done. */
+  effects: ReadonlyMap<string, number> = $state.raw(new Map());
+  facts: Readonly<Record<string, HeadFacts>> = $state.raw({});
+  error = $state<string | null>(null);
+  readonly heads: Head[];
+  #thumbs = new Map<string, Pixels | null>();
+  #measuring = false;
+  #asked = false;
+  #wanted = 0;
+
+  constructor(readonly run: Run) {
+    this.heads = headsOf(run);
+  }
+
+  /** Measure what is missing for as long as a component wants it. */
+  follow(answers: readonly string[]): () => void {
+    this.#wanted += 1;
+    if (answers.includes("statistics")) void this.#describe();
+    if (answers.includes("effects")) void this.#measure();
+    return () => void (this.#wanted -= 1);
+  }
+
+  /** One head's attention, small. */
+  thumb(head: Head): Pixels | null {
+    let found = this.#thumbs.get(head.weights);
+    if (found === undefined) this.#thumbs.set(head.weights, (found = this.#pixels(head)));
+    return found;
+  }
+
+  #pixels({ module, head }: Head): Pixels | null {
+    const found = this.run.pixels(`${module}.weights`);
+    if (!found) return null;
+    const [, rows = 0, cols = 0] = found.shape, cells = rows * cols;
+    const pixels = found.pixels.subarray(head * cells, (head + 1) * cells);
+    return pooledPixels({ pixels, max: found.max.subarray(head * rows, (head + 1) * rows), rows, cols });
+  }
+
+  async #describe(): Promise<void> {
+    if (this.#asked) return;
+    this.#asked = true;
+    try {
+      const { json } = await this.run.host.ask<StatisticsReply>({ ask: "statistics", run: this.run.request, at: [] });
+      this.facts = json.heads;
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  async #measure(): Promise<void> {
+    if (this.#measuring) return;
+    this.#measuring = true;
+    try {
+      for (const module of new Set(this.heads.map((head) => head.module))) {
+        const own = this.heads.filter((head) => head.module === module).map((head) => head.z);
+        const at = own.filter((z) => !this.effects.has(z));
+        if (at.length === 0) continue;
+        if (this.#wanted === 0) return;
+        const { json } = await this.run.host.ask<EffectsReply>({ ask: "effects", run: this.run.request, at });
+        this.effects = new Map([...this.effects, ...Object.entries(json.effects)]);
+      }
+    } catch (error) {
+      this.#failed(error);
+    } finally {
+      this.#measuring = false;
+    }
+  }
+
+  #failed(error: unknown): void {
+    this.error = error instanceof Error ? error.message : String(error);
+  }
+}
+
+const known = new WeakMap<Run, HeadMeasures>();
+
+export function measuresOf(run: Run): HeadMeasures {
+  let found = known.get(run);
+  if (!found) known.set(run, (found = new HeadMeasures(run)));
+  return found;
+}

@@ -1,0 +1,81 @@
+/** All heads of a run: where they are, how they are ordered, and their attention as small pictures. */
+
+import type { HeadFacts, StackName } from "../../core/protocol";
+import type { Part } from "../../state/page";
+import type { Run } from "../../state/run";
+
+export interface Head {
+  stack: StackName;
+  layer: number;
+  part: Part;
+  head: number;
+  /** The address of its attention, without the index of the head. */
+  module: string;
+  /** With it: of its weights (what statistics are by), and of what it gives (what is switched off). */
+  weights: string;
+  z: string;
+}
+
+export type Order = "place" | "effect" | "kind";
+export const KINDS = ["previous", "same", "next", "first", "uniform", "other"] as const;
+
+export interface Group { key: string; heads: Head[] }
+
+/** From this share of its weight on the first token a head is a sink. */
+export const SINK = 0.5;
+
+/** Every head of every attention, in the order of the ops. */
+export function headsOf(run: Run): Head[] {
+  return run.plan.ops.flatMap(({ out }): Head[] => {
+    const match = /^((encoder|decoder)\.blocks\.(\d+)\.(attn|cross))\.weights$/.exec(out);
+    if (!match) return [];
+    const [, module = "", stack, layer, part] = match;
+    return Array.from({ length: run.reply.facts[out]?.shape[0] ?? 0 }, (_, head) => ({
+      stack: stack as StackName, layer: Number(layer), part: part as Part, head, module,
+      weights: `${out}[h=${head}]`, z: `${module}.z[h=${head}]`,
+    }));
+  });
+}
+
+export function grouped(
+  heads: readonly Head[], order: Order, effects: ReadonlyMap<string, number>, facts: Readonly<Record<string, HeadFacts>>,
+): Group[] {
+  const effect = (head: Head): number => effects.get(head.z) ?? -1;
+  const byEffect = (some: readonly Head[]): Head[] => [...some].sort((one, other) => effect(other) - effect(one));
+  if (order === "effect") return [{ key: "all", heads: byEffect(heads) }];
+  if (order === "kind") {
+    const of = (head: Head): string => facts[head.weights]?.kind ?? "other";
+    const groups = KINDS.map((key) => ({ key, heads: byEffect(heads.filter((head) => of(head) === key)) }));
+    return groups.filter((group) => group.heads.length > 0);
+  }
+  const modules = [...new Set(heads.map((head) => head.module))];
+  return modules.map((key) => ({ key, heads: heads.filter((head) => head.module === key) }));
+}
+
+/** How many of the largest, together, hold this share of the sum. */
+export function carriers(values: readonly number[], share = 0.9): number {
+  const order = [...values].sort((one, other) => other - one), total = order.reduce((sum, x) => sum + x, 0);
+  let held = 0, count = 0;
+  while (count < order.length && held < share * total) held += order[count++]!;
+  return count;
+}
+
+export interface Pixels { pixels: Uint8Array; max: Float32Array; rows: number; cols: number }
+
+/** A picture in at most `most` rows and columns: each cell the largest of those that it covers. */
+export function pooledPixels({ pixels, max, rows, cols }: Pixels, most = 32): Pixels {
+  if (rows <= most && cols <= most) return { pixels, max, rows, cols };
+  const height = Math.min(rows, most), width = Math.min(cols, most);
+  const values = new Float32Array(height * width), tops = new Float32Array(height);
+  const columns = Uint16Array.from({ length: cols }, (_, c) => Math.floor((c * width) / cols));
+  for (let r = 0; r < rows; r++) {
+    const y = Math.floor((r * height) / rows), line = y * width, scale = max[r]! / 255;
+    for (let c = 0, i = r * cols; c < cols; c++, i++) {
+      const at = line + columns[c]!, value = pixels[i]! * scale;
+      if (value > values[at]!) values[at] = value;
+      if (value > tops[y]!) tops[y] = value;
+    }
+  }
+  const small = Uint8Array.from(values, (x, i) => Math.round((x / (tops[Math.floor(i / width)] || 1)) * 255));
+  return { pixels: small, max: tops, rows: height, cols: width };
+}

@@ -1,0 +1,44 @@
+/** The picture that a model reads, from its numbers. */
+
+import type { Tensor } from "../../core/protocol";
+
+export interface Picture {
+  width: number;
+  height: number;
+  rgba: Uint8ClampedArray<ArrayBuffer>;
+}
+
+/** c y x to colours: the smallest number black, the largest full; one channel is grey. What the model's preparation
+ *  did to each channel is not undone, so colours may be off; shapes are not. */
+export function pictureOf({ shape, data }: Tensor): Picture {
+  const [channels = 1, height = 0, width = 0] = shape;
+  let low = Infinity,
+    high = -Infinity;
+  for (const x of data) [low, high] = [Math.min(low, x), Math.max(high, x)];
+  const span = high - low || 1,
+    size = width * height;
+  const rgba = new Uint8ClampedArray(size * 4);
+  for (let i = 0; i < size; i++) {
+    for (let c = 0; c < 3; c++) {
+      const x = data[(channels >= 3 ? c : 0) * size + i] ?? low;
+      rgba[i * 4 + c] = ((x - low) / span) * 255;
+    }
+    rgba[i * 4 + 3] = 255;
+  }
+  return { width, height, rgba };
+}
+
+/** Weights of one query over all keys, apart: the tokens before the patches, and the patches. */
+export function split(weights: ArrayLike<number>, patches: number): { before: number[]; patches: Float32Array } {
+  const all = Array.from(weights),
+    first = Math.max(0, all.length - patches);
+  return { before: all.slice(0, first), patches: Float32Array.from(all.slice(first)) };
+}
+
+/** h s (one query's rows of every head) to their mean, s. */
+export function meanOfHeads({ shape, data }: Tensor): Float32Array {
+  const [heads = 1, keys = 0] = shape;
+  const mean = new Float32Array(keys);
+  for (let i = 0; i < heads * keys; i++) mean[i % keys]! += data[i]! / heads;
+  return mean;
+}

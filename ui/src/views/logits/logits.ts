@@ -1,0 +1,94 @@
+/** From logits to the shares that a token is drawn by, one step after another. */
+
+import { softmax } from "../../state/answer.svelte";
+
+export interface Shares {
+  /** softmax(logits): what the model says. */
+  trueShares: Float64Array;
+  /** softmax(logits / T). */
+  tempered: Float64Array;
+  /** Of those, the k likeliest made to add up to 1; 0: cut. */
+  afterK: Float64Array;
+  /** Of those, the fewest that reach p made to add up to 1; 0: cut. */
+  afterP: Float64Array;
+}
+
+/** One step's shares of every answer, as a column; signed: differences. */
+export interface Column {
+  title: string;
+  note: string;
+  shares: Float64Array;
+  signed?: boolean;
+}
+
+/** As the model is sampled: temperature, then top-k, then top-p. A temperature of 0 takes the likeliest. */
+export function sharesOf(logits: ArrayLike<number>, temperature: number, topK: number | null, topP: number): Shares {
+  const trueShares = softmax(logits);
+  const tempered = temperature > 0 ? softmax(logits, temperature) : softmax(logits, 1e-6);
+  const afterK = topK === null ? tempered : renormalised(tempered, keepK(tempered, topK));
+  const afterP = topP >= 1 ? afterK : renormalised(afterK, keepP(afterK, topP));
+  return { trueShares, tempered, afterK, afterP };
+}
+
+/** The k largest, and those as large as the k-th. */
+export function keepK(shares: Float64Array, k: number): (share: number, i: number) => boolean {
+  const least = Float64Array.from(shares).sort().at(-Math.min(k, shares.length)) ?? 0;
+  return (share) => share >= least;
+}
+
+/** The fewest, largest first, that reach p together (Holtzman et al. 2020). */
+export function keepP(shares: Float64Array, p: number): (share: number, i: number) => boolean {
+  const kept = new Set<number>();
+  let sum = 0;
+  for (const i of order(shares)) {
+    if (kept.size > 0 && sum >= p) break;
+    kept.add(i);
+    sum += shares[i]!;
+  }
+  return (_, i) => kept.has(i);
+}
+
+function renormalised(shares: Float64Array, keeps: (share: number, i: number) => boolean): Float64Array {
+  const kept = shares.map((share, i) => (keeps(share, i) ? share : 0));
+  const sum = kept.reduce((total, share) => total + share, 0);
+  return kept.map((share) => share / sum);
+}
+
+/** Indices, largest value first. */
+export function order(values: ArrayLike<number>): number[] {
+  return Array.from(values, (_, i) => i).sort((i, j) => values[j]! - values[i]! || i - j);
+}
+
+/** -sum p ln p, in nats. */
+export function entropy(shares: Float64Array): number {
+  return shares.reduce((sum, p) => (p > 0 ? sum - p * Math.log(p) : sum), 0);
+}
+
+/** 1 for the likeliest; what is as likely counts as one place. */
+export function rank(values: ArrayLike<number>, id: number): number {
+  const own = values[id] ?? -Infinity;
+  let before = 0;
+  for (let i = 0; i < values.length; i++) if (values[i]! > own) before += 1;
+  return before + 1;
+}
+
+/** What a part of the network is, from the address of its share in a logit. */
+export interface Writer {
+  kind: "embedding" | "head" | "ffn" | "bias";
+  stack: string;
+  layer: number | null;
+  part: "attn" | "cross" | null;
+  head: number | null;
+}
+
+export function writerOf(address: string): Writer {
+  const [stack = ""] = address.split(".");
+  const block = /\.blocks\.(\d+)\./.exec(address)?.[1];
+  const layer = block === undefined ? null : Number(block);
+  const head = /\.(attn|cross)\.heads\[h=(\d+)\]$/.exec(address);
+  if (head) return { kind: "head", stack, layer, part: head[1] as "attn" | "cross", head: Number(head[2]) };
+  if (address.endsWith(".ffn.out")) return { kind: "ffn", stack, layer, part: null, head: null };
+  if (address.endsWith(".embed.tokens") || address.endsWith(".embed.positions"))
+    return { kind: "embedding", stack, layer, part: null, head: null };
+  return { kind: "bias", stack, layer, part: null, head: null };
+}

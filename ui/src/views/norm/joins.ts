@@ -1,0 +1,101 @@
+/** Where a block adds to the residual stream, and its norms, found in the ops: for any place of the norms. */
+
+import type { Op, Plan, StackName } from "../../core/protocol";
+import { lettersOf } from "../../engine/taps";
+
+export type JoinPart = "attn" | "cross" | "ffn";
+
+/** x + f(x): the addresses of one addition. */
+export interface Join {
+  layer: number;
+  part: JoinPart;
+  /** x, f(x), and their sum. */
+  stream: string;
+  branch: string;
+  sum: string;
+  /** The stream that the next part reads: the sum, or its norm. */
+  after: string;
+}
+
+/** A norm: what it reads, its statistics and its parameters. */
+export interface Norm {
+  of: string;
+  out: string;
+  /** null: it is not moved to the middle (RMSNorm). */
+  mean: string | null;
+  rstd: string;
+  gain: string;
+  shift: string | null;
+  eps: number;
+}
+
+const BRANCH = /^(?:encoder|decoder)\.blocks\.(\d+)\.(attn|cross|ffn)(?:\.out|_out_norm\.out)$/;
+
+/** Every addition to the stream of a stack, in order. */
+export function joinsOf(plan: Plan, stack: StackName): Join[] {
+  const own = plan.ops.filter((op) => op.out.startsWith(`${stack}.blocks.`));
+  const readers = new Map<string, Op[]>();
+  for (const op of own) for (const input of op.inputs ?? []) readers.set(input, [...(readers.get(input) ?? []), op]);
+  return own.flatMap((op): Join[] => {
+    const [stream = "", branch = ""] = op.inputs ?? [], match = BRANCH.exec(branch);
+    if (op.op !== "add" || !match) return [];
+    const part = match[2] as JoinPart;
+    return [{ layer: Number(match[1]), part, stream, branch, sum: op.out, after: after(op.out, readers) }];
+  });
+}
+
+/** Of a sum that has no address of its own in the stream: its norm, under the name that the stream gives it. */
+function after(sum: string, readers: ReadonlyMap<string, Op[]>): string {
+  if (/\.resid_\w+$/.test(sum)) return sum;
+  const next = readers.get(sum)?.find((op) => op.op === "norm" || op.op === "copy");
+  return next ? after(next.out, readers) : sum;
+}
+
+/** The norms over the width of the model whose address begins so, in order; not those of queries and keys. */
+export function normsOf(plan: Plan, start: string): Norm[] {
+  const isOwn = ({ op, out }: Op): boolean => op === "norm" && out.startsWith(start) && lettersOf(out, 2) === "t d";
+  return plan.ops.filter((op) => isOwn(op) && !/\.[qk]_norm\./.test(op.out))
+    .map((op) => {
+      const inputs = op.inputs ?? [], rstd = inputs.at(-1) ?? "";
+      return {
+        of: inputs[0] ?? "", out: op.out, mean: inputs.length === 3 ? inputs[1]! : null, rstd,
+        gain: op.weights?.[0] ?? "", shift: op.weights?.[1] ?? null,
+        eps: plan.ops.find((one) => one.out === rstd)?.by?.eps ?? 0,
+      };
+    });
+}
+
+/** The norms that belong to one addition: before what is added, of it, and after the sum. */
+export function normsAround(plan: Plan, join: Join): { before: Norm[]; after: Norm[] } {
+  const own = normsOf(plan, `${join.stream.split(".")[0]}.blocks.${join.layer}.${join.part}_`);
+  const before = own.filter((norm) => norm.of === join.stream || norm.out === join.branch);
+  return { before, after: own.filter((norm) => norm.of === join.sum) };
+}
+
+// --- vectors -----------------------------------------------------------------------------------------------------------
+
+export function length(x: ArrayLike<number>): number {
+  return Math.sqrt(dot(x, x));
+}
+
+export function dot(x: ArrayLike<number>, y: ArrayLike<number>): number {
+  let sum = 0;
+  for (let i = 0; i < x.length; i++) sum += x[i]! * (y[i] ?? 0);
+  return sum;
+}
+
+/** Of two directions; 0 where one of the vectors is 0. */
+export function cosine(x: ArrayLike<number>, y: ArrayLike<number>): number {
+  const product = length(x) * length(y);
+  return product > 0 ? dot(x, y) / product : 0;
+}
+
+/** The length of each row. */
+export function lengths(data: ArrayLike<number>, rows: number): Float32Array {
+  const width = data.length / Math.max(1, rows);
+  return Float32Array.from({ length: rows }, (_, r) => {
+    let sum = 0;
+    for (let i = r * width; i < (r + 1) * width; i++) sum += data[i]! * data[i]!;
+    return Math.sqrt(sum);
+  });
+}

@@ -1,0 +1,72 @@
+/** What positions do to vectors and scores, from the ops that say so. */
+
+import type { Masks } from "../../engine/step";
+import type { Op, Tensor } from "../../core/protocol";
+import { floats } from "../../core/tensor";
+import { wave } from "../../engine/functions";
+import { compute } from "../../engine/ops";
+import { cosine, dot } from "../embedding/embedding";
+
+const NO_MASKS: Masks = {};
+
+const upTo = (n: number, from = 0): Tensor => floats([n], Float32Array.from({ length: n }, (_, i) => from + i));
+
+/** n d: the vectors that `op` adds to positions 0 to n - 1. */
+export function positionVectors(op: Op, n: number, weights: Tensor[]): Float32Array {
+  return compute(op, [upTo(n)], weights, NO_MASKS).data;
+}
+
+/** A sine and a cosine of one frequency, by their components. */
+export interface Wave { sin: number; cos: number; frequency: number }
+
+/** The pairs of components of sinusoidal positions, the fastest first; none of other positions. */
+export function waves(op: Op): Wave[] {
+  if (op.op !== "sinusoid") return [];
+  const pairs = new Map<number, Wave>();
+  for (let i = 0; i < (op.by?.width ?? 0); i++) {
+    const { kind, frequency } = wave(op, i);
+    const pair = pairs.get(frequency) ?? { sin: 0, cos: 0, frequency };
+    pair[kind] = i;
+    pairs.set(frequency, pair);
+  }
+  return [...pairs.values()];
+}
+
+/** At most `count` of the whole numbers below n, evenly spread, the first and the last among them. */
+export function spread(n: number, count: number): number[] {
+  if (n <= count) return Array.from({ length: n }, (_, i) => i);
+  return Array.from({ length: count }, (_, i) => Math.round((i * (n - 1)) / (count - 1)));
+}
+
+/** n n: the cosine of every two of n rows. */
+export function cosines(rows: Float32Array, n: number): Float32Array {
+  const d = rows.length / n, out = new Float32Array(n * n);
+  const at = (i: number): Float32Array => rows.subarray(i * d, (i + 1) * d);
+  for (let i = 0; i < n; i++) for (let j = 0; j <= i; j++) out[i * n + j] = out[j * n + i] = cosine(at(i), at(j));
+  return out;
+}
+
+/** A query or key as it is at a position: its pairs turned by the op's frequencies. */
+export function turned(op: Op, x: Float32Array, position: number): Float32Array {
+  return compute(op, [floats([1, x.length], x), upTo(1, position)], [], NO_MASKS).data;
+}
+
+/** The same before it was turned there; a rotation may also stretch, by its `magnitude`. */
+export function turnedBack(op: Op, x: Float32Array, position: number): Float32Array {
+  const by = op.by?.magnitude ?? 1, n = 2 * (op.numbers?.length ?? 0);
+  return turned(op, x, -position).map((y, i) => (i < n ? y / (by * by) : y));
+}
+
+/** q·k of a query and a key moved to two positions. */
+export function scoreAt(op: Op, q: Float32Array, k: Float32Array, query: number, key: number): number {
+  return dot(turned(op, q, query), turned(op, k, key));
+}
+
+/** By head, what is added to the score of a key that far away (key - query), from -n + 1 to n - 1. */
+export function biasByDistance(op: Op, n: number, weights: Tensor[]): [distance: number, bias: number][][] {
+  const { shape, data } = compute(op, [upTo(n)], weights, NO_MASKS);
+  return Array.from({ length: shape[0] ?? 0 }, (_, head) => Array.from({ length: 2 * n - 1 }, (_, i) => {
+    const distance = i - n + 1, query = Math.max(0, -distance), key = Math.max(0, distance);
+    return [distance, data[(head * n + query) * n + key]!];
+  }));
+}

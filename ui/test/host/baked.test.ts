@@ -1,0 +1,117 @@
+/** Exported files, written by tests/explorer/export_fixtures.py, answer what Python answers. */
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import type { Fact, Reply, RunReply, RunRequest, Tensor } from "../../src/core/protocol";
+import { readSafetensors } from "../../src/core/safetensors";
+import { BakedHost } from "../../src/host/baked";
+import { difference } from "../engine/fixtures";
+
+interface Case { question: { ask: string; run?: RunRequest } & Record<string, unknown>; reply: string; near: number }
+
+const folder = process.env.CLEARHEAD_FIXTURES ?? "";
+
+function fileOf(name: string): Map<string, string> {
+  const html = readFileSync(join(folder, `${name}.html`), "utf-8");
+  const parts = html.matchAll(/<script type="application\/octet-stream" id="clearhead-([^"]*)"[^>]*>([^<]*)/g);
+  return new Map([...parts].map(([, id, text]) => [id!, text!]));
+}
+
+function hostOf(parts: Map<string, string>): BakedHost {
+  return new BakedHost((name) => parts.get(name) ?? null);
+}
+
+const names = JSON.parse(readFileSync(join(folder, "exports.json"), "utf-8")) as string[];
+
+describe.each(names)("%s", (name) => {
+  const host = hostOf(fileOf(name));
+  const cases = JSON.parse(readFileSync(join(folder, `${name}.json`), "utf-8")) as Case[];
+
+  test.each(cases.map((one) => [`${one.question.ask} ${one.reply}`, one] as const))("%s", async (_, { question, reply, near }) => {
+    const got = await host.ask<unknown>(question);
+    const { metadata, tensors } = readSafetensors(new Uint8Array(readFileSync(join(folder, reply))));
+    const expected = JSON.parse(metadata.reply!) as unknown;
+    if (question.ask === "run") return sameRun(got as Reply<RunReply>, { json: expected as RunReply, tensors }, near);
+    close(got.json, expected, near);
+    expect([...got.tensors.keys()].sort()).toEqual([...tensors.keys()].sort());
+    for (const [key, tensor] of tensors) expect(difference(shut(got.tensors.get(key)!), shut(tensor), 1), key).toBeLessThanOrEqual(near);
+  });
+
+  test("what it does not hold is refused in one line that says where it is", async () => {
+    const { json } = await host.ask<{ start: RunRequest; name: string }>({ ask: "about" });
+    const other = host.ask({ ask: "run", run: { ...json.start, text: "another", image: null } });
+    await expect(other).rejects.toThrow(`open the model: clearhead explore ${json.name}`);
+    await expect(host.ask({ ask: "generate", run: json.start })).rejects.toThrow("does not answer “generate”");
+    if (!name.endsWith("_large")) return;
+    const at = `${json.name.startsWith("encoder_decoder") || json.name.startsWith("decoder") ? "decoder" : "encoder"}.blocks.0`;
+    const edit = host.ask({ ask: "run", run: { ...json.start, edits: [{ at: `${at}.attn.z[h=1]`, do: "mean" }] } });
+    await expect(edit).rejects.toThrow("without any one head, but of no other change");
+    await expect(host.ask({ ask: "weights", at: ["head.output.weight"] })).rejects.toThrow("parameters are not in this file");
+  });
+});
+
+test("a file that is cut short says so, wherever it is cut", async () => {
+  for (const [cut, keep] of [["data", 500], ["weights-null", 100], ["data", 0]] as const) {
+    const parts = fileOf("decoder_pre_learned_live");
+    const name = [...parts.keys()].find((key) => key.startsWith(cut === "data" ? "data" : "weights"))!;
+    parts.set(name, parts.get(name)!.slice(0, keep));
+    await expect(hostOf(parts).ask({ ask: "about" })).rejects.toThrow("the file is cut short or was changed");
+  }
+});
+
+/** As far as the file has it: of a head's absence it holds what is said in the end. */
+function sameRun(got: Reply<RunReply>, expected: Reply<RunReply>, near: number): void {
+  expect(got.json.tokens).toEqual(expected.json.tokens);
+  expect(got.json.target).toEqual(expected.json.target);
+  expect(got.json.grid).toEqual(expected.json.grid);
+  expect(got.json.plan?.ops).toEqual(expected.json.plan?.ops);
+  expect(got.json.plan?.masks).toEqual(expected.json.plan?.masks);
+  const wanted = factsOf(expected.json.facts), found = factsOf(got.json.facts);
+  if (near > 1e-3) expect(wanted).toMatchObject(found);
+  else expect(found).toEqual(wanted);
+  if (expected.tensors.has("output.lse")) return sameAnswer(got, expected, near);
+  for (const [name, tensor] of got.tensors) same(name, tensor, expected.tensors.get(name)!, near);
+}
+
+/** The same words in the same order, each with its share: the words of all heads are in one list. */
+function sameAnswer(got: Reply<RunReply>, expected: Reply<RunReply>, near: number): void {
+  expect(got.json.words).toMatchObject(expected.json.words);
+  expect([...got.tensors.get("output.ids")!.data]).toEqual([...expected.tensors.get("output.ids")!.data]);
+  const shares = ({ tensors }: Reply<RunReply>): number[] => {
+    const values = tensors.get("output.values")!, lse = tensors.get("output.lse")!, k = values.shape.at(-1)!;
+    return Array.from(values.data, (x, i) => Math.exp(x - lse.data[Math.floor(i / k)]!));
+  };
+  close(shares(got), shares(expected), near);
+  if (near > 1e-3) return;
+  expect(difference(got.tensors.get("output.lse")!, expected.tensors.get("output.lse")!, 1)).toBeLessThanOrEqual(near);
+  for (const [name, tensor] of expected.tensors) same(name, got.tensors.get(name)!, tensor, near);
+}
+
+/** Closed cells, which are NaN, as infinities: those are compared. */
+function shut({ shape, data }: Tensor): Tensor {
+  return { shape, data: Float32Array.from(data, (x) => (Number.isNaN(x) ? Infinity : x)) };
+}
+
+/** Pixels may be rounded to their neighbour. */
+function same(name: string, got: Tensor, expected: Tensor, near: number): void {
+  expect(got.shape, name).toEqual(expected.shape);
+  if (name === "output.logits" && near > 1e-3) return;
+  const off = Math.max(...Array.from(got.data, (x, i) => Math.abs(x - expected.data[i]!)));
+  expect(off, name).toBeLessThanOrEqual(name.endsWith(".u8") ? 1 : near * Math.max(1, ...Array.from(expected.data, Math.abs)));
+}
+
+function factsOf(facts: Record<string, Fact>): Record<string, unknown> {
+  const of = ({ shape, axes, by_hand = false, closed = false }: Fact): unknown => ({ shape, axes, by_hand, closed });
+  return Object.fromEntries(Object.entries(facts).map(([at, fact]) => [at, of(fact)]));
+}
+
+/** Equal, but for numbers that are near. */
+function close(got: unknown, expected: unknown, near: number, at = "reply"): void {
+  if (typeof expected === "number" && typeof got === "number") {
+    return expect(Math.abs(got - expected), at).toBeLessThanOrEqual(near * Math.max(1, Math.abs(expected)));
+  }
+  if (typeof expected !== "object" || expected === null || typeof got !== "object" || got === null) return expect(got, at).toEqual(expected);
+  expect(Object.keys(got).sort(), at).toEqual(Object.keys(expected).sort());
+  for (const [key, value] of Object.entries(expected)) close((got as Record<string, unknown>)[key], value, near, `${at}.${key}`);
+}

@@ -1,0 +1,119 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { KEYS } from "../src/parts/keys";
+
+const source = new URL("../src/", import.meta.url);
+const read = (path: string): string => readFileSync(new URL(path, source), "utf8");
+const files = readdirSync(source, { recursive: true, encoding: "utf8" });
+
+function catalogue(language: string): Record<string, string> {
+  const own = files.filter((path) => path.endsWith(".json") && path.startsWith(`i18n/${language}.`));
+  return Object.fromEntries(own.flatMap((path) => Object.entries(JSON.parse(read(path)) as Record<string, string>)));
+}
+const en = catalogue("en");
+const fr = catalogue("fr");
+const code = files.filter((path) => /\.(svelte|ts)$/.test(path) && !path.startsWith("i18n/")).map(read).join("\n");
+
+/** What may follow each prefix in a key that the code puts together. One that is not listed fails a test below. */
+const positions = "sinusoidal learned rotary relative alibi none";
+const heads = "language classification tagging span none";
+const kinds = "previous same next first uniform other";
+const views = "tokens image embedding position attention heads output norm ffn residual logits generation lens "
+  + "geometry scale training";
+const steps = [...code.matchAll(/\bstep\(([^[]+), \[/g)].flatMap((call) => call[1]!.match(/\w+(?=")/g) ?? []).join(" ");
+const followers: Record<string, string> = {
+  "answer.": heads,
+  "attention.": "product scores weights",
+  "change.": "on zero mean",
+  "do.": "zero mean set scale close patch",
+  "embedding.": "sinusoid copy norm unfold linear prepend",
+  "embedding.lookup_": "ids types positions",
+  "explain.": "qkv scores scaled masked softmax weighted",
+  "ffn.name.": "relu gelu gelu_tanh silu tanh",
+  "geometry.from_": "embedding before a",
+  "head.": heads,
+  "heads.by_": "place effect kind",
+  "heads.fact.": "previous same next first",
+  "heads.kind.": kinds,
+  "heads.kind_note.": kinds,
+  "heads.short.": "encoder decoder cross",
+  "key.": KEYS.map(([, what]) => what).join(" "),
+  "kind.": "encoder-decoder decoder encoder image",
+  // The other forms of arithmetic name their sentences themselves.
+  "made.": "sum mean product function share rotation wave taken bucket slope mask",
+  "made.axis.": "t s h d k f v c y x",
+  "made.step.": steps,
+  "mode.": "explore research",
+  "norm.part.": "attn cross ffn final",
+  "norm.place.": "pre post sandwich",
+  "position.": positions,
+  "positions.": positions,
+  "residual.head.": "part stream adds ratio cosine after switch",
+  "residual.part.": "attn cross ffn",
+  "stack.": "encoder decoder",
+  "step.": "qkv scores scaled masked softmax weighted",
+  "tree.": "kept dropped final",
+  "view.": views,
+};
+const composed = Object.entries(followers).flatMap(([prefix, names]) => names.split(" ").map((name) => prefix + name));
+
+const keyed = /["']([a-z]\w*(?:\.[\w-]+)+)["']/g;
+const keysIn = (text: string): string[] => [...text.matchAll(keyed)].map((match) => match[1]!);
+
+/** The keys in the first argument of every call of `t` (and of methods named `say` that hand a key on). */
+function called(): string[] {
+  const keys: string[] = [];
+  for (const call of code.matchAll(/(?:\bt|#say)\(/g)) {
+    const start = call.index + call[0].length;
+    let depth = 0, end = start;
+    for (; end < code.length; end++) {
+      const sign = code[end]!;
+      if ("([{".includes(sign)) depth++;
+      else if (")]}".includes(sign) && depth-- === 0) break;
+      else if (sign === "," && depth === 0) break;
+    }
+    keys.push(...keysIn(code.slice(start, end)));
+  }
+  return keys;
+}
+
+const placeholders = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g))].sort();
+
+describe("the catalogue", () => {
+  it("has the same keys in both languages", () => {
+    expect(Object.keys(fr).sort()).toEqual(Object.keys(en).sort());
+  });
+
+  it("has the same placeholders in both languages", () => {
+    for (const [key, text] of Object.entries(en)) expect(placeholders(fr[key] ?? ""), key).toEqual(placeholders(text));
+  });
+
+  it("has no empty text", () => {
+    for (const texts of [en, fr]) expect(Object.keys(texts).filter((key) => !texts[key]?.trim())).toEqual([]);
+  });
+
+  it("is set in French as French is: narrow spaces before high signs and inside quotation marks", () => {
+    const wrong = /[ \u00a0][;:?!%»]|[^\s«]»|«[^\u202f]|['“”]/;
+    expect(Object.keys(fr).filter((key) => wrong.test(fr[key]!))).toEqual([]);
+  });
+});
+
+describe("the keys in the code", () => {
+  it("are all in the catalogue", () => {
+    const keys = [...called(), ...composed];
+    expect(keys.length).toBeGreaterThan(500);
+    expect([...new Set(keys)].filter((key) => !(key in en)).sort()).toEqual([]);
+  });
+
+  it("that are put together are all listed", () => {
+    const groups = new Set(Object.keys(en).map((key) => key.split(".")[0]));
+    groups.delete("output"); // `output.${name}` is a tensor of a trace.
+    const prefixes = [...code.matchAll(/`(([a-z]+)\.[\w.]*)\$\{/g)].filter((match) => groups.has(match[2]));
+    expect([...new Set(prefixes.map((match) => match[1]))].sort()).toEqual(Object.keys(followers).sort());
+  });
+
+  it("are the whole catalogue", () => {
+    const used = new Set([...composed, ...keysIn(code)]);
+    expect(Object.keys(en).filter((key) => !used.has(key))).toEqual([]);
+  });
+});
