@@ -9,14 +9,15 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 import torch
-from clearhead.explorer.export import export_page
 from cyclopts import App
+from pydantic import JsonValue
 
 from benchmarks.figures import Figure, show, within
 from clearhead.api import Model, architecture
 from clearhead.data.phrases import compose
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo import CHOICE, TOKENIZER
+from clearhead.explorer.export import export_page
 from clearhead.explorer.serving import Server, serving
 from clearhead.explorer.session import Session
 from clearhead.families import preset
@@ -36,7 +37,7 @@ app = App(name="python -m benchmarks.explorer", help="Sizes and times of the exp
 # A click, and how long until the answer of the edits with that head is on the screen: the next frame after it is there.
 EDIT = """async ([head, wait]) => {
   const page = document.querySelector(".clearhead");
-  const choose = [...page.querySelectorAll(".thumbs")].flatMap((one) => [...one.querySelectorAll(".thumb")])[head];
+  const choose = [...page.querySelectorAll(".thumbs button")][head];
   choose.click();
   await new Promise((done) => setTimeout(done, wait));
   const off = page.querySelectorAll(".change .segmented button")[1];
@@ -128,7 +129,7 @@ def bundle() -> list[Figure]:
 
 def overview(model: Model) -> Figure:
     """What a page gets of a forward pass before it asks for any single value."""
-    run = {"text": ids(64), "target": None, "edits": []}
+    run: dict[str, JsonValue] = {"text": ids(64), "target": None, "edits": list[JsonValue]()}
     return Figure(
         "overview of 12 x 12 heads, 64 tokens, MB",
         len(numbers(model, 64).answer({"ask": "run", "run": run})) / 1e6,
@@ -185,7 +186,7 @@ def painted(paints: list[tuple[float, float]], limit: float) -> list[Figure]:
 
 def edited(page: "Page", rounds: int, limit: float) -> list[Figure]:
     """From the click that switches a head off to its answer, each time another head."""
-    heads: int = page.locator(".clearhead .thumb").count()
+    heads: int = page.locator(".clearhead .thumbs button").count()
     times = [page.evaluate(EDIT, [i % heads, 200]) for i in range(rounds + WARM_UP)][WARM_UP:]
     return [
         Figure("edit to answer, ms, median", median(times), limit, at_most=True),

@@ -109,8 +109,8 @@ def _rounding(found: Pass, values: Mapping[str, Tensor]) -> list[str]:
     recording = found.recording
     manifest = recording.manifest
     shares = {a: value for a, value in recording.tensors.items() if a.endswith(".weights")}
-    given = {a: value.float() for a, value in values.items() if HALVES.fullmatch(a)}
     by_hand = frozenset(a for a, fact in manifest.tensors.items() if fact.by_hand)
+    given = {a: value.float() for a, value in values.items() if HALVES.fullmatch(a) or a in by_hand}
     off = differences(
         tuple(_following(manifest.ops, {*given, *recording.numbers()})),
         given | shares,

@@ -126,7 +126,7 @@ class Passes:
         edits = placed(run.edits, self.axes_of(run)) if run.edits else []
         written, notes = self._written(model, run, edits)
         picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
-        target = run.target if written is None else _text(model, written)
+        target = run.target if written is None or run.target is not None else _text(model, written)
         reading = read(model, run.text if picture is None else picture, target, written=written)
         check_size(model.config, reading)
         edit: dict[str, Edit] = dict(functions(edits, self._value))
@@ -140,6 +140,10 @@ class Passes:
     ) -> tuple[list[int] | None, tuple[str, ...]]:
         """The target that the model itself writes, where it should, and what to say of it."""
         writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
+        if run.written is not None:
+            if not model.is_encoder_decoder:
+                raise UserError("written: expected none, for this model reads one text; leave it out")
+            return model.reader.known(run.written, stack=model.config.decoder), ()
         if not writes or run.target is not None:
             return None, ()
         writer = self.writer(model, run, edits)

@@ -61,6 +61,8 @@ class RunRequest(Asked):
 
     text: Text
     target: Text | None = None
+    written: Annotated[list[Natural], Field(max_length=2**16)] | None = None
+    """Tokens that the decoder reads in place of the target's: what a model writes may spell no text."""
     image: Picture | None = None
     step: Natural | None = None
     edits: Annotated[list[Edit], Field(max_length=256)] = Field(default_factory=list[Edit])

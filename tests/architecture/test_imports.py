@@ -43,6 +43,7 @@ WITHOUT_TORCH = (
     *("config", "recipe", "errors", "randomness", "cli"),
     *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
+    "explorer.static_files",
 )
 
 FAMILIES = ("gpt", "llama", "bert", "t5", "marian", "bart", "roberta", "qwen", "mistral", "vit")

@@ -21,7 +21,10 @@ from clearhead.explorer.static_files import STATIC, static_file
 
 ROOT = Path(hatch_build.__file__).resolve().parent
 PACKED = ("clearhead", "recipes", "docs", "tests", "ui", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
-BUILT = {f"clearhead/explorer/static/{name}" for name in ("explorer.js", "explorer.css", "boot.js", "texts.json", "LICENSES.txt")}
+BUILT = {
+    f"clearhead/explorer/static/{name}"
+    for name in ("explorer.js", "explorer.css", "boot.js", "texts.json", "LICENSES.txt")
+}
 GZIPPED_LIMIT = 160_000  # bytes of JavaScript, gzipped
 # Named, never fetched: the names of XML vocabularies, and pages that explain an error.
 NAMED_ONLY = ("http://www.w3.org/", "https://svelte.dev/e/")

@@ -150,6 +150,20 @@ def test_edits_are_shown_beside_the_input_and_stand_in_the_state(tmp_path: Path)
         export.export_page(model, "one two three", path=tmp_path / "b.html", edits=[{"at": "x", "do": "mend"}])
 
 
+def test_what_an_edit_closed_is_kept_and_counts_for_no_rounding(tmp_path: Path) -> None:
+    edit = {"at": "decoder.blocks.0.attn.scores[h=1,t=3,s=0]", "do": "close"}
+    with too_large():
+        path = export.export_page(
+            model_of(CONFIGS["decoder_pre_learned"]), "one two three four", path=tmp_path / "a.html", edits=[edit]
+        )
+    parts = parts_of(path.read_text(encoding="utf-8"))
+    held = parts["data"][0]["recorded"][1]
+    scores = parts[held["parts"][held["values"]["decoder.blocks.0.attn.scores"]]][1]["decoder.blocks.0.attn.scores"]
+    assert scores[1, 3, 0] == float("-inf")
+    notes = [one for one in parts["run-1"][0]["notes"] if "float16" in one]
+    assert 0 < float(notes[0].split()[-2]) < 0.01
+
+
 def test_a_recording_is_exported_with_its_edits(tmp_path: Path) -> None:
     model = model_of(CONFIGS["encoder_decoder_post"])
     recording = trace_file.record(model, "one two three", "eins zwei", edit={"encoder.blocks.0.attn.z[h=1]": zero})

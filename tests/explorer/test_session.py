@@ -303,3 +303,14 @@ def save(model: Model, folder: Path, step: int) -> None:
 
     files = own_files(model.network, model.generation)
     checkpoints.save(folder, step, checkpoints.Files(files.tensors, files.json, model.tokenizer_files()))
+
+
+def test_a_pass_may_read_what_another_wrote() -> None:
+    session = session_of("encoder_decoder_post")
+    run = {**start(session), "target": None}
+    plain, tensors = ask(session, "run", run=run)
+    written = [token["id"] for token in plain["tokens"]["decoder"]][1:]
+    _, same = ask(session, "run", run={**run, "target": "anything", "written": written})
+    assert torch.equal(same["output.values"], tensors["output.values"])
+    with pytest.raises(UserError, match="expected none, for this model reads one text"):
+        ask(session_of("decoder_pre_learned"), "run", run={**start(session_of("decoder_pre_learned")), "written": [1]})

@@ -51,6 +51,8 @@ def serve(folder_of: Callable[[str], Path]) -> Iterator[Serve]:
 
         def served(name: str, model: Model | None = None, folder: Path | None = None, **begins: Any) -> Served:
             if name not in known:
+                if name == "seer":
+                    begins = {"image": IMAGE, **begins}
                 if model is None:
                     folder = folder_of(name)
                     model = load(folder)
@@ -95,7 +97,7 @@ def see(open_page: Open, serve: Serve):
     """Opens the page on a model's input, in a state."""
 
     def seen(name: str, **state: Any) -> Seen:
-        served = serve(name, **({"image": IMAGE} if name == "seer" else {}))
+        served = serve(name)
         text, target = INPUTS[name]
         if name == "seer":
             state["image"] = "example:0"

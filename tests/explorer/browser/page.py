@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
@@ -21,7 +21,7 @@ from clearhead.trace import Trace
 from tests.explorer.conftest import ChromiumPage
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, Request
     from torch import Tensor
 
 T = TypeVar("T")
@@ -94,6 +94,13 @@ class Opened:
     chromium: ChromiumPage
     may_fail: bool = False
     """Whether the browser may log that a question failed, as it does by itself."""
+    open_questions: set[Request] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        # Playwright takes functions alone, no methods of a set.
+        self.page.on("request", lambda request: self.open_questions.add(request))
+        self.page.on("requestfinished", lambda request: self.open_questions.discard(request))
+        self.page.on("requestfailed", lambda request: self.open_questions.discard(request))
 
     @property
     def page(self) -> Page:
@@ -109,6 +116,15 @@ class Opened:
     def settled(self) -> None:
         """Until both forward passes are there."""
         self.page.locator("main[aria-busy=false]").wait_for()
+
+    def quiet(self) -> None:
+        """Until every question is answered, and what is drawn of the answers has asked no more."""
+        for _ in range(2):
+            becomes(self.answered, True)
+
+    def answered(self) -> bool:
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)))")
+        return not self.open_questions
 
     # --- reading ---
 

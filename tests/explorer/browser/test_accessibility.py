@@ -46,7 +46,9 @@ def test_a_view_of_a_translator(open_page: Open, axe: str, view: str, scheme: Co
     opened = open_page("translator", fragment(SOURCE, TARGET, view=view, layer=1), color_scheme=scheme)
     show(opened, view)
     assert violations(opened, axe) == []
-    opened.go_to(fragment(SOURCE, TARGET, view=view, layer=1, mode="research", side="b", edits=[EDIT]))
+    link = fragment(SOURCE, TARGET, view=view, layer=1, mode="research", side="b", edits=[EDIT])
+    opened.page.evaluate("(link) => { location.hash = link; }", link)
+    opened.button("reset", ".change").and_(opened.page.locator(":enabled")).wait_for()
     show(opened, view)
     assert violations(opened, axe) == []
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -21,7 +20,7 @@ from tests.conftest import ROOT
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, Served, becomes, eventually, fragment
-from tests.explorer.browser.trained import picture
+from tests.explorer.browser.seeing import IMAGE
 
 SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 POSITION = 2
@@ -30,7 +29,6 @@ INPUTS: dict[str, tuple[str, str | None]] = {
     "writer": ("six seven eight nine ten one", None),
     "filler": ("two three zorblax five six", None),
 }
-IMAGE = picture(2, np.random.default_rng(3))
 
 
 @pytest.fixture
@@ -128,7 +126,7 @@ def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
 @pytest.mark.parametrize("name", ["writer", "filler", "seer"])
 def test_a_head_off_in_other_models(open_page: Open, serve: Serve, tmp_path: Any, name: str) -> None:
     """By the switch, and by the code that the page gives."""
-    served = serve(name, **({"image": IMAGE} if name == "seer" else {}))
+    served = serve(name)
     stack = "decoder" if name == "writer" else "encoder"
     text, target = INPUTS.get(name, ("", None))
     state = {"image": "example:0"} if name == "seer" else {"position": POSITION}

@@ -16,11 +16,11 @@ VIEWS = {
 
 
 def show(opened: Opened, view: str) -> None:
-    """Go to a place, and wait until everything in it is there: until the page has not changed for a while."""
+    """Go to a place, and wait until everything in it is there."""
     opened.step(VIEWS[view])
     opened.settled()
     becomes(lambda: opened.fragment().get("view", "attention"), view)
-    opened.page.wait_for_load_state("networkidle")
+    opened.quiet()
 
 
 def of_run(serve: Any, folder: Path) -> Served:

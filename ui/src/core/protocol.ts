@@ -11,6 +11,8 @@ export interface RunRequest {
   /** Of an encoder-decoder: what the decoder reads after its start token. null: what the model writes itself, with
    *  these edits. Of an encoder: a second text, or null. */
   target: string | null;
+  /** The tokens that the decoder reads in place of the target's: what a model writes may spell no text. */
+  written?: number[];
   /** A data URL of a PNG or JPEG, or `example:3`: the input of a model that reads images. */
   image?: string | null;
   /** A checkpoint of the run; null: the model that was opened. */

@@ -13,6 +13,8 @@ export const KEYS: readonly [keys: string, what: string][] = [
 export function onkey(event: KeyboardEvent, state: Explorer, help: () => void): void {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   const target = event.target;
+  // A dialog has keys of its own: prevented, Escape would not close it.
+  if (target instanceof HTMLElement && target.closest("dialog")) return;
   if (target instanceof HTMLElement && target.closest("input, textarea, select, [contenteditable]")) {
     if (event.key === "Escape") target.blur();
     return;

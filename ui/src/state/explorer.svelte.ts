@@ -210,7 +210,8 @@ export class Explorer {
 
   /** B reads the target that A wrote, so that the two answer the same question; unless it has a text of its own. */
   #followed(request: RunRequest, a: Run): RunRequest {
-    return this.page.other || request.target !== null ? request : { ...request, target: a.reply.target };
+    const written = a.request.target === null ? a.writtenTokens : null;
+    return this.page.other || !written ? request : { ...request, target: a.reply.target, written };
   }
 
   async #run(request: RunRequest, signal: AbortSignal): Promise<Run> {

@@ -30,6 +30,11 @@ export class Run {
     return this.reply.tokens.decoder ?? this.reply.tokens.encoder ?? [];
   }
 
+  /** What the model wrote, as the tokens that its decoder reads after the start token; null where nothing was written. */
+  get writtenTokens(): number[] | null {
+    return this.reply.target === null ? null : (this.reply.tokens.decoder ?? []).slice(1).map((token) => token.id);
+  }
+
   op(path: string): Op | undefined {
     return this.#ops.get(path);
   }

@@ -17,7 +17,7 @@ import { statistics, weightedNorms } from "./heads";
 import type { Parts } from "./parts";
 
 /** Runs that are kept, and milliseconds after which others have their turn. */
-const KEPT = 24, AT_A_TIME = 12;
+const KEPT = 8, AT_A_TIME = 12;
 
 interface Made { key: string; input: LiveInput; run: Run }
 
