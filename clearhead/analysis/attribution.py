@@ -65,7 +65,7 @@ def attribute(
         shares = {part: _pick(head, x, layout, position) @ direction for part, x in _written(network, seen, name)}
         total = logits if logits.ndim == 2 else logits[:, position]
         if bias is not None:
-            shares["head.output.bias"] = _difference(bias, logit, minus).expand(len(total))
+            shares["head.output.bias"] = _difference(bias.detach(), logit, minus).expand(len(total))
         return Attribution(shares, _difference(total.mT, logit, minus))
 
 

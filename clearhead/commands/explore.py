@@ -45,8 +45,9 @@ def opened(name: str, text: str | None, *, target: str | None, revision: str | N
     """The model of a folder or a name, and what to begin with."""
     model = load(name, revision=revision, device=device)
     folder = Path(name) if Path(name).is_dir() else None
-    called = folder.resolve().name if folder else name
     image = image_at(text) if text is not None and model.reader.reads_images else None
+    # As it was typed, so that the page's Python finds it too; a dot says nothing.
+    called = str(folder.resolve()) if folder and folder.name in ("", "..") else name
     return Session(model, name=called, folder=folder, text=text, target=target, image=image)
 
 

@@ -84,8 +84,8 @@ def test_a_model_is_served_until_ctrl_c(
     said = capsys.readouterr()
     assert code == 130
     assert said.out == f"{seen[0]['url']}\n", "standard output is the address and nothing else"
-    assert said.err == "Exploring translator. Ctrl-C ends it.\nstopped by Ctrl-C\n"
-    assert (seen[0]["name"], seen[0]["kind"]) == ("translator", "encoder-decoder")
+    assert said.err == f"Exploring {folder}. Ctrl-C ends it.\nstopped by Ctrl-C\n"
+    assert (seen[0]["name"], seen[0]["kind"]) == (str(folder), "encoder-decoder")
     assert (seen[0]["start"]["text"], seen[0]["start"]["target"]) == (PAIRS.source[0], PAIRS.target[0])
     with pytest.raises(ConnectionRefusedError):
         ask(seen[0]["url"], {"ask": "about"})
@@ -95,7 +95,7 @@ def test_the_folder_one_is_in_has_a_name(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(folder)
     names: list[str] = []
     run(monkeypatch, lambda server: names.append(about(server.url)["name"]), ".", "--no-browser")
-    assert names == ["translator"]
+    assert names == [str(folder.resolve())]
 
 
 def test_a_model_that_reads_images_begins_with_one(
@@ -202,4 +202,4 @@ def test_ctrl_c_from_outside(folder: Path):
         finally:
             process.kill()
     assert (process.returncode, out) == (130, "")
-    assert err == "Exploring translator. Ctrl-C ends it.\nstopped by Ctrl-C\n"
+    assert err == f"Exploring {folder}. Ctrl-C ends it.\nstopped by Ctrl-C\n"

@@ -97,10 +97,15 @@ class Opened:
     open_questions: set[Request] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        # Playwright takes functions alone, no methods of a set.
-        self.page.on("request", lambda request: self.open_questions.add(request))
-        self.page.on("requestfinished", lambda request: self.open_questions.discard(request))
-        self.page.on("requestfailed", lambda request: self.open_questions.discard(request))
+        def asked(request: Request) -> None:
+            self.open_questions.add(request)
+
+        def ended(request: Request) -> None:
+            self.open_questions.discard(request)
+
+        self.page.on("request", asked)
+        self.page.on("requestfinished", ended)
+        self.page.on("requestfailed", ended)
 
     @property
     def page(self) -> Page:

@@ -4,6 +4,11 @@ import type { About, Plan, StackConfig } from "../core/protocol";
 import { integer, t } from "../i18n/index.svelte";
 import type { Part } from "../state/page";
 
+/** The last part of a path. */
+export function shortName(about: About): string {
+  return about.name.split("/").at(-1) || about.name;
+}
+
 export function describeModel(about: About): string {
   const { encoder, decoder } = about.plan.config;
   const layers = [encoder, decoder].filter((stack) => stack !== null).map((stack) => stack.n_layers).join(" + ");
