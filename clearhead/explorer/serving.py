@@ -48,7 +48,11 @@ def listen(port: int = 0) -> socket.socket:
     if not 0 <= port <= 65_535:
         raise UserError(f"port: expected 0 to 65535, got {port}; leave it out for a free one")
     try:
-        return socket.create_server((HOST, port))
+        listener = socket.create_server((HOST, port))
+        # What it accepts has this too. asyncio leaves it out for a socket that names no protocol, and then the body of
+        # an answer waits 40 ms for the browser to have acknowledged its head.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         got = f"{port}, which is taken" if taken else f"{port} ({(error.strerror or str(error)).lower()})"

@@ -27,9 +27,11 @@ export function paintCells(
   separate(ctx, region);
 }
 
-/** One pixel for each cell. */
+let scratch: HTMLCanvasElement | undefined;
+
+/** One pixel for each cell, on a canvas that the next picture takes over. */
 function pixels(grid: Grid, region: Region, { kind, hue, weight }: Look, palette: Palette): HTMLCanvasElement {
-  const canvas = document.createElement("canvas");
+  const canvas = (scratch ??= document.createElement("canvas"));
   canvas.width = region.cols;
   canvas.height = region.rows;
   const ctx = canvas.getContext("2d")!;

@@ -22,6 +22,7 @@ export function startExport(target: HTMLElement, state: string): void {
 }
 
 function show(target: HTMLElement, host: Host, ownsPage: boolean): () => void {
+  if (ownsPage) document.body.style.margin = "0";
   const app = mount(App, { target, props: { host, ownsPage } });
   return () => void unmount(app);
 }

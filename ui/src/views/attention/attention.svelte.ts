@@ -1,6 +1,6 @@
 /** One head of one attention: the addresses of its values, its tokens, and which cells are closed to it. */
 
-import type { Mask, StackConfig, Token } from "../../core/protocol";
+import type { Mask, Plan, StackConfig, Token } from "../../core/protocol";
 import type { Explorer } from "../../state/explorer.svelte";
 
 export interface AttentionPlace {
@@ -13,25 +13,33 @@ export interface AttentionPlace {
   closed: (query: number, key: number) => boolean;
 }
 
+/** The last place of a page: the same object while nothing about it changes, so that what shows it is left alone. */
+const last = new WeakMap<Explorer, { key: string; plan: Plan; place: AttentionPlace }>();
+
 export function attention(state: Explorer): AttentionPlace {
   const { page } = state;
   const run = state.shown;
   const at = state.at;
-  const stack = (run?.plan ?? state.about.plan).config[page.stack]!;
+  const plan = run?.plan ?? state.about.plan;
+  const queries = tokensOf(state, page.stack, `${at}.q`);
+  const keys = tokensOf(state, page.part === "cross" ? "encoder" : page.stack, `${at}.k`);
+  const key = JSON.stringify([at, page.head, queries, keys]);
+  const known = last.get(state);
+  if (known?.key === key && known.plan === plan) return known.place;
+
+  const stack = plan.config[page.stack]!;
   // Heads of a group share their keys and values.
   const group = stack.n_heads / (stack.n_kv_heads ?? stack.n_heads);
   const own = `[h=${page.head}]`, shared = `[h=${Math.floor(page.head / group)}]`;
-  const plan = run?.plan ?? state.about.plan;
-  const name = run?.op(`${at}.masked`)?.how ?? "";
-  const mask = plan.masks[name] ?? null;
-  return {
-    at, stack, mask,
+  const mask = plan.masks[run?.op(`${at}.masked`)?.how ?? ""] ?? null;
+  const place: AttentionPlace = {
+    at, stack, mask, queries, keys,
     q: `${at}.q${own}`, k: `${at}.k${shared}`, v: `${at}.v${shared}`, z: `${at}.z${own}`,
     product: `${at}.scores.product${own}`, scores: `${at}.scores${own}`, weights: `${at}.weights${own}`,
-    queries: tokensOf(state, page.stack, `${at}.q`),
-    keys: tokensOf(state, page.part === "cross" ? "encoder" : page.stack, `${at}.k`),
     closed: (query, key) => (mask?.causal === true && key > query) || (mask?.window != null && Math.abs(query - key) >= mask.window),
   };
+  last.set(state, { key, plan, place });
+  return place;
 }
 
 /** The tokens of a sequence; patches of an image have numbers, and the class token its mark. */
