@@ -7,7 +7,7 @@ import type { Run } from "./run";
 export interface Choice { id: number; text: string; p: number }
 export interface Answer { top: Choice[] }
 
-/** The position whose answer is shown: the chosen one, or the one where A is least certain, the final mark aside. */
+/** The position whose answer is shown: the chosen one, or the one where A is least certain. */
 export function answerAt(state: Explorer): { position: number; a: Answer | null; b: Answer | null } {
   const { a, b } = state;
   if (!a) return { position: 0, a: null, b: null };

@@ -49,7 +49,7 @@ export class Explorer {
     return explorer;
   }
 
-  /** The first page: the last block's first attention, where there is most to see. */
+  /** The first page: the first head of the second block of the first stack, or of its only one. */
   #first(reads: Reads): Page {
     const { config } = this.about.plan;
     const stack = config.encoder ? "encoder" : "decoder";

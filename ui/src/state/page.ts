@@ -12,7 +12,7 @@ export type Step = "qkv" | "scores" | "scaled" | "masked" | "softmax" | "weighte
 export type Part = "attn" | "cross";
 export type Side = "a" | "b" | "diff";
 
-export type Reads = Pick<RunRequest, "text" | "target"> & { image?: string | null; step?: number | null };
+export type Reads = Pick<RunRequest, "text" | "target" | "image" | "step">;
 
 export interface Page {
   view: View;
