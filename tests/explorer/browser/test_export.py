@@ -247,7 +247,7 @@ def test_markup_in_texts_and_names_is_text(open_file: OpenFile, tmp_path: Path) 
         "undefined",
         0,
     ]
-    assert evil in opened.page.title()
+    assert opened.page.title() == f"{evil.rpartition('/')[2]} · clearhead"
 
 
 @pytest.mark.parametrize("share", [0.3, 0.92, 0.999])
