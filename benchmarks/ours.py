@@ -3,14 +3,17 @@
 import torch
 
 from benchmarks.contestant import Contestant, Facts
+from benchmarks.gpt import GptWorkload
 from benchmarks.workload import EOS, N_SPECIAL, PAD, Workload
-from clearhead.config import Init, LanguageHead, ModelConfig, StackConfig, TokenInput
+from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import AdamW, Constant, Training
+from clearhead.tasks.language_model import LanguageModel
+from clearhead.tasks.reading import RunningText
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training.train import Run, Skipped, Started, Stepped, train
 
@@ -21,10 +24,13 @@ ENDLESS = 1 << 30
 class Ours(Contestant):
     """`for event in train(run)`: packed batches, precision, allocator and kernels as the product chooses them."""
 
-    def __init__(self, workload: Workload, threads: int | None) -> None:
+    def __init__(self, workload: Workload | GptWorkload, threads: int | None) -> None:
         torch.manual_seed(workload.seed)
-        network = Transformer(network_config(workload))
-        self.run = Run(network, translation(workload), training(workload, threads), None)
+        if isinstance(workload, Workload):
+            parts = network_config(workload), translation(workload), training(workload, threads)
+        else:
+            parts = decoder_config(workload), language_model(workload), language_training(workload, threads)
+        self.run = Run(Transformer(parts[0]), *parts[1:], None)
         self.events = train(self.run)
         started = next(self.events)
         assert isinstance(started, Started)
@@ -91,3 +97,54 @@ def translation(w: Workload) -> Translation:
     assert (tokenizer.pad_id, tokenizer.eos_id, tokenizer.vocab_size) == (PAD, EOS, w.vocab_size)
     pairs = EncodedPairs(Pairs([], []), source, target)
     return Translation(tokenizer, pairs, pairs, max_tokens=w.max_tokens, generation=GenerationConfig())
+
+
+# --- language models ---------------------------------------------------------------------------------------------
+
+
+def decoder_config(w: GptWorkload) -> ModelConfig:
+    """The peer's network."""
+    stack = StackConfig(
+        input=TokenInput(vocab_size=w.vocab_size),
+        positions=Learned(max_length=w.length),
+        activation="gelu",
+        d_model=w.d_model,
+        n_layers=w.n_layers,
+        n_heads=w.n_heads,
+        d_ff=4 * w.d_model,
+        dropout=w.dropout,
+        attn_dropout=w.dropout,
+    )
+    return ModelConfig(decoder=stack, head=LanguageHead(tied=True))
+
+
+def language_training(w: GptWorkload, threads: int | None) -> Training:
+    """The workload's optimizer; everything else is the product's default."""
+    return Training(
+        steps=ENDLESS,
+        evaluate_every=ENDLESS,
+        max_tokens=w.batch * w.length,
+        optimizer=AdamW(lr=w.lr, betas=w.betas, eps=w.eps, weight_decay=w.weight_decay),
+        schedule=Constant(),
+        clip=w.clip,
+        seed=w.seed,
+        threads=threads,
+        device="cpu",
+        precision=w.precision,
+    )
+
+
+def language_model(w: GptWorkload) -> LanguageModel:
+    """The product's language-model task on the workload's text."""
+    words = " ".join(f"w{i}" for i in range(w.vocab_size - N_SPECIAL))
+    tokenizer = Tokenizer.train([words], Words(vocab_size=w.vocab_size))
+    task = LanguageModel(
+        tokenizer,
+        [words],
+        [words],
+        length=w.length,
+        max_tokens=w.batch * w.length,
+        generation=GenerationConfig(),
+    )
+    task.train = RunningText(w.words() + N_SPECIAL, w.length, name="train")
+    return task

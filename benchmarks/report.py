@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Annotated
 
+from pydantic import Field
+
+from benchmarks.gpt import GptWorkload
 from benchmarks.machine import Machine
 from benchmarks.race import Lane, Rounds
 from benchmarks.worker import OURS
@@ -51,7 +55,7 @@ class Report(Config):
     rows: tuple[Row, ...]
     rounds: int
     steps_a_round: int
-    workload: Workload
+    workload: Annotated[Workload | GptWorkload, Field(discriminator="kind")]
     machine: Machine
 
     @classmethod
@@ -63,7 +67,7 @@ class Report(Config):
         rounds: Rounds,
         goal: float,
         quick: bool,
-        workload: Workload,
+        workload: Workload | GptWorkload,
         machine: Machine,
     ) -> "Report":
         """Ours against the faster of the others."""
@@ -108,8 +112,8 @@ class Report(Config):
                 "|---|---:|---:|---:|---:|---:|---:|",
                 *body,
                 "",
-                f"{self.rows[0].parameters:,} parameters, {w.n_layers}+{w.n_layers} layers x {w.d_model}, dropout"
-                f" {w.dropout}; batches of {w.max_tokens} tokens; {self.rounds} rounds of {self.steps_a_round} steps."
+                f"{self.rows[0].parameters:,} parameters, {w.described}; {self.rounds} rounds of"
+                f" {self.steps_a_round} steps."
                 f" {m.processor} ({m.capability}), {m.threads} threads on {m.cores} cores, {m.memory_gb} GB, load"
                 f" {m.load}; {m.system}, Python {m.python}, torch {m.torch}, clearhead {m.clearhead}"
                 + (f"; {' '.join(f'{k}={v}' for k, v in m.environment.items())}" if m.environment else "")

@@ -5,13 +5,19 @@ is a turn. All is JSON, a line each.
 """
 
 import sys
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from benchmarks.contestant import Contestant
+from benchmarks.gpt import GptWorkload
 from benchmarks.workload import Workload
 from clearhead.config import Config
 
-Kind = Literal["clearhead", "nn.Transformer fp32", "nn.Transformer bf16"]
+Kind = Literal[
+    "clearhead", "nn.Transformer fp32", "nn.Transformer bf16",
+    "plain fp32", "plain bf16", "plain fp32 compiled", "plain bf16 compiled", "transformers bf16",
+]  # fmt: skip
 OURS: Kind = "clearhead"
 PEERS: tuple[Kind, ...] = ("nn.Transformer fp32", "nn.Transformer bf16")
 
@@ -20,7 +26,7 @@ class Assignment(Config):
     """Whom to be, and on what."""
 
     kind: Kind
-    workload: Workload
+    workload: Annotated[Workload | GptWorkload, Field(discriminator="kind")]
     threads: int | None
 
 
@@ -30,9 +36,15 @@ def contestant(a: Assignment) -> Contestant:
         from benchmarks.ours import Ours
 
         return Ours(a.workload, a.threads)
-    from benchmarks.peer import Peer
+    bf16 = "bf16" in a.kind
+    if isinstance(a.workload, Workload):
+        from benchmarks.peer import Peer
 
-    return Peer(a.workload, a.threads, bf16=a.kind.endswith("bf16"))
+        return Peer(a.workload, a.threads, bf16=bf16)
+    from benchmarks.gpt import PlainPyTorch, Transformers
+
+    peer = Transformers if a.kind.startswith("transformers") else PlainPyTorch
+    return peer(a.workload, a.threads, bf16=bf16, compiled=a.kind.endswith("compiled"))
 
 
 def main() -> None:

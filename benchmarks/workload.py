@@ -1,5 +1,7 @@
 """What all contestants of the encoder-decoder benchmarks train on: network, sentences, optimizer. No torch."""
 
+from typing import Literal
+
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
@@ -13,6 +15,7 @@ N_SPECIAL = 4
 class Workload(Config):
     """Network, sentences and optimizer, the same for all."""
 
+    kind: Literal["translation"] = "translation"
     d_model: PositiveInt = 256
     n_layers: PositiveInt = 3
     """Of the encoder, and as many of the decoder."""
@@ -38,6 +41,14 @@ class Workload(Config):
     eps: PositiveFloat = 1e-9
     label_smoothing: Probability = 0.1
     clip: PositiveFloat = 1.0
+
+    @property
+    def described(self) -> str:
+        """For a report."""
+        return (
+            f"{self.n_layers}+{self.n_layers} layers x {self.d_model}, dropout {self.dropout};"
+            f" batches of {self.max_tokens} tokens"
+        )
 
     def sentences(self) -> tuple[list[list[int]], list[list[int]]]:
         """Sources and targets as ids, without <bos> and <eos>: lengths log-normal, words after Zipf."""

@@ -1,7 +1,7 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, explicit and fused, for every mask and grouping of heads."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +15,16 @@ from clearhead.model.norm import build_norm
 from clearhead.model.positions import PositionEncoding, Rotation
 from clearhead.trace import tap, tracing
 
+Kernel = Literal["auto", "explicit", "fused"]
 EXPLICIT_UP_TO: int = 512
 """Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log.md)."""
+
+
+def is_explicit(kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: float | None = None) -> bool:
+    """When somebody looks, when the fused kernel cannot do it, and where explicit is the faster one."""
+    if tracing() or soft_cap is not None or kernel == "explicit":
+        return True
+    return kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
 
 
 @dataclass(frozen=True)
@@ -43,8 +51,12 @@ class Reach:
         window: int | None = None,
         positions: PositionEncoding | None = None,
         dtype: torch.dtype = torch.float32,
+        fused: bool = False,
     ) -> Self:
-        """Reach from queries to keys under causality, a local window, padding and document borders."""
+        """Reach from queries to keys under causality, a local window, padding and document borders.
+
+        With `fused`, which knows plain causality by itself, no mask of it: that would be t x t numbers.
+        """
         allowed, may_be_empty = None, False
         device = queries.positions.device
         (_, t), (_, s) = queries.grid, keys.grid
@@ -67,8 +79,8 @@ class Reach:
         plain_causal = causal and t == s and window is None and not masked
         rotation = positions.rotation(queries.positions) if positions else None
         bias = positions.score_bias(queries.positions, keys.positions) if positions else None
-        if allowed is None:
-            return cls(None, None, False, bias, rotation)
+        if allowed is None or (fused and plain_causal and bias is None):
+            return cls(None, None, plain_causal, bias, rotation)
         allowed = allowed[:, None]
         unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
         closed = ~allowed if unreachable is None else ~(allowed | unreachable)
@@ -91,6 +103,7 @@ class Attention(nn.Module):
         super().__init__()
         self.n_heads, self.d_head, self.scale = config.n_heads, config.head_width, config.score_scale
         self.soft_cap, self.dropout = config.soft_cap, config.attn_dropout
+        self.kernel: Kernel = "auto"
         qkv_bias = config.bias if config.qkv_bias is None else config.qkv_bias
         out_bias = config.bias if config.out_bias is None else config.out_bias
         inner, kv_inner = config.n_heads * self.d_head, config.kv_heads * self.d_head
@@ -125,29 +138,28 @@ class Attention(nn.Module):
         q = q if reach.rotation is None else reach.rotation(q)
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
-        z = self.explicit(q, k, v, reach, group) if self.prefers_explicit(q, k) else self.fused(q, k, v, reach, group)
+        explicit = is_explicit(self.kernel, k.shape[2], q.device, soft_cap=self.soft_cap)
+        z = (self.explicit if explicit else self.fused)(q, k, v, reach, group)
         return self.combine(z, layout)
 
     def split(self, x: Tensor) -> Tensor:
         """b t (h k) -> b h t k"""
         return x.unflatten(-1, (-1, self.d_head)).transpose(1, 2)
 
-    def prefers_explicit(self, q: Tensor, k: Tensor) -> bool:
-        """Explicit when somebody looks, when the fused kernel cannot do it, and where explicit is the faster one."""
-        return tracing() or self.soft_cap is not None or (q.device.type == "cpu" and k.shape[2] <= EXPLICIT_UP_TO)
-
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""
         if group > 1:
             k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-        scores = q @ k.mT * self.scale
+        scores = (q * self.scale) @ k.mT
         if self.soft_cap is not None:
             scores = self.soft_cap * (scores / self.soft_cap).tanh()
         if reach.score_bias is not None:
             scores = scores + reach.score_bias
         scores = tap(self, "scores", scores, "b h t s")
         masked = tap(self, "masked", scores if reach.mask is None else scores + reach.mask, "b h t s")
-        weights = masked.softmax(-1).to(v.dtype)
+        # In the scores' own type: sums inside are float32 all the same, and autocast would copy every weight twice.
+        with torch.autocast(q.device.type, enabled=False):
+            weights = masked.softmax(-1).to(v.dtype)
         if reach.unreachable is not None:
             weights = weights.masked_fill(reach.unreachable, 0.0)
         weights = tap(self, "weights", weights, "b h t s")

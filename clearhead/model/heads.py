@@ -10,8 +10,9 @@ from clearhead import config as c
 from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.layout import Layout
+from clearhead.model.loss import CHUNK, cross_entropy, linear_cross_entropy
 from clearhead.model.norm import build_norm
-from clearhead.trace import tap
+from clearhead.trace import tap, tracing
 
 Pool = Literal["first", "last", "mean"]
 Readout = c.LanguageHead | c.ClassificationHead | c.TaggingHead | c.SpanHead
@@ -31,6 +32,11 @@ class OutputHead(nn.Module, ABC):
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d (or packed n d) -> logits."""
 
+    def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """Summed cross-entropy in nats; `labels` are those of the valid cells in order, or one a sequence."""
+        logits = self(states, layout)
+        return cross_entropy(layout.real(logits) if logits.ndim == 3 else logits, labels, smoothing=smoothing)
+
     def transform(self, x: Tensor) -> Tensor:
         """The same shape; x itself where there is nothing to do."""
         return x if self.dense is None or self.norm is None else self.norm(self.act(self.dense(x)))
@@ -44,6 +50,8 @@ class LanguageHead(OutputHead):
         assert isinstance(stack.input, c.TokenInput)
         self.scale, self.soft_cap = head.scale, head.soft_cap
         self.output = nn.Linear(stack.d_model, stack.input.vocab_size, bias=head.bias)
+        self.chunk = CHUNK
+        """Logits that `loss` makes at once."""
 
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b t v (or packed n d -> n v)."""
@@ -54,6 +62,15 @@ class LanguageHead(OutputHead):
         if self.soft_cap is not None:
             logits = self.soft_cap * (logits / self.soft_cap).tanh()
         return tap(self, "logits", logits, "b t v")
+
+    def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+        """The same; where logits are many, in chunks that are gone before the next is made."""
+        weight, bias = self.output.weight, self.output.bias
+        if tracing() or self.soft_cap is not None or len(labels) * len(weight) <= self.chunk:
+            return super().loss(states, layout, labels, smoothing=smoothing)
+        states = self.transform(layout.real(states) if states.ndim == 3 else states)
+        states = states if self.scale is None else states * self.scale
+        return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=self.chunk)
 
 
 class ClassificationHead(OutputHead):

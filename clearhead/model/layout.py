@@ -96,6 +96,13 @@ class Layout:
             positions = torch.arange(t, device=tokens.ids.device)[None]
         return cls((b, t), positions, valid=tokens.valid, rows=tokens.rows, documents=tokens.documents)
 
+    def real(self, grid: Tensor) -> Tensor:
+        """b t ... -> n ...: the valid cells, in order, of a value on the grid."""
+        if self.rows is not None:
+            return self.pack(grid)
+        flat = grid.flatten(0, 1)
+        return flat if self.valid is None else flat[self.valid.flatten()]
+
     def pack(self, grid: Tensor) -> Tensor:
         """b t ... -> n ... when packed; itself when padded."""
         return grid if self.rows is None else grid.flatten(0, 1).index_select(0, self.rows)

@@ -1,14 +1,16 @@
 """Stack and Transformer: the network, which knows no tokenizer, task, checkpoint format or device mesh."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from clearhead.config import Init, LanguageHead, ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
-from clearhead.model.attention import Reach
+from clearhead.model.attention import Reach, is_explicit
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache
 from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
@@ -33,6 +35,8 @@ class Stack(nn.Module):
         )
         self.windowed: list[bool] = [config.is_windowed(i) for i in range(config.n_layers)]
         self.final_norm = build_norm(config) if config.has_final_norm else None
+        self.recompute = False
+        """Whether training keeps only what enters each block, and computes the rest again in the backward pass."""
 
     @property
     def table(self) -> nn.Embedding:
@@ -56,7 +60,8 @@ class Stack(nn.Module):
         }
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
         for i, block in enumerate(self.blocks):
-            x = block(
+            run = partial(checkpoint, block, use_reentrant=False) if self.recompute and self.training else block
+            x = run(
                 x,
                 queries,
                 reaches[self.windowed[i]],
@@ -75,6 +80,9 @@ class Stack(nn.Module):
             window=self.config.window if windowed else None,
             positions=self.window_positions if windowed and self.window_positions else self.positions,
             dtype=dtype,
+            fused=not is_explicit(
+                self.blocks[0].attn.kernel, keys.grid[1], keys.positions.device, soft_cap=self.config.soft_cap
+            ),
         )
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
@@ -121,9 +129,12 @@ class Transformer(nn.Module):
         assert stack is not None
         return stack
 
-    def forward(self, *inputs: Tokens | Tensor) -> Tensor:
-        """One input a stack, the encoder's first -> logits."""
-        return self.head(*self.states(*inputs))
+    def forward(self, *inputs: Tokens | Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
+        """One input a stack, the encoder's first -> logits; with `labels` the head's summed loss in nats instead."""
+        states, layout = self.states(*inputs)
+        if labels is None:
+            return self.head(states, layout)
+        return self.head.loss(states, layout, labels, smoothing=smoothing)
 
     def states(self, *inputs: Tokens | Tensor) -> Memory:
         """The states that the head reads, and their layout."""

@@ -7,7 +7,6 @@ from typing import Self
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
@@ -83,11 +82,7 @@ class Task(ABC):
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """Summed cross-entropy in nats, and the number of tokens it is the sum of."""
-        logits = network(*batch.inputs)
-        if logits.ndim == 3:
-            logits = batch.inputs[-1].real(logits)
-        total = F.cross_entropy(logits.float(), batch.labels, label_smoothing=smoothing, reduction="sum")
-        return total, batch.n_tokens
+        return network(*batch.inputs, labels=batch.labels, smoothing=smoothing), batch.n_tokens
 
 
 def check_writes(config: ModelConfig, *, where: str) -> None:

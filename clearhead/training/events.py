@@ -7,6 +7,17 @@ from clearhead.tasks.task import Evaluation
 
 
 @dataclass(frozen=True)
+class Lever:
+    """Something that makes a run fast or small."""
+
+    name: str
+    value: str
+    why: str
+    field: str
+    """Of the recipe's training table: what sets it."""
+
+
+@dataclass(frozen=True)
 class Started:
     """The run begins, or goes on after `step` updates."""
 
@@ -14,6 +25,8 @@ class Started:
     n_parameters: int
     precision: str
     device: str
+    levers: tuple[Lever, ...] = ()
+    """How it computes, and why so."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""Cross-entropy over a vocabulary: from logits, or from states in chunks of which only a few are ever there."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK = 1 << 24
+"""Logits made at once, about: 64 MB (docs/log.md)."""
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """sum_i -log p_i(label_i), in nats and float32; n v, n   (smoothing: Szegedy et al. 2016, 7)"""
+    return F.cross_entropy(logits.float(), labels, label_smoothing=smoothing, reduction="sum")
+
+
+def linear_cross_entropy(
+    states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, smoothing: float = 0.0, chunk: int = CHUNK
+) -> Tensor:
+    """cross_entropy(states @ W^T + b, labels), n d, v d, v, n, of `chunk` logits at a time.
+
+    Gradients are made on the way, because a chunk's logits are still in the cache then and are never needed again:
+    the memory is that of the gradients of states and weight, not of n x v numbers kept four times.
+    """
+    kind = torch.get_autocast_dtype(states.device.type) if torch.is_autocast_enabled(states.device.type) else None
+    weight = weight if kind is None else weight.to(kind)
+    return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk)  # pyrefly: ignore
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, chunk: int
+    ) -> Tensor:
+        n, v = len(states), len(weight)
+        rows = max(1, chunk // v)
+        wanted = [x is not None and x.requires_grad for x in (states, weight, bias)]
+        d_states = torch.empty_like(states) if wanted[0] else None
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
+        d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] and bias is not None else None
+        total = torch.zeros((), device=states.device)
+        with torch.autocast(states.device.type, enabled=False):
+            for start in range(0, n, rows):
+                part = slice(start, start + rows)
+                x, y = states[part], labels[part, None]
+                logits = (x @ weight.T).float()
+                if bias is not None:
+                    logits += bias
+                logs = logits.log_softmax(-1)
+                total -= (1 - smoothing) * logs.gather(1, y).sum()
+                if smoothing:
+                    total -= smoothing / v * logs.sum()
+                if not any(wanted):
+                    continue
+                d_logits = logs.exp_()  # d loss / d logits = p - target
+                if smoothing:
+                    d_logits -= smoothing / v
+                d_logits.scatter_add_(1, y, torch.full_like(y, smoothing - 1, dtype=d_logits.dtype))
+                if d_bias is not None:
+                    d_bias += d_logits.sum(0)
+                small = d_logits.to(weight.dtype)
+                if d_states is not None:
+                    torch.mm(small, weight, out=d_states[part])
+                if d_weight is not None:
+                    d_weight += small.T @ x
+        ctx.save_for_backward(*(x for x in (d_states, d_weight, d_bias) if x is not None))
+        ctx.wanted, ctx.kinds = wanted, (states.dtype, weight.dtype, torch.float32 if bias is None else bias.dtype)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        saved = iter(ctx.saved_tensors)
+        made = [
+            (next(saved) * outputs[0]).to(kind) if is_wanted else None
+            for is_wanted, kind in zip(ctx.wanted, ctx.kinds, strict=True)
+        ]
+        return *made, None, None, None

@@ -1,0 +1,90 @@
+"""What makes a run fast or small, as it was chosen for this run: `clearhead train --explain` prints it."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from clearhead.config import LanguageHead
+from clearhead.model import Transformer
+from clearhead.model.attention import EXPLICIT_UP_TO, Attention
+from clearhead.model.heads import LanguageHead as Vocabulary
+from clearhead.recipe.training import AdamW, Training
+from clearhead.training.events import Lever
+from clearhead.training.optimizers import fast_dtype
+
+if TYPE_CHECKING:
+    from clearhead.training.train import Run
+
+NEVER = 1 << 62
+
+
+def set_levers(network: Transformer, config: Training) -> None:
+    """Tell the network's parts what the configuration switches on or off; nothing that changes a result."""
+    for stack in filter(None, (network.encoder, network.decoder)):
+        stack.recompute = config.checkpoint_activations
+    for module in network.modules():
+        if isinstance(module, Attention):
+            module.kernel = config.attention
+        if isinstance(module, Vocabulary) and not config.chunked_loss:
+            module.chunk = NEVER
+
+
+def levers(run: "Run", why: str) -> tuple[Lever, ...]:
+    """Each with what was chosen, why, and the field that sets it; `why` is the start-up probe's account."""
+    config, at, device = run.config, run.progress, run.device
+    on_cpu = device.type == "cpu"
+    found = [
+        Lever("device", str(device), "asked for" if config.device != "auto" else "the best one here", "device"),
+        Lever("precision", at.precision, why, "precision"),
+        Lever("float32 products", at.matmul, "see precision", "matmul_precision"),
+        _attention(config, on_cpu),
+        Lever("packed batches", _said(config.packed), "padding never reaches a linear layer", "packed"),
+    ]
+    if on_cpu:
+        threads = "asked for" if config.threads is not None else "PyTorch's default"
+        found.insert(1, Lever("threads", str(torch.get_num_threads()), threads, "threads"))
+        kept = "freed memory is used again, not handed back and faulted in page by page (glibc)"
+        found.append(Lever("allocator", _said(config.keep_freed_memory), kept, "keep_freed_memory"))
+    if isinstance(run.network.config.head, LanguageHead):
+        found.append(_loss(run))
+    again = "a block's values are computed again in the backward pass: a third more time, much less memory"
+    found.append(Lever("recomputation", _said(config.checkpoint_activations), again, "checkpoint_activations"))
+    fused = "one kernel for all weights" if isinstance(config.optimizer, AdamW) else _muon(device)
+    found.append(Lever("optimizer", config.optimizer.kind, fused, "optimizer.kind"))
+    slow = "the first steps take a minute or more, kept in PyTorch's cache for the next run; then faster ones"
+    found.append(Lever("compilation", _said(config.compile), slow, "compile"))
+    if run.ranks.size > 1:
+        grid = f"{run.ranks.data_size} x {run.ranks.tensor_size} processes"
+        kind = "every process holds a part" if run.is_sharded else "every process holds a copy"
+        found.append(Lever("processes", grid, f"data x tensor; {kind}", "parallel"))
+    return tuple(found)
+
+
+def _attention(config: Training, on_cpu: bool) -> Lever:
+    if config.attention != "auto":
+        return Lever("attention", config.attention, "asked for", "attention")
+    if on_cpu:
+        value = f"explicit up to {EXPLICIT_UP_TO} keys, then fused"
+        return Lever("attention", value, "plain products beat the fused kernel on short rows of a CPU", "attention")
+    return Lever("attention", "fused", "PyTorch's scaled_dot_product_attention", "attention")
+
+
+def _loss(run: "Run") -> Lever:
+    head = run.network.head
+    assert isinstance(head, Vocabulary)
+    rows = max(1, head.chunk // len(head.output.weight))
+    if not run.config.chunked_loss:
+        return Lever("loss", "all logits at once", "asked for", "chunked_loss")
+    if head.soft_cap is not None:
+        return Lever("loss", "all logits at once", "this head's logits are capped", "chunked_loss")
+    why = f"logits of {len(head.output.weight):,} words are made for so many tokens at once, and with their gradients"
+    return Lever("loss", f"at most {rows:,} tokens at once", why, "chunked_loss")
+
+
+def _muon(device: torch.device) -> str:
+    kind = str(fast_dtype(device)).removeprefix("torch.")
+    return f"hidden matrices of one shape at once, in {kind}; AdamW, fused, for the rest"
+
+
+def _said(is_on: bool) -> str:
+    return "on" if is_on else "off"

@@ -1,0 +1,99 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.recipe.training import Training
+from clearhead.training import precision
+from clearhead.training import train as loop
+from clearhead.training.precision import Arithmetic, Choice, accurate, choose
+from tests.training.tiny import Around, finish, new_network, new_run, state, translation
+
+AUTO = Training(steps=1)
+KNOWN = Training(steps=1, matmul_precision="highest")
+
+
+def test_what_was_asked_for_is_taken_untried():
+    task = Around(translation())
+    for kind in ("fp32", "bf16"):
+        config = Training(steps=1, precision=kind, matmul_precision="highest")
+        assert choose(new_network(task), task.collate([0, 1]), config, task).arithmetic == Arithmetic(kind)
+    assert task.n_losses == 0
+
+
+def test_trying_leaves_no_trace():
+    task = translation()
+    run = new_run(task)
+    before, random = state(run), torch.get_rng_state()
+    assert choose(run.network, task.collate([0, 1, 2]), AUTO, task).arithmetic.precision in {"fp32", "bf16"}
+    assert state(run) == before
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert all(p.grad is None for p in run.network.parameters())
+
+
+def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatch):
+    wanted = finish(new_run(translation()))
+    tried: list[str] = []
+
+    def try_and_take_fp32(*arguments):
+        tried.append(choose(*arguments).why)
+        return Choice(Arithmetic("fp32"), "")
+
+    monkeypatch.setattr(loop, "choose", try_and_take_fp32)
+    assert finish(new_run(translation(), precision="auto")) == wanted
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize(("fp32", "bf16", "wanted"), [(1.0, 2.0, "fp32"), (2.0, 1.0, "bf16")])
+def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, fp32: float, bf16: float, wanted: str):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(precision, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def take_time(total: Tensor, n: int) -> Tensor:
+        # The first round of each is slow, as first calls are: the second counts.
+        clock.now += (bf16 if torch.is_autocast_enabled("cpu") else fp32) * (100 if n <= 2 else 1)
+        return total
+
+    task = Around(translation(), loss=take_time)
+    choice = choose(new_network(task), task.collate([0, 1]), KNOWN, task)
+    assert choice.arithmetic.precision == wanted
+    assert task.n_losses == 4
+    assert f"{wanted} 1000 ms" in choice.why
+
+
+def test_a_faster_one_with_another_loss_is_not_trusted(monkeypatch: pytest.MonkeyPatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(precision, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def spoil(total: Tensor, _: int) -> Tensor:
+        is_bf16 = torch.is_autocast_enabled("cpu")
+        clock.now += 1.0 if is_bf16 else 9.0
+        return total * 1.05 if is_bf16 else total
+
+    task = Around(translation(), loss=spoil)
+    choice = choose(new_network(task), task.collate([0, 1]), KNOWN, task)
+    assert choice.arithmetic == Arithmetic("fp32")
+    assert "bf16 gives another loss" in choice.why
+
+
+def test_quicker_products_are_tried_only_where_they_are_accurate(monkeypatch: pytest.MonkeyPatch):
+    network, why = new_network(translation()), list[str]()
+    wrong = SimpleNamespace(now="highest")
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: wrong.now)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda kind: setattr(wrong, "now", kind))
+    assert accurate(network, torch.device("cpu"), why) == ["highest", "medium"]
+    assert not why
+    plain = Tensor.__matmul__
+    rounded = lambda a, b: plain(a.bfloat16(), b.bfloat16()).float() if wrong.now == "medium" else plain(a, b)  # noqa: E731
+    monkeypatch.setattr(Tensor, "__matmul__", lambda a, b: rounded(a, b) if a.dtype == torch.float32 else plain(a, b))
+    assert accurate(network, torch.device("cpu"), why) == ["highest"]
+    assert "is not float32 here" in why[0]
+
+
+def test_products_are_as_before_afterwards():
+    with pytest.raises(KeyError), Arithmetic("fp32", "medium").products():
+        assert torch.get_float32_matmul_precision() == "medium"
+        raise KeyError
+    assert torch.get_float32_matmul_precision() == "highest"
