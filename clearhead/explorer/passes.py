@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from clearhead.analysis.comparison import states
 from clearhead.api import Model
 from clearhead.api.variants import changed
 from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, PatchInput, StackConfig, TaggingHead
@@ -22,6 +23,7 @@ from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.explorer.writing import Writer, greedy
 from clearhead.model import Tokens
 from clearhead.trace import Edit, Trace
+from clearhead.training.precision import Arithmetic, quickest
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
@@ -31,6 +33,8 @@ LOCK = threading.RLock()
 KEPT_BYTES = 512 << 20
 MOST_BYTES = 2 << 30
 """Of the values of one pass."""
+LARGE = 1 << 24
+"""Parameters from which the start-up probe of float32 products may pay."""
 LIKELIEST = 20
 DEPTH = 8
 """Runs patched from runs patched from runs ..."""
@@ -83,6 +87,7 @@ class Passes:
         self._axes: Kept[dict[str, str]] = Kept(8)
         self._passes: Kept[Pass] = Kept(64, n_bytes=KEPT_BYTES, size=_size)
         self._depth = 0
+        self._quickest: Arithmetic | None = None
 
     def model_of(self, run: RunRequest) -> Model:
         """The checkpoint and the config that are asked for."""
@@ -118,6 +123,15 @@ class Passes:
         step = self.moments.step if run.step is None else run.step
         return f"{step} {run.change.model_dump_json()}"
 
+    def _arithmetic(self, reading: Reading) -> Arithmetic:
+        """The quickest float32 for this network here, found out once; small networks have nothing to gain."""
+        if self._quickest is None:
+            network, self._quickest = self.model.network, Arithmetic("fp32")
+            if sum(p.numel() for p in network.parameters()) >= LARGE:
+                device = next(network.parameters()).device
+                self._quickest = quickest(network, device, lambda: states(network, reading.inputs))
+        return self._quickest
+
     def _value(self, run: RunRequest, address: str) -> Tensor:
         return self.get(run).recording.value(address)
 
@@ -130,7 +144,8 @@ class Passes:
         reading = read(model, run.text if picture is None else picture, target, written=written)
         check_size(model.config, reading)
         edit: dict[str, Edit] = dict(functions(edits, self._value))
-        recording = trace_file.observe(model, reading, edit=edit, likeliest=LIKELIEST)
+        with self._arithmetic(reading).products():
+            recording = trace_file.observe(model, reading, edit=edit, likeliest=LIKELIEST)
         said = tuple(one.said() for one in edits)
         recording = replace(recording, manifest=recording.manifest.model_copy(update={"edits": said}))
         return Pass(model, reading, edit, recording, target, (*_unknown(model, run), *notes))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from filelock import FileLock
 
 from clearhead.api import Model, load
 from clearhead.explorer import static_files
 from clearhead.explorer.serving import serving
 from clearhead.explorer.session import Session
 from tests.explorer.browser.page import Opened, Served, fragment
-from tests.explorer.browser.seeing import IMAGE, INPUTS, Seen
+from tests.explorer.browser.seeing import IMAGE, INPUTS, SPOTS, Seen, Spot
+from tests.explorer.browser.trained import trained
+from tests.explorer.browser.views import of_run
 from tests.explorer.conftest import ChromiumPage, _missing
 
 if TYPE_CHECKING:
@@ -23,20 +27,22 @@ if TYPE_CHECKING:
 Serve = Callable[..., Served]
 Open = Callable[..., Opened]
 KEPT = pytest.StashKey[list[Opened]]()
+FAILED = pytest.StashKey[bool]()
+PLAIN: dict[str, Any] = {"viewport": {"width": 1600, "height": 1000}, "color_scheme": "light", "locale": "en-GB"}
 
 
 @pytest.fixture(scope="session")
 def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a trained model: trained when first asked for."""
-    found: dict[str, Path] = {}
+    """The folder of a trained model: trained when first asked for, by one of the processes that test."""
+    own = tmp_path_factory.getbasetemp()
+    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
     def of(name: str) -> Path:
-        if name not in found:
-            from tests.explorer.browser.trained import trained
-
-            found[name] = tmp_path_factory.mktemp("models") / name
-            trained(name, found[name])
-        return found[name]
+        folder = common / name
+        with FileLock(common / f"{name}.lock"):
+            if not folder.exists():
+                trained(name, folder)
+        return folder
 
     return of
 
@@ -63,48 +69,103 @@ def serve(folder_of: Callable[[str], Path]) -> Iterator[Serve]:
         yield served
 
 
+@pytest.fixture(scope="session")
+def run_of_12_steps(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Served:
+    """A training run, opened at its best checkpoint."""
+    return of_run(serve, tmp_path_factory.mktemp("run"))
+
+
+def new_page(chromium: Browser, served: Served, *, may_fail: bool = False, **options: Any) -> Opened:
+    """A page in a profile of its own, on nothing yet."""
+    context = chromium.new_context(**{**PLAIN, **options})
+    context.set_default_timeout(20_000)
+    server = served.server
+    context.add_cookies([{"name": f"clearhead-{server.port}", "value": server.token, "url": server.origin}])
+    return Opened(served, ChromiumPage(context.new_page()), may_fail=may_fail)
+
+
 @pytest.fixture
 def open_page(chromium: Browser, serve: Serve, request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens the page on a model, with a state of its own in the fragment; nothing may be complained about in it."""
-    opened: list[Opened] = []
-    request.node.stash[KEPT] = opened
-    with ExitStack() as contexts:
+    opened = kept_of(request)
 
-        def page_of(served: Served | str, fragment: str = "", *, may_fail: bool = False, **options: Any) -> Opened:
-            served = serve(served) if isinstance(served, str) else served
-            settings: dict[str, Any] = {
-                "viewport": {"width": 1600, "height": 1000},
-                "color_scheme": "light",
-                "locale": "en-GB",
-            }
-            context = chromium.new_context(**{**settings, **options})
-            contexts.callback(context.close)
-            context.set_default_timeout(10_000)
-            server = served.server
-            context.add_cookies([{"name": f"clearhead-{server.port}", "value": server.token, "url": server.origin}])
-            one = Opened(served, ChromiumPage(context.new_page()), may_fail=may_fail)
-            opened.append(one)
-            one.go_to(fragment)
-            return one
+    def page_of(served: Served | str, fragment: str = "", **options: Any) -> Opened:
+        opened.append(new_page(chromium, serve(served) if isinstance(served, str) else served, **options))
+        opened[-1].go_to(fragment)
+        return opened[-1]
 
-        yield page_of
-        for one in opened:
-            one.is_clean()
+    yield page_of
+    for one in opened:
+        one.page.context.close()
+    for one in opened:
+        one.is_clean()
+
+
+@pytest.fixture(scope="session")
+def _pages() -> Iterator[dict[str, Opened]]:
+    """By model, a page that tests share one after the other."""
+    pages: dict[str, Opened] = {}
+    yield pages
+    for one in pages.values():
+        one.page.context.close()
 
 
 @pytest.fixture
-def see(open_page: Open, serve: Serve):
-    """Opens the page on a model's input, in a state."""
+def shared_page(
+    chromium: Browser, serve: Serve, _pages: dict[str, Opened], request: pytest.FixtureRequest
+) -> Iterator[Open]:
+    """Follows a link in a page that is open already: for tests that leave nothing behind but what a link replaces."""
+    opened = kept_of(request)
+
+    def page_of(name: str, fragment: str) -> Opened:
+        if name not in _pages:
+            _pages[name] = new_page(chromium, serve(name))
+            _pages[name].go_to(fragment)
+        one = _pages[name]
+        opened.append(one)
+        one.page.set_viewport_size(PLAIN["viewport"])
+        one.page.emulate_media(color_scheme=PLAIN["color_scheme"])
+        one.follow(fragment)
+        return one
+
+    yield page_of
+    if FAILED in request.node.stash:  # Who knows what it left.
+        while _pages:
+            _pages.popitem()[1].page.context.close()
+    for one in opened:
+        one.is_clean()
+
+
+def kept_of(request: pytest.FixtureRequest) -> list[Opened]:
+    return request.node.stash.setdefault(KEPT, [])
+
+
+@pytest.fixture
+def see(shared_page: Open, serve: Serve):
+    """The page on a model's input, in a state."""
 
     def seen(name: str, **state: Any) -> Seen:
         served = serve(name)
         text, target = INPUTS[name]
         if name == "seer":
             state["image"] = "example:0"
-        opened = open_page(served, fragment(text, target, **state))
-        return Seen(opened, served, *served.trace(IMAGE if name == "seer" else text, target))
+        opened = shared_page(name, fragment(text, target, **state))
+        given = (IMAGE if name == "seer" else text, target)
+        return Seen(opened, served, *served.trace(*given), given)
 
     return seen
+
+
+@pytest.fixture(params=SPOTS)
+def spot(see, request: pytest.FixtureRequest) -> Spot:
+    """Every model, each at its own spot."""
+    return spot_of(see, request.param)
+
+
+def spot_of(see, name: str, **state: Any) -> Spot:
+    """A model at its spot, in a state."""
+    place: dict[str, Any] = {"layer": 0, "part": "attn", **SPOTS[name]}
+    return Spot(see(name, **place, **state), name, *(place[x] for x in ("stack", "layer", "part", "query")))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -112,6 +173,7 @@ def pytest_runtest_makereport(item: pytest.Function, call: pytest.CallInfo[None]
     """A picture of every page of a failed test, in its folder."""
     report: Any = yield
     if call.when == "call" and report.failed:
+        item.stash[FAILED] = True
         for i, one in enumerate(item.stash.get(KEPT, [])):
             one.picture(Path(str(item.funcargs["tmp_path"])) / f"{item.name[:60].replace('/', '-')}-{i}.png")
     return report

@@ -39,8 +39,13 @@ class Served:
 
     def trace(self, text: Any, target: str | None = None, **edit: Any) -> tuple[Trace, Tensor]:
         """Python's own forward pass. Only one trace runs at a time, and the server makes some too."""
+        return self.traced(self.model, text, target, **edit)
+
+    @staticmethod
+    def traced(model: Model, text: Any, target: str | None = None, **edit: Any) -> tuple[Trace, Tensor]:
+        """The same of another model."""
         with LOCK:
-            return self.model.trace(text, target, **edit)
+            return model.trace(text, target, **edit)
 
 
 def fragment(text: str, target: str | None = None, **fields: Any) -> str:
@@ -118,6 +123,18 @@ class Opened:
         self.page.locator(".clearhead .page, .clearhead [role=alert]").first.wait_for()
         self.settled()
 
+    def follow(self, fragment: str) -> None:
+        """Go to a state as a link in the open page does: nothing is loaded anew."""
+        self.page.evaluate(self.FOLLOW, fragment)
+        self.settled()
+
+    FOLLOW = """(link) => new Promise((done) => {
+      const before = location.hash;
+      addEventListener("hashchange", () => setTimeout(done), { once: true });
+      location.hash = link;
+      if (location.hash === before) dispatchEvent(new HashChangeEvent("hashchange"));
+    })"""
+
     def settled(self) -> None:
         """Until both forward passes are there."""
         self.page.locator("main[aria-busy=false]").wait_for()
@@ -155,6 +172,15 @@ class Opened:
       const text = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).filter(Boolean).join(" ");
       return table ? [...table.tBodies[0].rows].map((row) => [...row.cells].map(text)) : null;
     }"""
+
+    def tables(self, figure: str) -> dict[str, list[list[str]]]:
+        """The plain tables of the figure with this label, by their captions."""
+        return self.page.locator("main").evaluate(self.TABLES, figure)
+
+    TABLES = """(root, label) => Object.fromEntries([...root.querySelectorAll("figure")]
+      .filter((figure) => figure.querySelector("figcaption b")?.textContent === label)
+      .flatMap((figure) => [...figure.querySelectorAll("table")]).map((table) => [table.caption.textContent.trim(),
+        [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim()))]))"""
 
     def chances(self) -> list[tuple[str, str, str | None]]:
         """What the model says: words with their shares in A, and in B where there is one."""

@@ -1,13 +1,15 @@
 """A page on a model's input, beside what Python computes of the same."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from clearhead.trace import Trace
-from tests.explorer.browser.numbers import mismatches
+from clearhead.api import Model
+from clearhead.trace import Edit, Trace
+from tests.explorer.browser.numbers import NUMBER, agrees, mismatches
 from tests.explorer.browser.page import Opened, Served, Table
 from tests.explorer.browser.trained import picture
 
@@ -19,6 +21,13 @@ INPUTS: dict[str, tuple[str, str | None]] = {
     "seer": ("", None),
 }
 IMAGE = picture(2, np.random.default_rng(3))
+SPOTS: dict[str, dict[str, Any]] = {
+    "translator": {"stack": "decoder", "part": "cross", "layer": 1, "query": 2},
+    "writer": {"stack": "decoder", "layer": 0, "query": 3},
+    "filler": {"stack": "encoder", "layer": 1, "query": 2},
+    "seer": {"stack": "encoder", "layer": 1, "query": 5},
+}
+"""Of each model, where in it the tests of a place look."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +38,65 @@ class Seen:
     served: Served
     trace: Trace
     logits: Tensor
+    given: tuple[Any, str | None]
+    """What both read: a text or an image, and a target."""
 
     def value(self, address: str) -> Any:
         """As lists of numbers, without the batch."""
         return self.trace[address][0].tolist()
+
+    def edited(self, edit: Mapping[str, Edit]) -> Tensor:
+        """The logits of the same input with this changed."""
+        return self.served.trace(*self.given, edit=edit)[1]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where a view looks, and what Python has there."""
+
+    seen: Seen
+    name: str
+    stack: str
+    layer: int
+    part: str
+    t: int
+
+    @property
+    def model(self) -> Model:
+        return self.seen.served.model
+
+    @property
+    def block(self) -> str:
+        return f"{self.stack}.blocks.{self.layer}"
+
+    @property
+    def at(self) -> str:
+        return f"{self.block}.{self.part}"
+
+    def of(self, name: str) -> Tensor:
+        """A value of the block at the position, the axis of positions being the last but one."""
+        return self.seen.trace[f"{self.block}.{name}"][0].select(-2, self.t).double()
+
+
+def right(text: str, value: float | Tensor) -> None:
+    """The first number in a text."""
+    found = NUMBER.search(text)
+    assert found is not None, text
+    assert agrees(found[0], float(value)), (text, float(value))
+
+
+def all_right(text: str, *values: float | Tensor) -> None:
+    """Every number in a text."""
+    found = [one[0] for one in NUMBER.finditer(text)]
+    assert len(found) == len(values), text
+    assert all(agrees(one, float(value)) for one, value in zip(found, values, strict=True)), (text, values)
+
+
+def column(rows: Sequence[Sequence[str]], values: Sequence[float] | Tensor, at: int = -1) -> None:
+    """One column of a plain table shows all of these numbers, and rightly."""
+    assert len(rows) == len(values), rows
+    for row, value in zip(rows, values, strict=True):
+        assert agrees(row[at], float(value)), (row, float(value))
 
 
 def shows(seen: Seen, values: dict[str, Any]) -> None:
@@ -42,6 +106,6 @@ def shows(seen: Seen, values: dict[str, Any]) -> None:
 def are(tables: dict[str, Table], values: dict[str, Any]) -> None:
     """Figures show all of these numbers, and rightly."""
     for label, numbers in values.items():
-        assert label in tables
+        assert label in tables, list(tables)
         assert len(tables[label].cells) == len(numbers) * len(numbers[0]), label
         assert mismatches(tables[label].cells, numbers) == [], label

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.explorer.browser.conftest import Open, Serve
-from tests.explorer.browser.page import Opened, becomes, fragment, said
-from tests.explorer.browser.views import VIEWS, of_run, show
+from tests.explorer.browser.conftest import Open
+from tests.explorer.browser.page import Opened, Served, becomes, fragment, said
+from tests.explorer.browser.views import VIEWS, show
 from tests.explorer.conftest import _missing
 
-ColorScheme = Literal["light", "dark"]
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 EDIT = {"at": "encoder.blocks.1.attn.z[h=0]", "do": "zero"}
@@ -28,50 +27,55 @@ def axe() -> str:
 
 
 def violations(opened: Opened, axe: str) -> list[str]:
-    """What axe finds, one line each."""
+    """What axe finds in light and in dark, one line each."""
     if not opened.page.evaluate("'axe' in window"):
         opened.page.evaluate(axe)  # The policy forbids script tags.
-    found: Any = opened.page.evaluate("axe.run(document).then((all) => all.violations)")
-    return [
-        f"{rule['id']}: {node['target']} {node['html'][:120]} {node['failureSummary'].splitlines()[1].strip()}"
-        for rule in found
-        for node in rule["nodes"]
-    ]
+    lines: list[str] = []
+    for scheme in SCHEMES:
+        opened.page.emulate_media(color_scheme=scheme)
+        found: Any = opened.page.evaluate(LOOK)
+        lines += [
+            f"{scheme}: {rule['id']}: {node['target']} {node['html'][:120]} {node['failureSummary'].splitlines()[1]}"
+            for rule in found
+            for node in rule["nodes"]
+        ]
+    return lines
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+LOOK = """async () => {
+  await Promise.all(document.getAnimations().map((one) => one.finished.catch(() => null)));
+  return (await axe.run(document, { resultTypes: ["violations"] })).violations;
+}"""
+
+
 @pytest.mark.parametrize("view", [view for view in VIEWS if view not in ("image", "training")])
-def test_a_view_of_a_translator(open_page: Open, axe: str, view: str, scheme: ColorScheme) -> None:
+def test_a_view_of_a_translator(shared_page: Open, axe: str, view: str) -> None:
     """As trained, and beside a run B."""
-    opened = open_page("translator", fragment(SOURCE, TARGET, view=view, layer=1), color_scheme=scheme)
+    opened = shared_page("translator", fragment(SOURCE, TARGET, layer=1))
     show(opened, view)
     assert violations(opened, axe) == []
-    link = fragment(SOURCE, TARGET, view=view, layer=1, mode="research", side="b", edits=[EDIT])
-    opened.page.evaluate("(link) => { location.hash = link; }", link)
+    opened.follow(fragment(SOURCE, TARGET, view=view, layer=1, mode="research", side="b", edits=[EDIT]))
     opened.button("reset", ".change").and_(opened.page.locator(":enabled")).wait_for()
     show(opened, view)
     assert violations(opened, axe) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_views_of_images(open_page: Open, axe: str, scheme: ColorScheme) -> None:
-    opened = open_page("seer", color_scheme=scheme)
-    for view in ("image", "attention", "logits", "position"):
-        show(opened, view)
-        assert violations(opened, axe) == [], view
+@pytest.mark.parametrize("view", ["image", "attention", "logits", "position"])
+def test_a_view_of_images(shared_page: Open, axe: str, view: str) -> None:
+    opened = shared_page("seer", fragment("", image="example:0"))
+    show(opened, view)
+    assert violations(opened, axe) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_views_of_a_run(open_page: Open, axe: str, tmp_path: Path, serve: Serve, scheme: ColorScheme) -> None:
+def test_views_of_a_run(open_page: Open, axe: str, run_of_12_steps: Served) -> None:
     """The strip of its checkpoints, and training time."""
-    opened = open_page(of_run(serve, tmp_path), color_scheme=scheme)
+    opened = open_page(run_of_12_steps)
     show(opened, "training")
     assert violations(opened, axe) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_help(open_page: Open, axe: str, scheme: ColorScheme) -> None:
-    opened = open_page("writer", color_scheme=scheme)
+def test_help(open_page: Open, axe: str) -> None:
+    opened = open_page("writer")
     opened.page.locator("body").press("?")
     opened.page.get_by_role("dialog").wait_for()
     assert violations(opened, axe) == []

@@ -1,11 +1,15 @@
 """What a reader changes on the page changes what the model says, as the same change does in Python."""
 
+import contextlib
+import io
 import math
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,8 +77,17 @@ def without_columns(model: Model, block: str, head: int) -> None:
         weight[:, head * width : (head + 1) * width] = 0
 
 
-def in_python(code: str, folder: Any) -> str:
-    """What a program that the page wrote prints, in a process of its own."""
+def in_python(code: str, folder: Path) -> str:
+    """What a program that the page wrote prints."""
+    (folder / "copied.py").write_text(code, encoding="utf-8")
+    printed = io.StringIO()
+    with LOCK, contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        runpy.run_path("copied.py", run_name="__main__")
+    return printed.getvalue()
+
+
+def in_a_process(code: str, folder: Path) -> str:
+    """The same in a process of its own."""
     (folder / "copied.py").write_text(code, encoding="utf-8")
     around = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -95,7 +108,7 @@ def topk(printed: str) -> tuple[list[float], list[int]]:
     [("encoder", "attn", 0, 1), ("decoder", "attn", 1, 0), ("decoder", "cross", 1, 1)],
 )
 def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
-    translator: Opened, tmp_path: Any, stack: str, part: str, layer: int, head: int
+    translator: Opened, tmp_path: Path, stack: str, part: str, layer: int, head: int
 ) -> None:
     """The same five likeliest words, with the same probabilities."""
     block = f"{stack}.blocks.{layer}.{part}"
@@ -109,11 +122,12 @@ def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
     without_columns(copy, block, head)
     removed = logits_of(translator.served, model=copy)
     says(translator, plain, removed)
-    assert not torch.allclose(plain.softmax(-1), removed.softmax(-1), atol=1e-3), "this head does nothing here"
+    assert not torch.allclose(plain.softmax(-1), removed.softmax(-1), atol=1e-4), "this head does nothing here"
 
     code = translator.code()
     assert f"{block}.z[h={head}]" in code
-    p, ids = topk(in_python(code, tmp_path))
+    alone = (stack, part) == ("encoder", "attn")  # Once is enough: a process reads torch anew.
+    p, ids = topk((in_a_process if alone else in_python)(code, tmp_path))
     expected = removed.softmax(-1).topk(5)
     assert ids == expected.indices.tolist()
     assert p == pytest.approx(expected.values.tolist(), abs=1e-4)
@@ -124,7 +138,7 @@ def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
 
 
 @pytest.mark.parametrize("name", ["writer", "filler", "seer"])
-def test_a_head_off_in_other_models(open_page: Open, serve: Serve, tmp_path: Any, name: str) -> None:
+def test_a_head_off_in_other_models(open_page: Open, serve: Serve, tmp_path: Path, name: str) -> None:
     """By the switch, and by the code that the page gives."""
     served = serve(name)
     stack = "decoder" if name == "writer" else "encoder"
@@ -224,7 +238,7 @@ def test_a_block_off(translator: Opened) -> None:
 
 
 @pytest.mark.parametrize("change", [{"scale": False}, {"positions": "rotary"}, {"positions": "none"}])
-def test_another_network_over_the_same_weights(translator: Opened, tmp_path: Any, change: dict[str, Any]) -> None:
+def test_another_network_over_the_same_weights(translator: Opened, tmp_path: Path, change: dict[str, Any]) -> None:
     if "scale" in change:
         translator.switch("Scale").click()
     else:
@@ -286,7 +300,7 @@ def test_sides(translator: Opened) -> None:
     assert not math.isclose(float(edited[1, 3]), float(plain[1, 3]))
 
 
-def test_two_sentences_and_a_patch(translator: Opened, tmp_path: Any) -> None:
+def test_two_sentences_and_a_patch(translator: Opened, tmp_path: Path) -> None:
     """B reads another text; then one head of it takes A's value."""
     source, target = "five two nine one", TARGET
     plain = logits_of(translator.served)
@@ -294,6 +308,7 @@ def test_two_sentences_and_a_patch(translator: Opened, tmp_path: Any) -> None:
     translator.page.get_by_label("Second text, to compare").fill(source)
     translator.page.get_by_label("Second text, to compare").press("Enter")
     translator.settled()
+    translator.page.locator(".ribbon .chips").last.get_by_role("button").nth(POSITION).click()
     written = translator.served.model.translate([source])[0]
     other = translator.served.trace(source, written)[1][POSITION]
     says(translator, plain, other)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from tests.explorer.export_fixtures import too_large
 from tests.explorer.traced import CONFIGS, model_of
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 SITE = "decoder.blocks.1.cross.z[h=1]"
@@ -110,6 +111,9 @@ def says(opened: OpenedFile, position: int, edit: dict[str, Any] | None, *, with
             for text, p in zip(texts, sides[: 1 if edit is None else 2], strict=False):
                 share = float(p[names.index(word)])
                 assert text is not None
+                if text == "–":  # A file holds B's likeliest alone.
+                    assert share < 0.01
+                    continue
                 assert agrees(text, share) or agrees(text, share + within) or agrees(text, share - within), found
 
     eventually(is_right)
@@ -250,17 +254,22 @@ def test_markup_in_texts_and_names_is_text(open_file: OpenFile, tmp_path: Path) 
     assert opened.page.title() == f"{evil.rpartition('/')[2]} · clearhead"
 
 
-@pytest.mark.parametrize("share", [0.3, 0.92, 0.999])
-def test_a_file_that_is_cut_short_says_so(chromium: Browser, translator: Session, tmp_path: Path, share: float) -> None:
+def test_a_file_that_is_cut_short_says_so(chromium: Browser, translator: Session, tmp_path: Path) -> None:
     whole = written(translator, tmp_path / "a.html").read_bytes()
     data = whole.index(b'id="clearhead-data"')
-    cut = int(data * share) if share < 0.5 else int(data + (len(whole) - data) * share) - 100
-    (tmp_path / "cut.html").write_bytes(whole[:cut])
+    cuts = {int(data * 0.3): "the file is not whole"}
+    cuts |= dict.fromkeys((int(data + (len(whole) - data) * share) - 100 for share in (0.92, 0.999)),
+                          "the file is cut short or was changed; save it, or download it")  # fmt: skip
     page = chromium.new_page()
-    page.goto((tmp_path / "cut.html").as_uri())
-    said = "the file is not whole" if share < 0.5 else "the file is cut short or was changed; save it, or download it"
-    eventually(lambda: _contains(page.locator("body").inner_text(), said))
+    for cut, said in cuts.items():
+        (tmp_path / f"{cut}.html").write_bytes(whole[:cut])
+        page.goto((tmp_path / f"{cut}.html").as_uri())
+        eventually(partial(shows_text, page, said))
     page.close()
+
+
+def shows_text(page: Page, part: str) -> None:
+    _contains(page.locator("body").inner_text(), part)
 
 
 def test_how_fast_it_opens_and_edits(open_file: OpenFile, tmp_path: Path) -> None:
@@ -284,9 +293,9 @@ def test_how_fast_it_opens_and_edits(open_file: OpenFile, tmp_path: Path) -> Non
 
 MEASURE = """async () => {
   const slider = document.querySelector("#weight"), answer = document.querySelector(".answer"), times = [];
-  for (let i = 0; i < 45; i++) {
+  for (let i = 0; i < 25; i++) {
     const before = answer.dataset.edits + answer.textContent, start = performance.now();
-    slider.value = 0.1 + 0.8 * ((i * 7) % 45) / 45;
+    slider.value = 0.1 + 0.8 * ((i * 7) % 25) / 25;
     const shown = new Promise((resolve) => {
       const seen = new MutationObserver(() => resolve(seen.disconnect()));
       seen.observe(answer, { subtree: true, childList: true, characterData: true, attributes: true });

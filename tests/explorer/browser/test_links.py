@@ -41,7 +41,7 @@ def test_a_link_in_the_address_bar_of_an_open_page(open_page: Open) -> None:
     """It is followed, though the browser loads nothing."""
     opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
     link = fragment("four nine", "neun vier", layer=0, head=1)
-    opened.page.evaluate("(link) => { location.hash = link; }", link)
+    opened.follow(link)
     said(opened.page.locator(".ribbon").inner_text, "four")
     opened.settled()
     said(opened.page.locator("main h2").inner_text, "Head 1")
@@ -81,9 +81,7 @@ def test_links_that_are_cut_short_or_hostile(open_page: Open, part: int) -> None
         if i % 4 == 0:
             opened.go_to(link)
         else:
-            opened.page.evaluate("(link) => { location.hash = link; }", link)
-            opened.page.wait_for_timeout(50)
-            opened.settled()
+            opened.follow(link)
         assert opened.page.locator(".clearhead .page").count() == 1, link[:200]
         assert opened.page.evaluate("[typeof window.__xss, ({}).polluted ?? null]") == ["undefined", None], link[:200]
         assert [one for one in opened.chromium.complaints if one.startswith("uncaught")] == [], link[:200]

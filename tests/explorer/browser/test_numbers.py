@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from clearhead.config import ClassificationHead
+from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees, read
 from tests.explorer.browser.page import Opened, eventually
 from tests.explorer.browser.seeing import INPUTS, Seen, shows
@@ -142,12 +143,12 @@ def says(opened: Opened, words: list[str], shares: list[float]) -> None:
     assert all(agrees(text, p) for (_, text, _), p in zip(found, shares, strict=True)), found
 
 
-def test_the_target_is_what_the_model_writes(see) -> None:
+def test_the_target_is_what_the_model_writes(open_page: Open) -> None:
     """Without a target the decoder reads what it wrote itself, greedily."""
-    seen: Seen = see("translator")
-    seen.opened.run("four nine two", "")
-    written = seen.served.model.translate(["four nine two"])[0]
-    words = seen.opened.page.locator(".ribbon .chips").last.locator("b").all_inner_texts()
+    opened = open_page("translator")
+    opened.run("four nine two", "")
+    written = opened.served.model.translate(["four nine two"])[0]
+    words = opened.page.locator(".ribbon .chips").last.locator("b").all_inner_texts()
     assert " ".join(word.lstrip("▁") for word in words) == f"<bos> {written}"
 
 

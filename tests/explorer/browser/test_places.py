@@ -1,71 +1,20 @@
-"""Numbers of the other places against Python's."""
+"""Numbers of the places of one token, from its embedding to its word, against Python's."""
 
 import re
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from clearhead.analysis.attribution import attribute
-from clearhead.api import Model
-from clearhead.config import ClassificationHead, LanguageHead
+from clearhead.config import ClassificationHead
 from clearhead.explorer.passes import LOCK
 from clearhead.model.heads import LanguageHead as OutputHead
-from tests.explorer.browser.numbers import NUMBER, agrees, mismatches
+from tests.explorer.browser.conftest import spot_of
+from tests.explorer.browser.numbers import agrees, mismatches
 from tests.explorer.browser.page import eventually
-from tests.explorer.browser.seeing import INPUTS, Seen, are
+from tests.explorer.browser.seeing import INPUTS, Spot, are, right
 from tests.explorer.browser.views import show
-
-SPOTS: dict[str, dict[str, Any]] = {
-    "translator": {"stack": "decoder", "part": "cross", "layer": 1, "query": 2},
-    "writer": {"stack": "decoder", "layer": 0, "query": 3},
-    "filler": {"stack": "encoder", "layer": 1, "query": 2},
-    "seer": {"stack": "encoder", "layer": 1, "query": 5},
-}
-
-
-@dataclass(frozen=True)
-class Spot:
-    """Where a view looks, and what Python has there."""
-
-    seen: Seen
-    name: str
-    stack: str
-    layer: int
-    part: str
-    t: int
-
-    @property
-    def model(self) -> Model:
-        return self.seen.served.model
-
-    @property
-    def block(self) -> str:
-        return f"{self.stack}.blocks.{self.layer}"
-
-    @property
-    def at(self) -> str:
-        return f"{self.block}.{self.part}"
-
-    def of(self, name: str) -> Tensor:
-        """A value of the block at the position, the axis of positions being the last but one."""
-        return self.seen.trace[f"{self.block}.{name}"][0].select(-2, self.t).double()
-
-
-@pytest.fixture(params=SPOTS)
-def spot(see, request: pytest.FixtureRequest) -> Spot:
-    place: dict[str, Any] = {"layer": 0, "part": "attn", **SPOTS[request.param]}
-    seen = see(request.param, **place)
-    return Spot(seen, request.param, place["stack"], place["layer"], place["part"], place["query"])
-
-
-def right(text: str, value: float | Tensor) -> None:
-    """The first number in a text."""
-    found = NUMBER.search(text)
-    assert found is not None, text
-    assert agrees(found[0], float(value)), (text, float(value))
 
 
 def test_the_output(spot: Spot) -> None:
@@ -138,11 +87,11 @@ def test_the_feed_forward(spot: Spot) -> None:
     eventually(is_right)
 
 
-def test_the_residual_stream(spot: Spot) -> None:
+@pytest.mark.parametrize("name", ["translator", "writer", "seer"])  # The filler has norms after its sums, no stream.
+def test_the_residual_stream(see, name: str) -> None:
     """How long it is before and after each branch, and how the branch lies to it."""
+    spot = spot_of(see, name)
     page = spot.seen.opened
-    if spot.model.config.output.norm_place == "post":
-        pytest.skip("after each sum comes a norm: another table")
     show(page, "residual")
     trace = spot.seen.trace
     branches = [("attn", "resid_pre", "resid_attn"), ("cross", "resid_attn", "resid_cross"), ("ffn", "", "resid_post")]
@@ -232,11 +181,11 @@ def test_logits_and_shares(spot: Spot) -> None:
     eventually(shares_are_right)
 
 
-def test_the_lens(spot: Spot) -> None:
+@pytest.mark.parametrize("name", ["translator", "writer", "filler"])  # The seer has no words.
+def test_the_lens(see, name: str) -> None:
     """After the last block it says what the model says."""
+    spot = spot_of(see, name)
     page = spot.seen.opened
-    if not isinstance(spot.model.config.head, LanguageHead):
-        pytest.skip("a lens needs words")
     show(page, "lens")
 
     def is_right() -> None:

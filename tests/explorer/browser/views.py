@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.api import load
+from clearhead.runs import Keeper
+from clearhead.training.consumers import MetricsLog
+from clearhead.training.train import train
 from tests.explorer.browser.page import Opened, Served, becomes
-from tests.training.tiny import begin, drive, write_recipe
+from tests.training.tiny import begin, write_recipe
 
 VIEWS = {
     "tokens": "Text → tokens", "image": "Image → patches", "embedding": "Embedding", "position": "+ Position",
@@ -24,7 +27,11 @@ def show(opened: Opened, view: str) -> None:
 
 
 def of_run(serve: Any, folder: Path) -> Served:
-    """A run of 12 steps with checkpoints, opened at its last."""
-    recipe = write_recipe(folder)
-    drive(begin(recipe, folder / "run"))
+    """A run of 12 quick steps with checkpoints and a log, opened at its best."""
+    fast = {"optimizer": {"kind": "adamw", "lr": 0.03}, "schedule": {"kind": "constant", "warmup": 2}}
+    run = begin(write_recipe(folder, **fast), folder / "run")
+    consumers = [MetricsLog(folder / "run"), Keeper(run)]
+    for event in train(run):
+        for consume in consumers:
+            consume(event)
     return serve(str(folder / "run"), load(folder / "run"), folder=folder / "run")

@@ -144,7 +144,9 @@ export class Explorer {
   /** Go to the state of a link: a step that undo takes back. */
   async follow(fragment: string): Promise<void> {
     const page = fromFragment(fragment, this.page.reads);
-    if (page) await this.act(page);
+    if (!page) return;
+    this.#place(page); // Before the pass of its text is there, views look at the place.
+    await this.act(page);
   }
 
   // --- acting ---
@@ -224,9 +226,8 @@ export class Explorer {
     return run;
   }
 
-  /** The selection within what there is. */
-  #clamp(): void {
-    const { page, a } = this;
+  /** A head that the model has. */
+  #place(page: Page): void {
     const { config } = this.about.plan;
     if (!config[page.stack]) page.stack = config.encoder ? "encoder" : "decoder";
     const stack = config[page.stack];
@@ -234,6 +235,12 @@ export class Explorer {
     page.layer = clamp(page.layer, stack.n_layers);
     page.head = clamp(page.head, stack.n_heads);
     if (!(config.encoder && config.decoder && page.stack === "decoder")) page.part = "attn";
+  }
+
+  /** The selection within what there is. */
+  #clamp(): void {
+    const { page, a } = this;
+    this.#place(page);
     const shape = a?.reply.facts[`${this.at}.weights`]?.shape;
     if (shape) [page.query, page.key] = [clamp(page.query, shape[1] ?? 1), clamp(page.key, shape[2] ?? 1)];
     const n = this.shown?.tokens.length;

@@ -1,0 +1,201 @@
+"""Numbers of heads against Python's: all of them at once, over the patches of an image, and over a training run."""
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.api import load
+from clearhead.trace import zero
+from clearhead.training.consumers import METRICS
+from tests.explorer.browser.conftest import Open, spot_of
+from tests.explorer.browser.numbers import NUMBER
+from tests.explorer.browser.page import Served, eventually, fragment
+from tests.explorer.browser.seeing import IMAGE, SOURCE, TARGET, Seen, Spot, all_right, are, column, right
+from tests.explorer.browser.trained import PATCH, SIDE
+from tests.explorer.browser.views import show
+
+# --- all heads --------------------------------------------------------------------------------------------------
+
+CARDS = """async (cards) => {
+  const shown = [];
+  for (const card of cards) {
+    card.focus();
+    await new Promise((done) => setTimeout(done));
+    const facts = [...document.querySelectorAll(".facts dd")].map((one) => one.textContent);
+    shown.push([card.dataset.head, card.closest("li").querySelector("small").textContent, card.title, facts]);
+  }
+  return shown;
+}"""
+
+
+def test_all_heads(spot: Spot) -> None:
+    """How far the answers move without each, and what its weights say of it; the strongest first where asked."""
+    page, seen = spot.seen.opened, spot.seen
+    show(page, "heads")
+    weights = {
+        f"{path}[h={h}]": seen.trace[path][0, h].double()
+        for path in (name for name in seen.trace.axes if name.endswith(".weights"))
+        for h in range(seen.trace[path].shape[1])
+    }
+    effects = {head: effect(seen, head.replace(".weights", ".z")) for head in weights}
+
+    def is_right() -> None:
+        cards = page.page.locator(".mosaic .open").evaluate_all(CARDS)
+        assert {head for head, *_ in cards} == weights.keys()
+        for head, small, title, (entropy, first, previous, same, after, offset, distance) in cards:
+            right(small, effects[head])
+            assert title.endswith(f", effect {small} nats"), title
+            facts = facts_of(weights[head])
+            all_right(entropy, *facts[:2])
+            for text, share in zip((first, previous, same, after), facts[2:6], strict=True):
+                right(text, share)
+            all_right(offset, *facts[6:8])
+            right(distance, facts[8])
+
+    eventually(is_right)
+    page.button("by effect", "main").click()
+
+    def is_ordered() -> None:
+        heads = page.page.locator(".mosaic .open").evaluate_all("cards => cards.map((card) => card.dataset.head)")
+        assert [effects[head] for head in heads] == pytest.approx(sorted(effects.values(), reverse=True), abs=1e-5)
+
+    eventually(is_ordered)
+    page.button("in place", "main").click()
+
+
+def effect(seen: Seen, at: str) -> float:
+    """KL(with || without), in nats, the mean over the positions."""
+    p, q = (logits.double().log_softmax(-1) for logits in (seen.logits, seen.edited({at: zero})))
+    return max(0.0, float((p.exp() * (p - q)).sum(-1).mean()))
+
+
+def facts_of(weights: Tensor) -> list[float]:
+    """Entropy and its share of the largest; shares of the first, previous, same and next key; offset; distance."""
+    n, m = weights.shape
+    entropy = -torch.special.xlogy(weights, weights).sum(-1)
+    open_keys = (weights > 0).sum(-1)
+    several = open_keys > 1
+    diagonals = {offset: weights.diagonal(offset) for offset in range(1 - n, m)}
+    offset = max(diagonals, key=lambda one: (float(diagonals[one].sum()), -abs(one)))
+    apart = (torch.arange(m) - torch.arange(n)[:, None]).abs()
+    return [
+        float(entropy.mean()),
+        float((entropy[several] / open_keys[several].log()).mean()),
+        float(weights[:, 0].mean()),
+        *(float(diagonals[one].mean()) for one in (-1, 0, 1)),
+        offset,
+        float(diagonals[offset].sum() / n),
+        float((weights * apart).sum() / n),
+    ]
+
+
+# --- patches ----------------------------------------------------------------------------------------------------
+
+MIDDLES = """([figure], side) => {
+  const canvas = figure.querySelector("canvas"), step = canvas.width / side;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const middle = (i) => Math.floor((i + 0.5) * step);
+  const place = (i) => 4 * (middle(Math.floor(i / side)) * canvas.width + middle(i % side));
+  return Array.from({ length: side * side }, (_, i) => [...data.slice(place(i), place(i) + 3)]);
+}"""
+
+
+def test_patches_over_the_image(see) -> None:
+    """The pixels, and what a query gives to every patch and to the class token: of a head, and of all on average."""
+    spot = spot_of(see, "seer", head=1, key=3)
+    page, rows = spot.seen.opened, SIDE // PATCH
+    show(page, "image")
+    figure = page.page.locator("main figure", has=page.page.locator("figcaption b", has_text="What the model reads"))
+    pixels = np.array(figure.evaluate_all(MIDDLES, SIDE)).reshape(SIDE, SIDE, 3)
+    # Only the grid's lines, half through, are not the image's.
+    inside = np.arange(SIDE) % PATCH > 0
+    low, high = IMAGE.min(), IMAGE.max()
+    expected = (IMAGE.astype(float) - low) / (high - low) * 255
+    assert np.abs(pixels - expected)[np.ix_(inside, inside)].max() < 1
+
+    def looks(layer: int, query: int, head: int | None) -> None:
+        all_heads = spot.seen.trace[f"encoder.blocks.{layer}.attn.weights"][0, :, query]
+        weights = all_heads.mean(0) if head is None else all_heads[head]
+        are(page.figures(), {"Where it looks": weights[1:].view(rows, rows).tolist()})
+        class_share = page.page.locator("p .class-token b").inner_text()
+        right(class_share, weights[0])
+        sentence = page.page.locator("main p.small", has_text="of its attention").inner_text()
+        shares = [one[0] for one in NUMBER.finditer(sentence) if one["percent"]]
+        key = int(page.fragment().get("key", 0))
+        for text, share in zip(shares, (weights[0], weights[key]), strict=True):
+            right(text, share)
+
+    eventually(partial(looks, 1, 5, 1))
+    block, head = page.page.locator(".settings select").all()
+    head.select_option("0")
+    eventually(partial(looks, 1, 5, 0))
+    block.select_option("0")
+    page.button("Ask as the class token", "main").click()
+    eventually(partial(looks, 0, 0, 0))
+    page.page.get_by_label("mean of all 2 heads").check()
+    eventually(partial(looks, 0, 0, None))
+
+
+# --- training time ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_in_time(open_page: Open, run_of_12_steps: Served) -> None:
+    """Losses and scores of its log; a weight, the answer and a whole head at each checkpoint."""
+    served = run_of_12_steps
+    (log,) = Path(served.session.name).rglob(METRICS)
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    losses = {event["step"]: event["loss"] for event in events if event["kind"] == "stepped"}
+    scores = {
+        event["step"]: next(iter(event["scores"].values()))["value"] for event in events if event["kind"] == "evaluated"
+    }
+    checkpoints = {int(one.name.removeprefix("step-")): load(one) for one in sorted(log.parent.glob("step-*"))}
+    assert len(checkpoints) > 3
+
+    place = {"stack": "decoder", "part": "cross", "layer": 0, "head": 1, "query": 1, "key": 2, "position": 1}
+    page = open_page(served, fragment(SOURCE, TARGET, **place))
+    show(page, "training")
+    traces = {step: served.traced(model, SOURCE, TARGET) for step, model in checkpoints.items()}
+    weights = {step: trace["decoder.blocks.0.cross.weights[h=1]"][0] for step, (trace, _) in traces.items()}
+    shares = {step: logits[1].softmax(-1) for step, (_, logits) in traces.items()}
+    names = served.model.tokenizer.tokens(range(served.model.tokenizer.vocab_size))
+
+    def at_each_step(table: list[list[str]], values: dict[int, float | Tensor]) -> None:
+        assert [int(step) for step, _ in table] == list(values)
+        column(table, [float(value) for value in values.values()])
+
+    def is_right(step: int) -> None:
+        at_each_step(page.tables("Training loss by step")["Training loss by step"], losses)
+        at_each_step(page.tables("Score by step")["Score by step"], scores)
+        (of_weight,) = page.tables("Weight ▁eins → ▁nine").values()
+        at_each_step(of_weight, {one: weight[1, 2] for one, weight in weights.items()})
+        answers = page.tables("Answer")
+        assert names[int(shares[step].argmax())] in answers
+        for word, table in answers.items():
+            at_each_step(table, {one: share[names.index(word)] for one, share in shares.items()})
+        are(page.figures(), {f"A · step {step}": weights[step].tolist()})
+        figures = page.page.locator(".timeline .figures").inner_text()
+        assert f"step {step}" in figures
+        right(figures.partition("loss ")[2], losses[step])
+        assert (step in scores) == ("score" in figures)
+        if step in scores:
+            right(figures.partition("score ")[2], scores[step])
+
+    best = json.loads((log.parent / "best.json").read_text(encoding="utf-8"))["step"]
+    eventually(partial(is_right, best))
+    cards = page.page.locator(".checkpoints li")
+    shown = [one.partition("loss ")[2] for one in cards.locator("small").all_inner_texts()]
+    column([[one] for one in shown], [losses[step] for step in checkpoints])
+    first, last = min(checkpoints), max(checkpoints)
+    assert first != best
+    cards.first.get_by_role("button").first.click()
+    page.settled()
+    eventually(partial(is_right, first))
+    cards.last.get_by_role("button", name=re.compile("pin")).click()
+    eventually(lambda: are(page.figures(), {f"B · step {last}": weights[last].tolist()}))
+    assert not torch.allclose(weights[first], weights[last], atol=0.02)

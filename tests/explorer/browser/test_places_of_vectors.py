@@ -1,0 +1,318 @@
+"""Numbers of vectors, positions and the scale of scores against Python's, by the formulas of the papers."""
+
+import math
+import re
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tests.explorer.browser.conftest import spot_of
+from tests.explorer.browser.numbers import agrees, mismatches
+from tests.explorer.browser.page import Opened, eventually
+from tests.explorer.browser.seeing import INPUTS, Seen, Spot, all_right, are, column, right
+from tests.explorer.browser.views import show
+
+Array = NDArray[np.float64]
+
+
+def array(tensor: Tensor) -> Array:
+    return tensor.detach().double().numpy()
+
+
+# --- geometry ---------------------------------------------------------------------------------------------------
+
+
+def plane(vectors: Array, *, origin: bool = False) -> tuple[Array, float]:
+    """n 2: the first two principal components, the largest of each axis positive; and the share that they hold."""
+    centred = vectors if origin else vectors - vectors.mean(0)
+    left, values, _ = np.linalg.svd(centred, full_matrices=False)
+    points = left[:, :2] * values[:2]
+    largest = np.abs(points).argmax(0)
+    return points * np.sign(points[largest, [0, 1]]), float((values[:2] ** 2).sum() / (values**2).sum())
+
+
+def coordinates(texts: list[str]) -> list[list[str]]:
+    return [text.split(", ") for text in texts]
+
+
+def test_states_as_points(spot: Spot) -> None:
+    """Where every token begins and ends in the plane of both; how far the query turned; the same of unit vectors."""
+    page = spot.seen.opened
+    show(page, "geometry")
+    trace = spot.seen.trace
+    begin, end = (array(trace[f"{spot.stack}.blocks.{at}"][0]) for at in ("0.resid_pre", f"{spot.layer}.resid_post"))
+    before = array(trace[f"{spot.block}.resid_pre"][0])
+
+    def is_right(begin: Array, end: Array) -> None:
+        points, share = plane(np.concatenate([begin, end]))
+        rows = page.rows("States of all tokens")
+        assert len(rows) == len(end)
+        first, last = (coordinates([row[at] for row in rows]) for at in (-2, -1))
+        for axis in (0, 1):
+            column(first, points[: len(begin), axis].tolist(), axis)
+            column(last, points[len(begin) :, axis].tolist(), axis)
+        caption = page.page.locator("main figure .caption", has_text="The plane that keeps most").inner_text()
+        all_right(caption, share)
+        turned = page.page.locator("main p.small", has_text="where its arrow begins").inner_text()
+        cosine = begin[spot.t] @ end[spot.t] / np.linalg.norm(begin[spot.t]) / np.linalg.norm(end[spot.t])
+        right(turned.partition("cosine ")[2], float(cosine))
+
+    eventually(partial(is_right, begin, end))
+    page.button("from the block before", "main").click()
+    eventually(partial(is_right, before, end))
+    page.page.get_by_label("directions only").check()
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (before, end)]
+    eventually(partial(is_right, *unit))
+
+
+def test_a_weighted_sum_as_a_parallelogram(spot: Spot) -> None:
+    """The two longest parts, the values that they are shares of, the rest and the sum; drawn as the table says."""
+    page = spot.seen.opened
+    show(page, "geometry")
+    weights, v = (array(spot.seen.trace[f"{spot.at}.{x}[h=0]"][0]) for x in ("weights", "v"))
+    parts = weights[spot.t][:, None] * v
+    longest = np.argsort(-np.linalg.norm(parts, axis=1))[:2]
+    total = parts.sum(0)
+    points, share = plane(np.stack([*parts[longest], total]), origin=True)
+    one, other, y = points
+    shares = weights[spot.t, longest]
+    expected = np.stack([one / shares[0], other / shares[1], one, other, y, y])
+
+    def is_right() -> None:
+        rows = page.rows("y = Σ aⱼ vⱼ")
+        for axis in (0, 1):
+            column(rows, expected[:, axis].tolist(), axis + 1)
+        for row, weight in zip(rows[2:4], shares, strict=True):
+            right(row[0], float(weight))
+        sentence = page.page.locator("main p.small", has_text="y(").inner_text().split("=")[1]
+        for term, weight in zip(sentence.split(" v("), shares, strict=False):
+            assert agrees(term.rpartition(" ")[2], float(weight)), sentence
+        left = 1 - shares.sum()
+        assert ("on the other values" in sentence) == (left > 0.005)
+        if left > 0.005:
+            right(re.findall(r"[\d.]+ %", sentence)[-1], float(left))
+        note = page.page.locator("main section.card figcaption", has_text="of the variance").inner_text()
+        all_right(note.partition("view, ")[2], share)
+
+    eventually(is_right)
+    corners = page.page.locator("main polygon.sheet").get_attribute("points") or ""
+    zero, a, both, b = (np.array([float(x) for x in corner.split(",")]) for corner in corners.split())
+    scale = np.linalg.norm(a - zero) / np.linalg.norm(one)
+    for corner, point in ((a, one), (b, other), (both, one + other)):
+        assert np.allclose((corner - zero) / scale, point * [1, -1], atol=0.3 / scale)
+
+
+# --- positions --------------------------------------------------------------------------------------------------
+
+
+def cosines(rows: Array) -> Array:
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+def sinusoids(n: int, width: int) -> Array:
+    """PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i + 1) = cos of the same   (Vaswani et al. 2017, 3.5)"""
+    angles = np.arange(n)[:, None] / 10000 ** (np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(n, width)
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_vectors_of_positions(see, name: str) -> None:
+    """Every component, the curves of some, how like every two are, and the hands of the clocks."""
+    spot = spot_of(see, name, dim=3)
+    page = spot.seen.opened
+    show(page, "position")
+    if name == "translator":
+        table = sinusoids(64, 16)
+    else:
+        table = array(spot.model.network.get_parameter(f"{spot.stack}.positions.table.weight"))
+    alike = cosines(table)
+
+    def is_right() -> None:
+        figures = page.figures()
+        assert mismatches(figures["Position vectors"].cells, table.tolist()) == []
+        assert len(figures["Position vectors"].cells) == min(32, len(table)) * table.shape[1]
+        assert mismatches(figures["Position by position"].cells, alike.tolist()) == []
+        curves = page.tables("Components over positions")
+        assert "component 3" in curves
+        for label, rows in curves.items():
+            column(rows, table[:, int(label.split()[1])].tolist())
+        (near,) = page.tables(f"How like position {spot.t} the others are").values()
+        column(near, alike[spot.t].tolist())
+
+    eventually(is_right)
+    clocks = page.page.locator("main .dials > div")
+    assert clocks.count() == (8 if name == "translator" else 0)
+    for clock in clocks.all():
+        sine, cosine = (int(x) for x in clock.locator("small").inner_text().split(", "))
+        said = clock.get_by_role("img").get_attribute("aria-label") or ""
+        all_right(said.partition("sine")[2].replace("cosine", ""), table[spot.t, sine], table[spot.t, cosine])
+
+
+def changed(see, positions: str) -> tuple[Seen, Any]:
+    """The translator with other positions beside it, and Python's trace of that."""
+    place = {"stack": "decoder", "part": "attn", "layer": 1, "head": 1, "query": 3, "key": 1}
+    seen: Seen = see("translator", **place, side="b", change={"positions": positions})
+    return seen, seen.served.traced(seen.served.model.changed(positions=positions), *seen.given)[0]
+
+
+def test_turned_pairs(see) -> None:
+    """RoPE: pairs of q and k before and after, and what their product does as positions move   (Su et al. 2021, 3.2)"""
+    seen, trace = changed(see, "rotary")
+    page, network = seen.opened, seen.served.model.network
+    show(page, "position")
+    x = array(trace["decoder.blocks.1.attn_norm.out"][0])
+    q, k = (projected(network, x[t], name) for t, name in ((3, "q"), (1, "k")))
+    theta = 10000.0 ** (-np.arange(0, 8, 2) / 8)
+
+    def turned(vector: Array, position: int) -> Array:
+        """The first half of a head pairs with the second: as complex numbers."""
+        pairs = (vector[:4] + 1j * vector[4:]) * np.exp(1j * position * theta)
+        return np.concatenate([pairs.real, pairs.imag])
+
+    def score(query: int, key: int) -> float:
+        return float(turned(q, query) @ turned(k, key))
+
+    assert np.allclose(turned(q, 3), array(trace["decoder.blocks.1.attn.q[h=1,t=3]"][0]), atol=1e-5)
+
+    def is_right() -> None:
+        pairs = page.page.locator("main .pairs figure")
+        assert pairs.count() == 4
+        for i, pair in enumerate(pairs.all()):
+            components, angle, turn = pair.locator("figcaption > *").all_inner_texts()
+            assert components == f"{i}, {i + 4}"
+            right(angle, theta[i])
+            right(turn.partition("= ")[2], 3 * theta[i])
+            said = (pair.get_by_role("img").get_attribute("aria-label") or "").partition("before ")[2]
+            after = turned(q, 3)
+            all_right(said, q[i], q[i + 4], after[i], after[i + 4])
+        product = score(3, 1)
+        right(page.page.locator("main .score b").inner_text(), product)
+        column(page.rows("Both moved by"), [score(3 + by, 1 + by) for by in (0, 1, 10, 100)])
+        right(
+            page.page.locator("main p.small", has_text="The run itself has").inner_text().partition("has ")[2], product
+        )
+        (curve,) = page.tables("Move the key alone: the score changes").values()
+        column(curve, [score(0, distance) for distance in range(-64, 65)])
+
+    eventually(is_right)
+
+
+def projected(network: Any, x: Array, name: str) -> Array:
+    """Head 1 of q or k, from the weights."""
+    weight, *bias = (
+        array(value) for key, value in network.named_parameters() if key.startswith(f"decoder.blocks.1.attn.{name}.")
+    )
+    whole = weight @ x + (bias[0] if bias else 0)
+    return whole[8:16]
+
+
+def test_biases_of_scores(see) -> None:
+    """ALiBi: each head takes its own slope times the distance from its scores   (Press et al. 2021)"""
+    seen, trace = changed(see, "alibi")
+    page = seen.opened
+    show(page, "position")
+    slopes = [2.0 ** (-8 * (head + 1) / 2) for head in (0, 1)]
+    there = torch.arange(5)
+    distance = (there - there[:, None]).abs().double()
+    scores = trace["decoder.blocks.1.attn.q"].double() @ trace["decoder.blocks.1.attn.k"].double().mT / math.sqrt(8)
+    masked = trace["decoder.blocks.1.attn.masked[h=1]"][0].double()
+    expected = (scores[0, 1] - slopes[1] * distance).tril()
+    assert torch.allclose(expected, masked.tril(), atol=1e-5)
+
+    def is_right() -> None:
+        curves = page.tables("Bias by distance")
+        assert sorted(curves) == ["Head 0", "Head 1"]
+        for head, slope in enumerate(slopes):
+            column(curves[f"Head {head}"], [slope * away for away in range(-63, 1)])
+        bias = (-slopes[1] * distance).masked_fill(distance.triu(1) > 0, -math.inf)
+        are(page.figures(), {"Bias": bias.tolist()})
+        right(page.page.locator("main p.small", has_text="gets").inner_text().partition("gets ")[2], -slopes[1] * 2)
+
+    eventually(is_right)
+
+
+# --- the scale of scores ----------------------------------------------------------------------------------------
+
+
+def softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def freedom(weights: Array) -> Array:
+    return (weights * (1 - weights)).sum(-1)
+
+
+def histogram_is_right(page: Opened, label: str, before: Array, after: Array) -> None:
+    """The shares of 24 bins that both sets have in common."""
+    rows = page.rows(label, f"main figure:has(figcaption b:text-is('{label}'))")
+    span = (min(before.min(), after.min()), max(before.max(), after.max()))
+    for at, values in ((-2, before), (-1, after)):
+        counts, edges = np.histogram(values, 24, span)
+        column(rows, (counts / len(values)).tolist(), at)
+        column(rows, edges[:-1].tolist(), 0)
+
+
+def test_the_scale_of_this_text(spot: Spot) -> None:
+    """How far scores spread before and after the division, and what a softmax makes of one row of each."""
+    page = spot.seen.opened
+    show(page, "scale")
+    q, k = (array(spot.seen.trace[f"{spot.at}.{x}[h=0]"][0]) for x in "qk")
+    product, factor = q @ k.T, 1 / math.sqrt(q.shape[1])
+    is_open = np.tri(len(product), dtype=bool) if spot.name == "writer" else np.ones_like(product, dtype=bool)
+    row = product[spot.t][is_open[spot.t]]
+    both = [softmax(row * factor), softmax(row)]
+
+    def is_right() -> None:
+        all_right(
+            page.page.locator("main h3 span", has_text="trained with").inner_text().replace("1/√dₖ", ""), *[factor] * 2
+        )
+        histogram_is_right(page, "q · k of this text", product[is_open], product[is_open] * factor)
+        note = page.page.locator("main figcaption span", has_text="after the scale").first.inner_text()
+        all_right(note, product[is_open].std(), product[is_open].std() * factor)
+        rows = page.rows("Without it")
+        shown = np.sort(np.argsort(-both[1], kind="stable")[:10])
+        for at, weights in ((-2, both[0]), (-1, both[1])):
+            column(rows, weights[shown].tolist(), at)
+        most, moves = (page.page.locator("main tfoot tr").nth(i).locator("td").all_inner_texts() for i in (0, 1))
+        for shown_most, shown_moves, weights in zip(most, moves, both, strict=True):
+            right(shown_most, weights.max())
+            right(shown_moves, float(freedom(weights)))
+
+    eventually(is_right)
+
+
+def normals(n: int, seed: int) -> Array:
+    """Standard normal numbers as the page draws them: mulberry32, then Box and Muller (1958)."""
+    with np.errstate(over="ignore"):
+        state = np.uint32(seed) + np.arange(1, n + 1, dtype=np.uint32) * np.uint32(0x6D2B79F5)
+        x = (state ^ (state >> 15)) * (state | np.uint32(1))
+        x ^= x + (x ^ (x >> 7)) * (x | np.uint32(61))
+    uniform = (x ^ (x >> 14)) / 4294967296
+    radius, angle = np.sqrt(-2 * np.log(1 - uniform[::2])), 2 * np.pi * uniform[1::2]
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).ravel()
+
+
+def test_the_scale_of_random_vectors(see) -> None:
+    """2,000 products of each width: their spread, and softmaxes over eight of them at a time."""
+    page: Opened = see("writer").opened
+    show(page, "scale")
+    products = {
+        width: normals(2000 * width * 2, width).reshape(2000, width, 2).prod(-1).sum(-1) for width in (3, 100, 1000)
+    }
+    table = page.rows("Softmax over 8 random keys")
+    for i, (width, values) in enumerate(products.items()):
+        scaled = values / math.sqrt(width)
+        label = f"dₖ = {width:,}"
+        histogram_is_right(page, label, values, scaled)
+        note = page.page.locator("main figure", has_text=label).locator("figcaption span").first.inner_text()
+        all_right(note, values.std(), math.sqrt(width))
+        both = [softmax(x.reshape(-1, 8)) for x in (values, scaled)]
+        expected = [*(weights.max(-1).mean() for weights in both), *(freedom(weights).mean() for weights in both)]
+        column([[row[i + 1]] for row in table], expected)
