@@ -32,3 +32,9 @@ class Interrupted(UserError):
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal
+
+
+def is_memory(error: BaseException) -> bool:
+    """Whether it says that memory ran out, which libraries do in several ways."""
+    signs = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory")
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)

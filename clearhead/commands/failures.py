@@ -2,7 +2,7 @@
 
 from cyclopts import CycloptsError
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, is_memory
 
 
 def explained(error: BaseException, command: str) -> tuple[str, int] | None:
@@ -22,15 +22,10 @@ def explained(error: BaseException, command: str) -> tuple[str, int] | None:
                 f"{error.filename or 'output'}: {error.strerror or error}; check the path, its permissions and space",
                 2,
             )
-        case MemoryError() | RuntimeError() if _is_memory(error):
+        case MemoryError() | RuntimeError() if is_memory(error):
             return (
                 "out of memory; try a lower --training.max_tokens, fewer --beams, shorter lines or a smaller model",
                 3,
             )
         case _:
             return None
-
-
-def _is_memory(error: BaseException) -> bool:
-    signs = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory")
-    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)

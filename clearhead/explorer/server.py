@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import Mapping
 from typing import Protocol
@@ -21,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.static_files import static_file
+from clearhead.web import LOOPBACK, read_json
 
 _log = logging.getLogger("clearhead")
 
@@ -72,7 +72,6 @@ FILES = {
     "LICENSES.txt": "text/plain",
 }
 """What is at /static/, and of which type: not as the system's own table has it, which may be wrong."""
-LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 
 
 class Answers(Protocol):
@@ -183,19 +182,9 @@ class Desk:
 
 async def read_question(request: Request) -> Mapping[str, JsonValue]:
     """The JSON object in a request; HTTPException for what is none, too large or too slow."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "content-type: expected application/json")
-    body = bytearray()
+    body = await read_json(request, limit=BODY_LIMIT, seconds=BODY_SECONDS, what="question")
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > BODY_LIMIT:
-                    raise HTTPException(413, f"question: expected at most {BODY_LIMIT:,} bytes, got more")
-    except TimeoutError:
-        raise HTTPException(408, f"question: expected all of it within {BODY_SECONDS:.0f} s") from None
-    try:
-        question = from_json(bytes(body), allow_inf_nan=False)
+        question = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise HTTPException(400, f"question: expected JSON; {error}") from None
     if not isinstance(question, dict):

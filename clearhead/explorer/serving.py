@@ -1,6 +1,5 @@
 """Runs the explorer's server on this machine, in a thread of its own."""
 
-import errno
 import os
 import secrets
 import socket
@@ -11,12 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import uvicorn
-
-from clearhead.errors import UserError
 from clearhead.explorer.server import Answers, Desk, application
+from clearhead.web import HOST, answering, listen, wait
 
-HOST = "127.0.0.1"
+__all__ = ["Server", "listen", "open_browser", "serving"]
 
 
 @dataclass(frozen=True)
@@ -39,24 +36,7 @@ class Server:
 
     def wait(self) -> None:
         """Until it ends, or Ctrl-C."""
-        while not self.ended.wait(0.5):  # Without a limit, Windows would not let Ctrl-C through.
-            pass
-
-
-def listen(port: int = 0) -> socket.socket:
-    """A socket that holds the port, 0 for a free one; UserError, one line, for one that cannot be had."""
-    if not 0 <= port <= 65_535:
-        raise UserError(f"port: expected 0 to 65535, got {port}; leave it out for a free one")
-    try:
-        listener = socket.create_server((HOST, port))
-        # What it accepts has this too. asyncio leaves it out for a socket that names no protocol, and then the body of
-        # an answer waits 40 ms for the browser to have acknowledged its head.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listener
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        got = f"{port}, which is taken" if taken else f"{port} ({(error.strerror or str(error)).lower()})"
-        raise UserError(f"port: expected a free one, got {got}; try another, or leave it out") from None
+        wait(self.ended)
 
 
 @contextmanager
@@ -70,37 +50,12 @@ def serving(session: Answers, listener: socket.socket | None = None) -> Iterator
     token, desk = secrets.token_urlsafe(24), Desk(session)
     # Cookies know no ports: two explorers need two names.
     app = application(desk, token=token, cookie=f"clearhead-{port}")
-    runner = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            loop="asyncio",
-            http="h11",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            log_level="error",
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=60,
-        )
-    )
-    # Waited for by an event: a join that Ctrl-C interrupts takes the thread for ended.
-    ended = threading.Event()
-
-    def run() -> None:
-        try:
-            runner.run([listener])
-        finally:
-            listener.close()
-            ended.set()
-
-    threading.Thread(target=run, name="explorer", daemon=True).start()
+    running = answering(app, listener, name="explorer")
     try:
-        yield Server(port, token, ended)
+        yield Server(port, token, running.ended)
     finally:
-        desk.is_open, runner.should_exit = False, True
-        ended.wait()
+        desk.is_open = False
+        running.stop()
 
 
 def open_browser(url: str) -> bool:

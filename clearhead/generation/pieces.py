@@ -15,7 +15,8 @@ def pieces(texts: Iterable[str], stop: Sequence[str] = ()) -> Iterator[str]:
             if end > shown:
                 yield text[shown:end]
             return
-        safe = min([len(text.rstrip("\N{REPLACEMENT CHARACTER}")), *(_beginning(text, word) for word in stop)])
+        whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+        safe = min([len(whole), *(beginning(whole, word) for word in stop)])
         if safe > shown:
             yield text[shown:safe]
             shown = safe
@@ -28,7 +29,7 @@ def first(text: str, words: Sequence[str]) -> int | None:
     return min((at for word in words if (at := text.find(word)) >= 0), default=None)
 
 
-def _beginning(text: str, word: str) -> int:
+def beginning(text: str, word: str) -> int:
     """Where the beginning of `word` starts that `text` ends with; the text's end where there is none."""
     longest = next((n for n in range(min(len(word), len(text)), 0, -1) if text.endswith(word[:n])), 0)
     return len(text) - longest

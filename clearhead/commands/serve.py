@@ -1,0 +1,75 @@
+"""`clearhead serve`."""
+
+import json
+import os
+
+from clearhead.api import load
+from clearhead.commands import tell
+from clearhead.commands.use import searching
+from clearhead.errors import UserError
+from clearhead.serve.engine import Engine
+from clearhead.serve.server import Server, application
+from clearhead.serve.service import Service
+from clearhead.serve.translations import Translator
+from clearhead.web import LOOPBACK, answering, listen, wait
+
+KEY = "CLEARHEAD_API_KEY"
+PATIENCE = 5
+"""Seconds that open answers have at the end."""
+
+
+def serve_command(
+    name: str,
+    *,
+    host: str,
+    port: int,
+    slots: int,
+    queue: int,
+    max_length: int,
+    dtype: str | None,
+    int8: bool,
+    revision: str | None,
+    device: str,
+) -> None:
+    """Serve a model until Ctrl-C; the one line on standard output is where."""
+    key = os.environ.get(KEY) or None
+    if key is None and not LOOPBACK.fullmatch(host):
+        raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
+    for option, value in (("slots", slots), ("queue", queue), ("max-length", max_length)):
+        if value < 1:
+            raise UserError(f"--{option}: expected at least 1, got {value}")
+    with listen(port, host=host) as listener:
+        port = listener.getsockname()[1]
+        model = load(name, revision=revision, dtype=dtype, device=device, int8=int8)
+        service = Service(model, name.rstrip("/") or name, slots=slots, max_length=max_length)
+        worker = worker_of(service, queue=queue)
+        url = f"http://{host}:{port}"
+        worker.start()
+        running = answering(application(Server(service, worker), key=key), listener, name="serve", patience=PATIENCE)
+        try:
+            print(url, flush=True)
+            tell(f"Serving {service.name}. Ctrl-C ends it. Try:\n{example(service, url, keyed=key is not None)}")
+            wait(running.ended)
+        finally:
+            worker.close()  # Before the server, for what is being answered waits for it.
+            running.stop()
+
+
+def worker_of(service: Service, *, queue: int) -> Engine | Translator:
+    """The worker of a model: one that translates, or one that continues texts."""
+    model = service.model
+    if model.is_encoder_decoder:
+        return Translator(model, searching(model, {}), most_waiting=queue)
+    return Engine(
+        model.network, model.tokenizer, slots=service.slots, most_cells=service.max_length, most_waiting=queue
+    )
+
+
+def example(service: Service, url: str, *, keyed: bool) -> str:
+    """A command that asks the server something."""
+    if service.model.is_encoder_decoder:
+        path, asked = "/translate", {"text": "A man is riding a bike."}
+    else:
+        path, asked = "/v1/completions", {"model": service.name, "prompt": "Once upon a time", "max_tokens": 32}
+    bearer = f' -H "Authorization: Bearer ${KEY}"' if keyed else ""
+    return f"curl {url}{path}{bearer} -H 'Content-Type: application/json' -d '{json.dumps(asked)}'"

@@ -1,0 +1,129 @@
+"""Answers in the form that clients of the completions API read."""
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+from starlette.responses import JSONResponse
+
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.generation.sampling import NEVER
+from clearhead.serve.writing import Prompt, Token, Update
+
+KINDS = {401: "authentication_error", 403: "permission_error"}
+RETRY_SECONDS = 1
+Object = dict[str, JsonValue]
+
+
+def failure(status: int, message: str, *, field: str | None = None, code: str | None = None) -> JSONResponse:
+    """An error: one line, and which field it is about."""
+    kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    body = {"error": {"message": message, "type": kind, "param": field, "code": code}}
+    return JSONResponse(body, status, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None)
+
+
+@dataclass
+class Reply:
+    """What is said of one request: by completions, or by chat (`chats`) in its own form."""
+
+    model: str
+    tokenizer: Tokenizer
+    prompts: Sequence[Prompt]
+    chats: bool = False
+    gives_ids: bool = False
+    echoes: Sequence[str] | None = None
+    """The prompts' texts, where they come before their continuations."""
+    n_written: dict[int, int] = field(default_factory=dict)
+    """Tokens written, by text."""
+    begun: set[int] = field(default_factory=set)
+    """Texts of which something has been said in a stream."""
+
+    def __post_init__(self) -> None:
+        self.id = f"{'chatcmpl' if self.chats else 'cmpl'}-{secrets.token_hex(12)}"
+        self.created = int(time.time())
+
+    def whole(self, updates: Sequence[Update]) -> Object:
+        """The answer, where it comes at once."""
+        choices = [self.choice(update) for update in sorted(updates, key=lambda update: update.choice)]
+        return {**self.head("chat.completion" if self.chats else "text_completion", choices), "usage": self.usage()}
+
+    def part(self, update: Update) -> Object:
+        """One event of a stream."""
+        choice = self.choice(update)
+        if self.chats:
+            delta: Object = {} if update.choice in self.begun else {"role": "assistant"}
+            choice["delta"] = delta | ({"content": update.text} if update.text or delta else {})
+            del choice["message"]
+        self.begun.add(update.choice)
+        return self.head("chat.completion.chunk" if self.chats else "text_completion", [choice])
+
+    def last(self) -> Object:
+        """The event of a stream that counts the tokens."""
+        kind = "chat.completion.chunk" if self.chats else "text_completion"
+        return {**self.head(kind, []), "usage": self.usage()}
+
+    def head(self, kind: str, choices: Sequence[JsonValue]) -> Object:
+        """What every answer and event has."""
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": [*choices]}
+
+    def usage(self) -> Object:
+        """Tokens read and written; end tokens count."""
+        n_read, n_written = sum(len(prompt.ids) for prompt in self.prompts), sum(self.n_written.values())
+        return {"prompt_tokens": n_read, "completion_tokens": n_written, "total_tokens": n_read + n_written}
+
+    def choice(self, update: Update) -> Object:
+        """One text, or what is new of it."""
+        self.n_written[update.choice] = update.n_written
+        prompt = self.prompts[update.choice // self.prompts[0].n]
+        found: Object = {"index": update.choice, "logprobs": None, "finish_reason": update.reason}
+        if self.chats:
+            found["message"] = {"role": "assistant", "content": update.text}
+            if prompt.likeliest is not None:
+                found["logprobs"] = {"content": [self.chat_score(token) for token in update.tokens]}
+        else:
+            echo = ""
+            if self.echoes is not None and update.choice not in self.begun:
+                echo = self.echoes[prompt.number]
+            found["text"] = echo + update.text
+            if prompt.likeliest is not None:
+                offset = 0 if self.echoes is None else len(self.echoes[prompt.number])
+                found["logprobs"] = _joined(self.scores(update.prompt, 0), self.scores(update.tokens, offset))
+        if self.gives_ids:
+            found["token_ids"] = [token.id for token in update.tokens]
+        return found
+
+    def scores(self, tokens: Sequence[Token], offset: int) -> dict[str, list[JsonValue]]:
+        """Log-probabilities as completions have them: a list of each thing."""
+        return {
+            "tokens": [self.named(token.id) for token in tokens],
+            "token_logprobs": [_finite(token.log_prob) for token in tokens],
+            "top_logprobs": [
+                {self.named(other): _finite(score) for other, score in token.likeliest} or None for token in tokens
+            ],
+            "text_offset": [offset + token.offset for token in tokens],
+        }
+
+    def chat_score(self, token: Token) -> Object:
+        """Log-probabilities as chat has them: an object a token."""
+        likeliest = [self.scored(other, score) for other, score in token.likeliest]
+        return {**self.scored(token.id, token.log_prob), "top_logprobs": [*likeliest]}
+
+    def scored(self, token: int, score: float | None) -> Object:
+        """One token with its score."""
+        text = self.named(token)
+        return {"token": text, "logprob": _finite(score), "bytes": [*text.encode()]}
+
+    def named(self, token: int) -> str:
+        """A token's text, that of special ones included."""
+        return self.tokenizer.library.decode([token], skip_special_tokens=False)
+
+
+def _joined(first: Mapping[str, list[JsonValue]], second: Mapping[str, list[JsonValue]]) -> JsonValue:
+    return {name: [*values, *second[name]] for name, values in first.items()}
+
+
+def _finite(score: float | None) -> float | None:
+    """JSON has no infinity; the least number that clients know stands for it."""
+    return -9999.0 if score == NEVER else score

@@ -1,0 +1,253 @@
+"""The routes, and who may come in."""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TypeVar
+
+from pydantic import JsonValue
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from clearhead.serve import schemas
+from clearhead.serve.engine import Engine
+from clearhead.serve.replies import Object, Reply, failure
+from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
+from clearhead.serve.service import Service
+from clearhead.serve.translations import Translated, Translator
+from clearhead.serve.worker import Failed, Full, Ticket
+from clearhead.serve.writing import Prompt, Update
+from clearhead.web import LOOPBACK, read_json
+
+_log = logging.getLogger("clearhead")
+
+BODY_LIMIT = 4_000_000
+"""Bytes of a request."""
+BODY_SECONDS = 20.0
+"""For a request to arrive in."""
+
+T = TypeVar("T")
+
+
+class Guard:
+    """Lets through who asks this machine by its own name, and no other site's page; with a key, who holds it."""
+
+    def __init__(self, app: ASGIApp, *, key: str | None) -> None:
+        self.app, self.key = app, key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http":
+            await (self.refusal(scope) or self.app)(scope, receive, send)
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """403 for another host or origin, 401 without the key."""
+        headers = Headers(scope=scope)
+        if self.key is not None:
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            is_known = kind.lower() == "bearer" and secrets.compare_digest(given.encode(), self.key.encode())
+            return None if is_known else failure(401, "authorization: expected a bearer with the server's key")
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):
+            return failure(403, "host: expected this machine, such as 127.0.0.1, got another name")
+        if origins not in ([], [f"http://{hosts[0]}"]):
+            return failure(403, "origin: expected a program or this server's own pages, got another site")
+        return None
+
+
+class Server:
+    """Answers requests by what the worker tells of them."""
+
+    def __init__(self, service: Service, worker: Engine | Translator) -> None:
+        self.service, self.worker, self.created = service, worker, int(time.time())
+
+    # --- routes ------------------------------------------------------------------------------------------------
+
+    async def completions(self, request: Request) -> ASGIApp:
+        """POST /v1/completions"""
+        asked = await self.asked(request, CompletionRequest)
+        prompts = await run_in_threadpool(self.service.completion, asked)
+        echoes = None
+        if asked.echo:
+            echoes = [
+                one if isinstance(one, str) else self.service.model.tokenizer.decode(one) for one in asked.prompts
+            ]
+        return await self.write(request, asked, prompts, chats=False, echoes=echoes)
+
+    async def chat(self, request: Request) -> ASGIApp:
+        """POST /v1/chat/completions"""
+        asked = await self.asked(request, ChatRequest)
+        prompts = await run_in_threadpool(self.service.chat, asked)
+        return await self.write(request, asked, prompts, chats=True)
+
+    async def translate(self, request: Request) -> ASGIApp:
+        """POST /translate"""
+        asked = await self.asked(request, TranslationRequest)
+        texts = await run_in_threadpool(self.service.translation, asked)
+        assert isinstance(self.worker, Translator)
+        ticket: Ticket[Translated] = Ticket()
+        try:
+            self.worker.submit(ticket, texts)
+
+            async def all_of_them() -> list[Translated]:
+                return [await ticket.next() for _ in texts]
+
+            found = await _unless_gone(request, all_of_them)
+        finally:
+            ticket.is_gone = True
+        translations: list[JsonValue] = [one.text for one in sorted(found, key=lambda one: one.number)]
+        return JSONResponse({"model": self.service.name, "translations": translations})
+
+    async def models(self, _: Request) -> Response:
+        """GET /v1/models"""
+        return JSONResponse({"object": "list", "data": [self.card()]})
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/NAME"""
+        self.service.check_name(request.path_params["name"])
+        return JSONResponse(self.card())
+
+    async def health(self, _: Request) -> Response:
+        """GET /health"""
+        if not self.worker.thread.is_alive():
+            return failure(503, "the network's thread has ended; start the server again")
+        running, waiting = len(self.worker.under_way), len(self.worker.waiting)
+        return JSONResponse({"status": "ok", "model": self.service.name, "running": running, "waiting": waiting})
+
+    def card(self) -> Object:
+        """The model as a list of models has it."""
+        return {"id": self.service.name, "object": "model", "created": self.created, "owned_by": "clearhead"}
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    async def asked(self, request: Request, kind: type[schemas.R]) -> schemas.R:
+        """The request, of a model that is here; raises Wrong or HTTPException."""
+        body = await read_json(request, limit=BODY_LIMIT, seconds=BODY_SECONDS, what="body")
+        asked = schemas.read(kind, body)
+        self.service.check_name(asked.model)
+        return asked
+
+    async def write(
+        self,
+        request: Request,
+        asked: Writes,
+        prompts: Sequence[Prompt],
+        *,
+        chats: bool,
+        echoes: Sequence[str] | None = None,
+    ) -> ASGIApp:
+        """The texts, at once or as they are written."""
+        assert isinstance(self.worker, Engine)
+        model = self.service.model
+        reply = Reply(self.service.name, model.tokenizer, prompts, chats, bool(asked.return_token_ids), echoes)
+        ticket: Ticket[Update] = Ticket()
+        self.worker.submit(ticket, prompts)
+        n_texts = sum(prompt.n for prompt in prompts)
+        if asked.stream:
+            return _Stream(ticket, _events(ticket, reply, n_texts, counts=asked.counts_tokens))
+
+        async def all_of_them() -> list[Update]:
+            return [await ticket.next() for _ in range(n_texts)]
+
+        try:
+            return JSONResponse(reply.whole(await _unless_gone(request, all_of_them)))
+        finally:
+            ticket.is_gone = True
+
+
+class _Stream:
+    """Server-sent events; whoever hangs up gives the slots back."""
+
+    def __init__(self, ticket: Ticket[Update], events: AsyncIterator[str]) -> None:
+        self.ticket, self.events = ticket, events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            headers = {"Cache-Control": "no-store"}
+            await StreamingResponse(self.events, headers=headers, media_type="text/event-stream")(scope, receive, send)
+        finally:
+            self.ticket.is_gone = True
+
+
+async def _events(ticket: Ticket[Update], reply: Reply, n_texts: int, *, counts: bool) -> AsyncIterator[str]:
+    try:
+        while n_texts:
+            update = await ticket.next()
+            n_texts -= update.reason is not None
+            yield _event(reply.part(update))
+        if counts:
+            yield _event(reply.last())
+        yield "data: [DONE]\n\n"
+    except Failed as error:
+        # The status has gone out: the error is the last event.
+        yield f"data: {bytes(failure(error.status, str(error)).body).decode()}\n\n"
+
+
+def _event(value: Object) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+async def _unless_gone(request: Request, answer: Callable[[], Coroutine[object, object, T]]) -> T:
+    """The answer; ClientDisconnect where the client hangs up before it is there."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    answering, hanging_up = asyncio.create_task(answer()), asyncio.create_task(gone())
+    try:
+        await asyncio.wait([answering, hanging_up], return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ClientDisconnect
+        return answering.result()
+    finally:
+        answering.cancel()
+        hanging_up.cancel()
+
+
+# --- what goes wrong ----------------------------------------------------------------------------------------------
+
+
+def _failed(_: Request, error: Exception) -> Response:
+    """The answer to a request that cannot be answered, or not now."""
+    match error:
+        case Wrong():
+            return failure(error.status, str(error), field=error.field, code=error.code)
+        case Full():
+            return failure(503, "too many requests are waiting; try again in a moment", code="queue_full")
+        case Failed():
+            return failure(error.status, str(error))
+        case HTTPException():
+            response = failure(error.status_code, str(error.detail))
+            response.headers.update(error.headers or {})
+            return response
+        case ClientDisconnect():
+            return failure(400, "the client has gone")
+    _log.error("The server could not answer", exc_info=error)
+    return failure(500, "a mistake of ours; the terminal that runs clearhead shows where")
+
+
+def application(server: Server, *, key: str | None = None) -> ASGIApp:
+    """Everything that the server answers; with a key, to those who send it as a bearer's."""
+    app = Starlette(
+        routes=[
+            Route("/v1/models", server.models),
+            Route("/v1/models/{name:path}", server.model),
+            Route("/v1/completions", server.completions, methods=["POST"]),
+            Route("/v1/chat/completions", server.chat, methods=["POST"]),
+            Route("/translate", server.translate, methods=["POST"]),
+            Route("/health", server.health),
+        ],
+        exception_handlers=dict.fromkeys((Wrong, Full, Failed, HTTPException, ClientDisconnect, Exception), _failed),
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, key=key)

@@ -1,0 +1,145 @@
+"""Keys and values of texts that are written side by side, each as long as it is."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead.model.cache import BlockCache, Cache, KeyValues
+from clearhead.model.layout import Layout, Tokens
+
+LEAST_ROOM = 64
+"""Cells that a row begins with; they double."""
+
+
+class Prefill(Cache):
+    """What a decoder says of whole prompts, padded on the right or packed, before they have a slot."""
+
+    def __init__(self, n_layers: int) -> None:
+        self.attn = [Kept() for _ in range(n_layers)]
+        super().__init__([BlockCache(attn=kept) for kept in self.attn])
+
+    def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
+        """The prompts themselves are all that there is to see."""
+        layout = Layout.of(tokens)
+        return layout, layout
+
+
+class Kept(KeyValues):
+    """Keys and values of one attention over whole prompts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair: tuple[Tensor, Tensor] | None = None
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep them, b h s k each."""
+        self.pair = k, v
+        return k, v
+
+
+class Slots(Cache):
+    """One row of cells for each running text; the first n rows are in use, and row i is row i of the batch.
+
+    No step copies the cells: new keys and values are written where each row ends, and attention reads views. Rows and
+    cells grow by doubling as texts need them, up to `most_rows` by `most_cells`; when the last text has left, all is
+    given back. Stale cells are never attended to, and hold numbers that are finite: 0 times them is 0.
+    """
+
+    def __init__(self, n_layers: int, *, most_rows: int, most_cells: int) -> None:
+        super().__init__([BlockCache(attn=Rows(self, layer)) for layer in range(n_layers)])
+        self.most_rows, self.most_cells = most_rows, most_cells
+        self.cells: Tensor | None = None
+        """layer 2 row h s k: keys and values."""
+        self.lengths: list[int] = []
+        """Cells filled, of each row in use."""
+        self.row = self.at = torch.empty(0, dtype=torch.long)
+        self.width = 0
+
+    @property
+    def n(self) -> int:
+        """Rows in use."""
+        return len(self.lengths)
+
+    def join(self, prompts: Prefill, parents: Sequence[int], lengths: Sequence[int]) -> None:
+        """New rows: row i begins with what prompt parents[i], of lengths[i] tokens, has said."""
+        pairs = [kept.pair for kept in prompts.attn if kept.pair is not None]
+        k = pairs[0][0]
+        first, width = self.n, k.shape[2]
+        cells = self.reserve(first + len(parents), width + 1, like=k)
+        index = torch.tensor(parents, device=k.device)
+        for layer, pair in enumerate(pairs):
+            for part, value in enumerate(pair):
+                cells[layer, part, first : first + len(parents), :, :width] = value[index]
+        self.lengths += lengths
+
+    def leave(self, row: int) -> None:
+        """Give a row up; the last one in use takes its place."""
+        last = self.n - 1
+        if row != last and self.cells is not None:
+            filled = self.lengths[last]
+            self.cells[:, :, row, :, :filled] = self.cells[:, :, last, :, :filled]
+            self.lengths[row] = filled
+        self.lengths.pop()
+        if not self.lengths:
+            self.cells = None
+
+    def clear(self) -> None:
+        """Give all rows up."""
+        self.lengths.clear()
+        self.cells = None
+
+    def forget(self, row: int) -> None:
+        """Zeros in place of numbers that are not finite."""
+        if self.cells is not None:
+            self.cells[:, :, row] = 0
+
+    def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
+        """Room for one more token in each row in use."""
+        assert self.cells is not None
+        assert tokens.grid == (self.n, 1), "one token a row"
+        device = self.cells.device
+        self.width = max(self.lengths) + 1
+        self.reserve(self.n, self.width, like=self.cells)
+        self.at, self.row = torch.tensor(self.lengths, device=device), torch.arange(self.n, device=device)
+        cell = torch.arange(self.width, device=device)[None]
+        valid = None if min(self.lengths) + 1 == self.width else cell <= self.at[:, None]
+        self.lengths = [length + 1 for length in self.lengths]
+        queries = Layout((self.n, 1), self.at[:, None], start=self.width - 1)
+        return queries, Layout((self.n, self.width), cell, valid=valid)
+
+    def reserve(self, rows: int, width: int, *, like: Tensor) -> Tensor:
+        """The cells, at least so many; `like` has their heads, width, type and device."""
+        have = (0, 0) if self.cells is None else (self.cells.shape[2], self.cells.shape[4])
+        if self.cells is not None and rows <= have[0] and width <= have[1]:
+            return self.cells
+        n_rows = max(have[0], _doubled(rows, 1, self.most_rows))
+        n_cells = max(have[1], _doubled(width, LEAST_ROOM, self.most_cells))
+        heads, d_head = like.shape[-3], like.shape[-1]
+        cells = like.new_zeros(len(self.blocks), 2, n_rows, heads, n_cells, d_head)
+        if self.cells is not None:
+            cells[:, :, : have[0], :, : have[1]] = self.cells
+        self.cells = cells
+        return cells
+
+
+class Rows(KeyValues):
+    """One attention's share of the slots."""
+
+    def __init__(self, slots: Slots, layer: int) -> None:
+        super().__init__()
+        self.slots, self.layer = slots, layer
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """n h 1 k each, to where every row ends; returns views of what the rows in use hold, n h s k."""
+        slots = self.slots
+        assert slots.cells is not None
+        keys, values = slots.cells[self.layer]
+        keys[slots.row, :, slots.at] = k[:, :, 0]
+        values[slots.row, :, slots.at] = v[:, :, 0]
+        return keys[: slots.n, :, : slots.width], values[: slots.n, :, : slots.width]
+
+
+def _doubled(needed: int, least: int, most: int) -> int:
+    """The least power of two that is enough, unless that is more than there can be."""
+    return max(needed, min(most, max(least, 1 << (needed - 1).bit_length())))

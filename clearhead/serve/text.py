@@ -1,0 +1,57 @@
+"""Text while it is being written: a token at a time, in whole characters, up to a stop string."""
+
+from collections.abc import Sequence
+
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.generation.pieces import beginning, first
+
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""To which the first bytes of a character decode."""
+
+
+class Writer:
+    """The text of one continuation.
+
+    A token's text depends on those before it: some tokenizers drop the space before the first word of a text, and a
+    character may be the bytes of several tokens. So a few tokens before it are decoded with and without it, which
+    costs the same however long the text is.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str] = ()) -> None:
+        self.tokenizer, self.stop = tokenizer, stop
+        self.window, self.n_known = list(prompt), len(prompt)
+        self.known = tokenizer.decode(self.window)
+        """Text of the window's tokens that are settled."""
+        self.settled = self.text = ""
+        """The text of whole characters, and with what may become another character."""
+        self.shown = 0
+        self.end: int | None = None
+        """Where a stop string begins."""
+
+    def add(self, tokens: Sequence[int]) -> bool:
+        """More tokens, one at a time where it matters; whether the text has come to a stop string."""
+        self.window += tokens
+        new = self.tokenizer.decode(self.window)[len(self.known) :]
+        searched = max(0, len(self.settled) - max(map(len, self.stop), default=0))
+        self.text = self.settled + new
+        if new and not new.endswith(UNFINISHED):
+            self.settled = self.text
+            self.window, self.n_known = self.window[self.n_known :], len(self.window) - self.n_known
+            self.known = self.tokenizer.decode(self.window)
+        at = first(self.text[searched:], self.stop)
+        self.end = None if at is None else searched + at
+        return self.end is not None
+
+    def take(self, *, last: bool = False) -> str:
+        """What can be shown and has not been; with `last`, all that is left.
+
+        Held back are the bytes of an unfinished character and what may be the beginning of a stop string.
+        """
+        if self.end is not None:
+            safe = self.end
+        elif last:
+            safe = len(self.text)
+        else:
+            safe = min([len(self.settled), *(beginning(self.settled, word) for word in self.stop)])
+        piece, self.shown = self.text[self.shown : safe], max(self.shown, safe)
+        return piece

@@ -1,0 +1,123 @@
+"""`clearhead serve`, from the command line to an answer and to Ctrl-C."""
+
+import http.client
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from clearhead.cli import main
+from clearhead.commands import serve
+from clearhead.commands.use import searching
+from clearhead.web import listen
+from tests.conftest import ROOT
+from tests.serve.tiny import writer_model
+from tests.small_models import PAIRS, model_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return writer_model().save(tmp_path_factory.mktemp("models") / "writer")
+
+
+def posted(url: str, path: str, body: object, **headers: str) -> tuple[int, dict[str, Any]]:
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
+    response = connection.getresponse()
+    found = response.status, json.loads(response.read())
+    connection.close()
+    return found
+
+
+def error(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one line that a mistake gives."""
+    with pytest.raises(SystemExit) as end:
+        main(["serve", *map(str, words)])
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    return line
+
+
+def test_a_process_is_served_by_its_example_and_ends_with_ctrl_c(folder: Path):
+    command = [sys.executable, "-m", "clearhead", "serve", str(folder), "--port", "0", "--slots", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = process.stdout.readline().strip()
+        told = [process.stderr.readline() for _ in range(2)]
+        words = shlex.split(told[1])
+        assert (words[0], words[1]) == ("curl", f"{url}/v1/completions")
+        status, found = posted(url, "/v1/completions", json.loads(words[-1]))
+        assert (status, found["usage"]["completion_tokens"]) == (200, 32)
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert rest == ("", "stopped by Ctrl-C\n")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, visit: Any, *words: object) -> None:
+    """Run the command; once it serves, visit it and press Ctrl-C."""
+
+    def wait(_: object) -> None:
+        visit()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve, "wait", wait)
+    with pytest.raises(SystemExit) as end:
+        main(["serve", *map(str, words)])
+    assert end.value.code == 130
+
+
+def test_a_translator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    model = model_of("demo")
+    folder = model.save(tmp_path / "translator")
+    found: list[tuple[int, dict[str, Any]]] = []
+
+    def visit() -> None:
+        url, example = capsys.readouterr().out.strip(), {"text": PAIRS.source[:3]}
+        found.append(posted(url, "/translate", example))
+
+    run(monkeypatch, visit, folder, "--port", 0)
+    translations = model.translate(PAIRS.source[:3], searching(model, {}))
+    assert found == [(200, {"model": str(folder), "translations": translations})]
+
+
+def test_with_a_key_others_may_come(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv(serve.KEY, "secret")
+    found: list[int] = []
+
+    def visit() -> None:
+        said = capsys.readouterr()
+        assert "secret" not in said.out + said.err
+        assert f'-H "Authorization: Bearer ${serve.KEY}"' in said.err
+        url = f"http://127.0.0.1:{urlsplit(said.out.strip()).port}"
+        asked = {"prompt": "one", "max_tokens": 1}
+        found.append(posted(url, "/v1/completions", asked)[0])
+        found.append(posted(url, "/v1/completions", asked, Authorization="Bearer secret")[0])
+
+    run(monkeypatch, visit, folder, "--port", 0, "--host", "0.0.0.0")
+    assert found == [401, 200]
+
+
+def test_mistakes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.delenv(serve.KEY, raising=False)
+    assert serve.KEY in error(capsys, folder, "--host", "0.0.0.0")
+    assert "--slots: expected at least 1, got 0" in error(capsys, folder, "--slots", 0)
+    assert "--queue: expected at least 1" in error(capsys, folder, "--queue", 0)
+    assert "--max-length: expected at least 1" in error(capsys, folder, "--max-length", -3)
+    with listen() as taken:
+        assert "which is taken" in error(capsys, folder, "--port", taken.getsockname()[1])
+    assert "port: expected 0 to 65535" in error(capsys, folder, "--port", 70000)
+    encoder = model_of("bert-base").save(tmp_path / "encoder")
+    assert "expected a model that writes" in error(capsys, encoder, "--port", 0)

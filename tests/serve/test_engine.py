@@ -1,0 +1,286 @@
+"""Many requests at once: each has the text it would have alone, and none lives at another's cost."""
+
+import asyncio
+import random
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.api import Model
+from clearhead.generation import complete
+from clearhead.serve.engine import AT_ONCE, Engine
+from clearhead.serve.worker import Failed, Full, Ticket
+from clearhead.serve.writing import Prompt, Update
+from tests.serve.tiny import answer, answers, ask, engine_of, failed, texts_of, writer_model, written
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return writer_model()
+
+
+def prompts_of(model: Model, n: int, *, longest: int = 20) -> list[list[int]]:
+    draw = random.Random(5)
+    return [[draw.randrange(4, model.tokenizer.vocab_size) for _ in range(draw.randint(1, longest))] for _ in range(n)]
+
+
+def alone(model: Model, prompt: Prompt) -> list[list[int]]:
+    """The tokens of one prompt's texts by the library's own call."""
+    config = prompt.config.model_copy(update={"max_new_tokens": prompt.limit, "n_best": prompt.n})
+    names = [(h.tokens, h.score) for h in complete(model.network, [prompt.ids], config=config)[0]]
+    return [list(tokens) for tokens, _ in names]
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampled": {"temperature": 1.0, "seed": 7},
+    "narrowed": {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 8},
+    "controlled": {"repetition_penalty": 2.0, "no_repeat_ngram": 2},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("slots", [3, 16])
+def test_32_requests_at_once_are_as_each_alone(model: Model, settings: dict[str, Any], slots: int):
+    draw = random.Random(1)
+    prompts = [ask(model, ids, limit=draw.randint(1, 20), **settings) for ids in prompts_of(model, 32)]
+    with engine_of(model, slots=slots) as engine:
+        found = answers(engine, [[prompt] for prompt in prompts])
+        assert engine.slots.cells is None, "nothing is held for texts that have ended"
+    for prompt, texts in zip(prompts, found, strict=True):
+        (update,) = texts[0]
+        tokens = written(texts[0])
+        assert [tokens] == alone(model, prompt)
+        assert update.text == texts_of(model.tokenizer, prompt.ids, tokens)
+        ends = set(prompt.config.end_ids)
+        assert update.reason == ("length" if len(tokens) == prompt.limit else "stop")
+        assert update.n_written == len(tokens) + (update.reason == "stop")
+        assert not ends & set(tokens)
+
+
+def test_all_settings_in_one_batch(model: Model):
+    prompts = [ask(model, [9, 8, 7], **settings) for settings in SETTINGS.values()]
+    with engine_of(model, slots=4) as engine:
+        found = answers(engine, [[prompt] for prompt in prompts])
+    assert [[written(texts[0])] for texts in found] == [alone(model, prompt) for prompt in prompts]
+
+
+def test_the_samples_of_a_prompt(model: Model):
+    prompts = [ask(model, ids, temperature=1.0, seed=2, n=3) for ids in prompts_of(model, 2)]
+    with engine_of(model, slots=3) as engine:
+        several = answers(engine, [[prompt] for prompt in prompts])
+        again = answers(engine, [[prompts[0]]])[0]
+        other = answers(engine, [[ask(model, prompts[0].ids, temperature=1.0, seed=3, n=3)]])[0]
+    for prompt, texts in zip(prompts, several, strict=True):
+        assert sorted(texts) == [0, 1, 2]
+        assert sorted(written(texts[i]) for i in texts) == sorted(alone(model, prompt))
+    assert {i: written(texts) for i, texts in again.items()} == {i: written(t) for i, t in several[0].items()}
+    assert {i: written(texts) for i, texts in other.items()} != {i: written(t) for i, t in several[0].items()}
+
+
+def test_several_prompts_of_one_request_are_numbered(model: Model):
+    ids = prompts_of(model, 3)
+    prompts = [ask(model, one, temperature=1.0, seed=2, n=2, number=i) for i, one in enumerate(ids)]
+    with engine_of(model, slots=4) as engine:
+        (found,) = answers(engine, [prompts])
+    assert sorted(found) == list(range(6))
+    config = prompts[0].config.model_copy(update={"max_new_tokens": 12, "n_best": 2})
+    batch = complete(model.network, ids, config=config)
+    for i, hypotheses in enumerate(batch):
+        mine = sorted(written(found[2 * i + sample]) for sample in range(2))
+        assert mine == sorted(list(h.tokens) for h in hypotheses)
+
+
+def test_a_stream_is_the_text_in_pieces(model: Model):
+    plain = [ask(model, ids, limit=30) for ids in prompts_of(model, 6)]
+    streams = [ask(model, prompt.ids, limit=30, streams=True) for prompt in plain]
+    with engine_of(model) as engine:
+        whole = answers(engine, [[prompt] for prompt in plain])
+        pieces = answers(engine, [[prompt] for prompt in streams])
+    for one, many in zip(whole, pieces, strict=True):
+        assert "".join(update.text for update in many[0]) == one[0][0].text
+        assert written(many[0]) == written(one[0])
+        assert [update.reason for update in many[0][:-1]] == [None] * (len(many[0]) - 1)
+    assert max(len(many[0]) for many in pieces) > 10
+
+
+def test_a_stop_string_ends_a_text_before_it(model: Model):
+    ids = prompts_of(model, 1)[0]
+    with engine_of(model) as engine:
+        whole = answers(engine, [[ask(model, ids, limit=30)]])[0][0][0].text
+        stop = whole[7:10]
+        at = whole.index(stop)
+        for streams in (False, True):
+            prompt = ask(model, ids, limit=30, stop=("never there", stop), streams=streams)
+            updates = answers(engine, [[prompt]])[0][0]
+            assert "".join(update.text for update in updates) == whole[:at]
+            assert updates[-1].reason == "stop"
+            assert updates[-1].n_written < 30
+
+
+def test_log_probabilities(model: Model):
+    ids = prompts_of(model, 3)[2]
+    with engine_of(model) as engine:
+        plain, scored = answers(engine, [[ask(model, ids)], [ask(model, ids, likeliest=2, scores_prompt=True)]])
+    assert written(plain[0]) == written(scored[0])
+    tokens = written(scored[0])
+    with torch.no_grad():
+        expected = model.network(torch.tensor([[*ids, *tokens]]))[0].float().log_softmax(-1)
+    (update,) = scored[0]
+    assert [token.id for token in update.prompt] == ids
+    assert update.prompt[0].log_prob is None
+    for i, token in enumerate([*update.prompt[1:], *update.tokens]):
+        assert token.log_prob == pytest.approx(float(expected[i, token.id]), abs=1e-5)
+        best = expected[i].topk(2)
+        assert [other for other, _ in token.likeliest] == best.indices.tolist()
+    assert [token.offset for token in update.tokens][:2] == [0, len(texts_of(model.tokenizer, ids, tokens[:1]))]
+
+
+def test_nothing_is_written_where_only_reading_is_asked(model: Model):
+    with engine_of(model) as engine:
+        (found,) = answers(engine, [[ask(model, [5, 6, 7], limit=0, likeliest=0, scores_prompt=True)]])
+    assert (found[0][0].n_written, found[0][0].reason, len(found[0][0].prompt)) == (0, "length", 3)
+
+
+def test_prompts_are_read_together_up_to_a_limit(model: Model):
+    with engine_of(model, slots=4) as engine:
+        short, long = ask(model, [1] * 8), ask(model, [1] * (AT_ONCE // 2))
+        assert engine.fits([], ask(model, [1] * (2 * AT_ONCE)))
+        assert engine.fits([short] * 3, short)
+        assert not engine.fits([short] * 4, short)
+        assert engine.fits([long], short)
+        assert not engine.fits([long, short], short)
+
+
+# --- clients that go, and what goes wrong ---------------------------------------------------------------------------
+
+
+def held(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """No step is done before the event is set."""
+    going, step = threading.Event(), engine.step
+
+    def slow() -> torch.Tensor:
+        assert going.wait(30)
+        return step()
+
+    monkeypatch.setattr(engine, "step", slow)
+    return going
+
+
+async def begun(engine: Engine) -> None:
+    """Until a prompt has been read."""
+    while not engine.rows:
+        await asyncio.sleep(0.001)
+
+
+def test_a_client_that_hangs_up_frees_its_slots_at_once(model: Model, monkeypatch: pytest.MonkeyPatch):
+    async def play(engine: Engine) -> None:
+        going = held(engine, monkeypatch)
+        gone: Ticket[Update] = Ticket()
+        engine.submit(gone, [ask(model, [5, 6], limit=60, n=3, streams=True, temperature=1.0)])
+        await begun(engine)
+        waits = asyncio.create_task(answer(engine, [ask(model, [7], limit=3, n=3, temperature=1.0)]))
+        await asyncio.sleep(0)
+        gone.is_gone = True
+        going.set()
+        assert sorted(await waits) == [0, 1, 2], "which needs all slots"
+
+    with engine_of(model, slots=3) as engine:
+        asyncio.run(play(engine))
+        assert not engine.rows
+
+
+def test_who_hangs_up_while_waiting_is_not_read(model: Model, monkeypatch: pytest.MonkeyPatch):
+    async def play(engine: Engine) -> None:
+        going = held(engine, monkeypatch)
+        first = asyncio.create_task(answer(engine, [ask(model, [5], limit=2)]))
+        await begun(engine)
+        gone: Ticket[Update] = Ticket()
+        engine.submit(gone, [ask(model, [6])])
+        gone.is_gone = True
+        going.set()
+        await first
+        await answer(engine, [ask(model, [7])])
+        assert gone.updates.empty()
+
+    with engine_of(model, slots=1) as engine:
+        asyncio.run(play(engine))
+
+
+def test_a_full_queue(model: Model, monkeypatch: pytest.MonkeyPatch):
+    async def play(engine: Engine) -> None:
+        going = held(engine, monkeypatch)
+        first: Ticket[Update] = Ticket()
+        engine.submit(first, [ask(model, [5], limit=3, streams=True)])
+        await begun(engine)
+        gone: Ticket[Update] = Ticket()
+        engine.submit(gone, [ask(model, [6])] * 2)
+        with pytest.raises(Full):
+            engine.submit(Ticket(), [ask(model, [6])])
+        gone.is_gone = True
+        waits = asyncio.create_task(answer(engine, [ask(model, [8])]))
+        await asyncio.sleep(0)
+        going.set()
+        await waits
+
+    with engine_of(model, slots=1, most_waiting=2) as engine:
+        asyncio.run(play(engine))
+
+
+@pytest.mark.parametrize("where", ["read", "step"])
+@pytest.mark.parametrize(("error", "status"), [(ZeroDivisionError("a bug"), 500), (MemoryError(), 503)])
+def test_a_failure_is_told_and_the_engine_lives(
+    model: Model, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception, status: int
+):
+    def fail(*_: object) -> None:
+        raise error
+
+    prompt = ask(model, [5, 6])
+    with engine_of(model) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, where, fail)
+            failure = failed(engine, [prompt])
+            assert failure.status == status
+        (found,) = answers(engine, [[prompt]])
+    assert [written(found[0])] == alone(model, prompt)
+
+
+def test_numbers_that_are_not_finite_end_one_text_alone(model: Model, monkeypatch: pytest.MonkeyPatch):
+    good, bad = ask(model, [5, 6], limit=8), ask(model, [7], limit=8)
+    with engine_of(model) as engine:
+        step = engine.step
+
+        def broken() -> torch.Tensor:
+            logits = step()
+            for row, own in zip(engine.rows, logits, strict=True):
+                if row.prompt is bad:
+                    own.fill_(torch.nan)
+            return logits
+
+        monkeypatch.setattr(engine, "step", broken)
+
+        async def play() -> object:
+            return await asyncio.gather(answer(engine, [good]), answer(engine, [bad]), return_exceptions=True)
+
+        found, failure = asyncio.run(play())  # pyrefly: ignore[not-iterable]
+        assert isinstance(failure, Failed)
+        assert "not finite" in str(failure)
+        assert [written(found[0])] == alone(model, good)
+
+
+def test_at_the_end_everybody_is_told(model: Model, monkeypatch: pytest.MonkeyPatch):
+    async def play(engine: Engine) -> list[object]:
+        going = held(engine, monkeypatch)
+        asked = [asyncio.create_task(answer(engine, [ask(model, [5], limit=50)])) for _ in range(3)]
+        await begun(engine)
+        threading.Timer(0.1, going.set).start()
+        await asyncio.to_thread(engine.close)
+        with pytest.raises(Failed, match="stopping"):
+            engine.submit(Ticket(), [ask(model, [6])])
+        return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    with engine_of(model, slots=1) as engine:
+        told = asyncio.run(play(engine))
+    assert all(isinstance(one, Failed) and one.status == 503 for one in told)

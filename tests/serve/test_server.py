@@ -1,0 +1,425 @@
+"""The routes by Starlette's client, and over real sockets where a client hangs up."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from clearhead.api import Model
+from clearhead.commands.serve import worker_of
+from clearhead.commands.use import searching
+from clearhead.errors import UserError
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.serve import server as module
+from clearhead.serve.engine import Engine
+from clearhead.serve.server import BODY_LIMIT, Server, application
+from clearhead.serve.service import Service
+from clearhead.serve.translations import Translator
+from clearhead.web import answering, listen
+from tests.serve.tiny import writer_model
+from tests.small_models import PAIRS, model_of
+
+NAME, TEMPLATE = "runs/tiny", "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}one"
+
+
+@contextmanager
+def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None = None) -> Iterator[TestClient]:
+    service = Service(model, NAME, slots=slots, max_length=64)
+    worker = worker_of(service, queue=queue)
+    worker.start()
+    app = application(Server(service, worker), key=key)
+    try:
+        yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
+    finally:
+        worker.close()
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return writer_model()
+
+
+@pytest.fixture(scope="module")
+def client(model: Model) -> Iterator[TestClient]:
+    with client_of(model) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def translator() -> Iterator[TestClient]:
+    with client_of(model_of("demo")) as client:
+        yield client
+
+
+def ask(client: TestClient, path: str = "/v1/completions", **body: Any) -> dict[str, Any]:
+    response = client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The objects of a stream that has ended well."""
+    lines = [line for line in text.split("\n\n") if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line[6:]) for line in lines[:-1]]
+
+
+# --- what is answered -----------------------------------------------------------------------------------------------
+
+
+def test_models(client: TestClient):
+    (card,) = client.get("/v1/models").json()["data"]
+    assert (card["id"], card["object"]) == (NAME, "model")
+    assert client.get(f"/v1/models/{NAME}").json() == card
+    missing = client.get("/v1/models/other")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_a_completion(client: TestClient, model: Model):
+    found = ask(client, model=NAME, prompt="one two", max_tokens=9, temperature=0)
+    (choice,) = found["choices"]
+    assert choice["text"] == model.generate("one two", GenerationConfig(max_new_tokens=9))
+    assert (choice["index"], choice["finish_reason"], choice["logprobs"]) == (0, "length", None)
+    assert found["object"] == "text_completion"
+    n = len(model.tokenizer.encode("one two"))
+    assert found["usage"] == {"prompt_tokens": n, "completion_tokens": 9, "total_tokens": n + 9}
+
+
+def test_prompts_of_every_form(client: TestClient, model: Model):
+    ids = model.tokenizer.encode("one two")
+    alone = ask(client, prompt="one two", return_token_ids=True)["choices"][0]
+    for prompt in (ids, ["one two"], [ids]):
+        assert ask(client, prompt=prompt, return_token_ids=True)["choices"] == [alone]
+    several = ask(client, prompt=["three", "one two"], return_token_ids=True)["choices"]
+    assert several[1] == {**alone, "index": 1}
+
+
+def test_the_models_own_settings_unless_asked(model: Model):
+    model = Model(model.network, model.reader.tokenizer, GenerationConfig(max_new_tokens=5, beams=3, n_best=2))
+    with client_of(model) as client:
+        (choice,) = ask(client, prompt="one", return_token_ids=True)["choices"]
+        assert len(choice["token_ids"]) == 5
+        assert len(ask(client, prompt="one", max_tokens=3, return_token_ids=True)["choices"][0]["token_ids"]) == 3
+
+
+def test_a_seed_makes_the_same_texts(client: TestClient):
+    asked: dict[str, Any] = {"prompt": "one", "temperature": 1.5, "n": 3}
+    seeds: list[dict[str, Any]] = [{"seed": 1}, {"seed": 1}, {"seed": 2}, {}]
+    first, again, other, drawn = (
+        [choice["text"] for choice in ask(client, **asked, **seed)["choices"]] for seed in seeds
+    )
+    assert first == again
+    assert len(set(first)) == 3
+    assert first not in (other, drawn)
+
+
+def test_echo_and_log_probabilities(client: TestClient, model: Model):
+    plain = ask(client, prompt="one two", max_tokens=4)["choices"][0]
+    echoed = ask(client, prompt="one two", max_tokens=4, echo=True, logprobs=2)["choices"][0]
+    assert echoed["text"] == "one two" + plain["text"]
+    scores = echoed["logprobs"]
+    n = len(model.tokenizer.encode("one two")) + 4
+    assert [len(scores[name]) for name in sorted(scores)] == [n] * 4
+    assert scores["token_logprobs"][0] is None
+    assert all(score < 0 for score in scores["token_logprobs"][1:])
+    assert scores["text_offset"][n - 4] == len("one two")
+    only = ask(client, prompt="one two", max_tokens=0, echo=True, logprobs=0)
+    assert only["choices"][0]["text"] == "one two"
+    assert only["choices"][0]["logprobs"]["token_logprobs"] == scores["token_logprobs"][: n - 4]
+    assert only["usage"]["completion_tokens"] == 0
+
+
+def test_a_stream(client: TestClient):
+    asked = {"prompt": ["one two", "three"], "max_tokens": 10, "temperature": 1.0, "seed": 3, "n": 2, "echo": True}
+    whole = ask(client, **asked)
+    response = client.post("/v1/completions", json={**asked, "stream": True, "stream_options": {"include_usage": True}})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *parts, last = events(response.text)
+    assert last["choices"] == []
+    assert last["usage"] == whole["usage"]
+    for expected in whole["choices"]:
+        own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == expected["index"]]
+        assert "".join(choice["text"] for choice in own) == expected["text"]
+        assert [choice["finish_reason"] for choice in own] == [None] * (len(own) - 1) + [expected["finish_reason"]]
+
+
+def test_a_stop_string_is_not_sent(client: TestClient):
+    whole = ask(client, prompt="one", max_tokens=30)["choices"][0]["text"]
+    stop = whole[5:8]
+    for several in (stop, ["not there", stop]):
+        asked = {"prompt": "one", "max_tokens": 30, "stop": several}
+        (choice,) = ask(client, **asked)["choices"]
+        assert (choice["text"], choice["finish_reason"]) == (whole[: whole.index(stop)], "stop")
+        parts = events(client.post("/v1/completions", json={**asked, "stream": True}).text)
+        assert "".join(part["choices"][0]["text"] for part in parts) == choice["text"]
+
+
+def test_chat(model: Model, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(model.tokenizer.__dict__, "chat_template", TEMPLATE)
+    messages = [{"role": "user", "content": "two"}]
+    with client_of(model) as client:
+        found = ask(client, "/v1/chat/completions", messages=messages, max_completion_tokens=6, logprobs=True)
+        (choice,) = found["choices"]
+        expected = "".join(model.chat(messages, GenerationConfig(max_new_tokens=6)))
+        assert choice["message"] == {"role": "assistant", "content": expected}
+        assert found["object"] == "chat.completion"
+        scores = choice["logprobs"]["content"]
+        assert len(scores) == 6
+        assert bytes(scores[0]["bytes"]).decode() == scores[0]["token"]
+        in_parts = [{"role": "user", "content": [{"type": "text", "text": "t"}, {"type": "text", "text": "wo"}]}]
+        asked = {"messages": in_parts, "max_tokens": 6, "stream": True}
+        parts = events(client.post("/v1/chat/completions", json=asked).text)
+        deltas = [part["choices"][0]["delta"] for part in parts]
+        assert deltas[0]["role"] == "assistant"
+        assert "".join(delta.get("content", "") for delta in deltas) == expected
+        assert parts[-1]["choices"][0]["finish_reason"] == "length"
+        refused = client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": [{"type": "x"}]}]})
+        assert refused.status_code == 400
+
+
+def test_translations(translator: TestClient):
+    model = model_of("demo")
+    expected = model.translate(PAIRS.source[:5], searching(model, {}))
+    assert ask(translator, "/translate", text=PAIRS.source[:5], model=NAME)["translations"] == expected
+    assert ask(translator, "/translate", text=PAIRS.source[1])["translations"] == expected[1:2]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda text: ask(translator, "/translate", text=text), PAIRS.source[:5] * 3))
+    assert [one["translations"][0] for one in found] == expected * 3
+
+
+def test_health(client: TestClient):
+    assert client.get("/health").json() == {"status": "ok", "model": NAME, "running": 0, "waiting": 0}
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
+    "no prompt": ({}, "prompt"),
+    "empty": ({"prompt": ""}, "prompt"),
+    "no prompts": ({"prompt": []}, "prompt"),
+    "one of them empty": ({"prompt": ["one", ""]}, "prompt"),
+    "no ids": ({"prompt": [[]]}, "prompt"),
+    "both kinds": ({"prompt": ["one", 1]}, "prompt"),
+    "a number": ({"prompt": 3}, "prompt"),
+    "an unknown id": ({"prompt": [10**6]}, "prompt"),
+    "a huge id": ({"prompt": [10**30]}, "prompt"),
+    "a negative id": ({"prompt": [-1]}, "prompt"),
+    "true ids": ({"prompt": [True]}, "prompt"),
+    "half a character": ({"prompt": "\ud800"}, None),
+    "too long": ({"prompt": [5] * 65}, "prompt"),
+    "max_tokens": ({"prompt": "one", "max_tokens": -1}, "max_tokens"),
+    "nothing to do": ({"prompt": "one", "max_tokens": 0}, "max_tokens"),
+    "text for a number": ({"prompt": "one", "temperature": "1"}, "temperature"),
+    "temperature": ({"prompt": "one", "temperature": -0.1}, "temperature"),
+    "top_p": ({"prompt": "one", "top_p": 0}, "top_p"),
+    "top_k": ({"prompt": "one", "top_k": 0}, "top_k"),
+    "n": ({"prompt": "one", "n": 0}, "n"),
+    "n of slots": ({"prompt": "one", "n": 5, "temperature": 1}, "n"),
+    "n alike": ({"prompt": "one", "n": 2, "temperature": 0}, "n"),
+    "stops": ({"prompt": "one", "stop": ["a"] * 5}, "stop"),
+    "empty stop": ({"prompt": "one", "stop": [""]}, "stop"),
+    "seed": ({"prompt": "one", "seed": -1}, "seed"),
+    "logprobs": ({"prompt": "one", "logprobs": 21}, "logprobs"),
+    "penalty": ({"prompt": "one", "presence_penalty": 0.5}, "presence_penalty"),
+    "bias": ({"prompt": "one", "logit_bias": {"5": 1}}, "logit_bias"),
+    "best of": ({"prompt": "one", "best_of": 3}, "best_of"),
+    "suffix": ({"prompt": "one", "suffix": "x"}, "suffix"),
+    "unknown field": ({"prompt": "one", "max_token": 3}, "max_token"),
+    "stream options": ({"prompt": "one", "stream_options": {"usage": True}}, "stream_options"),
+}
+
+
+@pytest.mark.parametrize(("body", "field"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_said_in_one_line(client: TestClient, body: dict[str, Any], field: str | None):
+    response = client.post("/v1/completions", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert sorted(error) == ["code", "message", "param", "type"]
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == field
+    assert "\n" not in error["message"]
+    assert len(error["message"]) < 250
+    assert ask(client, prompt="one", max_tokens=1)
+
+
+def test_what_does_nothing_is_taken(client: TestClient):
+    nothing = {"presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1, "suffix": None}
+    assert ask(client, prompt="one", user="me", stop=None, top_p=0.5, temperature=0, metadata={"a": 1}, **nothing)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'{"prompt": NaN}', b"\xff", b"[" * 10_000])
+def test_what_is_no_json_object(client: TestClient, body: bytes):
+    response = client.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"]
+
+
+def test_bodies_that_are_not_read(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+    as_json = {"Content-Type": "application/json"}
+    assert client.post("/v1/completions", content=b" " * (BODY_LIMIT + 1), headers=as_json).status_code == 413
+    assert client.post("/v1/completions", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+    assert client.get("/v1/completions").status_code == 405
+    missing = client.get("/none")
+    assert (missing.status_code, missing.json()["error"]["type"]) == (404, "invalid_request_error")
+
+
+def test_another_model(client: TestClient):
+    response = client.post("/v1/completions", json={"model": "other", "prompt": "one"})
+    assert (response.status_code, response.json()["error"]["param"]) == (404, "model")
+
+
+def test_each_kind_of_model_has_its_routes(client: TestClient, translator: TestClient):
+    assert client.post("/translate", json={"text": "one"}).status_code == 404
+    assert translator.post("/v1/completions", json={"prompt": "one"}).status_code == 404
+    chat = client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "one"}]})
+    assert "no chat template" in chat.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("text", ["", " ", [], ["one", ""], 3, ["one " * 100]])
+def test_texts_that_are_not_translated(translator: TestClient, text: object):
+    response = translator.post("/translate", json={"text": text})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "text")
+
+
+def test_a_model_that_does_not_write():
+    with pytest.raises(UserError, match="expected a model that writes"):
+        Service(model_of("bert-base"), "bert", slots=1, max_length=10)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example"}, {"Host": "127.0.0.1.evil"}, {"Origin": "http://evil.example"}, {"Origin": "null"}],
+)
+def test_other_hosts_and_sites(client: TestClient, headers: dict[str, str]):
+    for path in ("/v1/models", "/health", "/none"):
+        assert client.get(path, headers=headers).status_code == 403
+    response = client.post("/v1/completions", json={"prompt": "one"}, headers=headers)
+    assert response.status_code == 403
+    assert not any(name.lower().startswith("access-control") for name in response.headers)
+
+
+def test_with_a_key_only_who_has_it(model: Model):
+    with client_of(model, key="right") as client:
+        for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic right"}):
+            response = client.get("/v1/models", headers=given)
+            assert (response.status_code, response.json()["error"]["type"]) == (401, "authentication_error")
+        headers = {"Authorization": "Bearer right", "Host": "a.machine.of.ours"}
+        assert client.get("/v1/models", headers=headers).status_code == 200
+
+
+def test_too_many_at_once(model: Model, monkeypatch: pytest.MonkeyPatch):
+    with client_of(model, queue=2) as client:
+        response = client.post("/v1/completions", json={"prompt": ["one"] * 3})
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "queue_full")
+        assert int(response.headers["Retry-After"]) >= 1
+        assert ask(client, prompt=["one"] * 2)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_mistake_of_ours_ends_one_answer(
+    model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stream: bool
+):
+    def bug(_: Engine) -> None:
+        raise ZeroDivisionError
+
+    with client_of(model) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(Engine, "step", bug)
+            response = client.post("/v1/completions", json={"prompt": "one", "stream": stream})
+        last = response.text.strip().split("\n\n")[-1].removeprefix("data: ")
+        assert json.loads(last)["error"]["type"] == "server_error"
+        assert (response.status_code, "ZeroDivisionError" in caplog.text) == (200 if stream else 500, True)
+        assert ask(client, prompt="one")
+        monkeypatch.setattr(module.Reply, "whole", lambda *_: 1 / 0)
+        assert client.post("/v1/completions", json={"prompt": "one"}).status_code == 500
+
+
+# --- over sockets ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, Engine | Translator]]:
+    """A server on a port of its own."""
+    service = Service(model, NAME, slots=slots, max_length=10_000)
+    worker = worker_of(service, queue=queue)
+    listener = listen()
+    port: int = listener.getsockname()[1]
+    worker.start()
+    running = answering(application(Server(service, worker)), listener, name="test", patience=5)
+    try:
+        yield port, worker
+    finally:
+        worker.close()
+        running.stop()
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_hangs_up_frees_the_slot(stream: bool):
+    model = writer_model(positions={"kind": "rotary"})
+    asked = json.dumps({"prompt": "one", "max_tokens": 9000, "stream": stream, "temperature": 1.0, "n": 2})
+    with served(model, slots=2) as (port, worker):
+        for _ in range(3):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("POST", "/v1/completions", asked, {"Content-Type": "application/json"})
+            response = connection.getresponse() if stream else None
+            if response is not None:
+                assert response.readline().startswith(b"data: {")
+            until(lambda: len(worker.under_way) == 2)
+            if response is not None:
+                response.close()
+            connection.close()
+            until(lambda: not worker.under_way)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        body = json.dumps({"prompt": "one", "max_tokens": 2})
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        with connection.getresponse() as response:
+            assert response.status == 200
+        connection.close()
+
+
+def test_half_a_request_harms_nobody(model: Model):
+    with served(model, slots=2) as (port, _):
+        for sent in (b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 50\r\n\r\n{", b"\x00" * 99):
+            with socket.create_connection(("127.0.0.1", port)) as half:
+                half.sendall(sent)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", "/health")
+        with connection.getresponse() as response:
+            assert response.status == 200
+        connection.close()
+
+
+def test_the_end_ends_open_streams():
+    model = writer_model(positions={"kind": "rotary"})
+    found: list[bytes] = []
+    with served(model, slots=2) as (port, worker):
+
+        def read() -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            asked = json.dumps({"prompt": "one", "max_tokens": 9000, "stream": True, "temperature": 1.0})
+            connection.request("POST", "/v1/completions", asked, {"Content-Type": "application/json"})
+            with connection.getresponse() as response:
+                found.append(response.read())
+            connection.close()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        until(lambda: len(worker.under_way) == 1)
+    reader.join(30)
+    assert b"the server is stopping" in found[0]

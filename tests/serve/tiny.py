@@ -1,0 +1,91 @@
+"""Small models that write, an engine to itself, and what several clients ask of it at once."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from clearhead.api import Model
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.recipe.data import ByteBPE
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.serve.engine import Engine
+from clearhead.serve.worker import Failed, Ticket
+from clearhead.serve.writing import Prompt, Update
+from tests.small_models import model_of
+
+BYTES = ByteBPE(vocab_size=300)
+
+
+def writer_model(**stacks: Any) -> Model:
+    """A decoder of bytes and short pieces, random and in float64, so that no two tokens are nearly as likely."""
+    model = model_of("nano", BYTES, **stacks)
+    model.network.double()
+    model.generation = GenerationConfig(max_new_tokens=12)
+    return model
+
+
+@contextmanager
+def engine_of(model: Model, *, slots: int = 4, most_cells: int = 64, most_waiting: int = 64) -> Iterator[Engine]:
+    """An engine that works, and has ended afterwards."""
+    engine = Engine(model.network, model.tokenizer, slots=slots, most_cells=most_cells, most_waiting=most_waiting)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.close()
+        assert not engine.thread.is_alive()
+
+
+def ask(model: Model, ids: Sequence[int], *, limit: int = 12, **fields: Any) -> Prompt:
+    """A prompt with the model's own settings, but for these."""
+    names = {"n", "number", "stop", "streams", "likeliest", "scores_prompt"}
+    given = {name: value for name, value in fields.items() if name in names}
+    settings = {name: value for name, value in fields.items() if name not in names}
+    config = GenerationConfig.model_validate(model.settings().model_dump() | settings)
+    return Prompt(ids=list(ids), config=config, limit=limit, **given)
+
+
+async def answer(engine: Engine, prompts: Sequence[Prompt]) -> dict[int, list[Update]]:
+    """All that is told of each text of one request."""
+    ticket: Ticket[Update] = Ticket()
+    engine.submit(ticket, prompts)
+    found: dict[int, list[Update]] = {}
+    n_left = sum(prompt.n for prompt in prompts)
+    while n_left:
+        update = await asyncio.wait_for(ticket.next(), 60)
+        found.setdefault(update.choice, []).append(update)
+        n_left -= update.reason is not None
+    return found
+
+
+def answers(engine: Engine, requests: Sequence[Sequence[Prompt]]) -> list[dict[int, list[Update]]]:
+    """Several requests at once."""
+
+    async def all_of_them() -> list[dict[int, list[Update]]]:
+        return list(await asyncio.gather(*(answer(engine, prompts) for prompts in requests)))
+
+    return asyncio.run(all_of_them())
+
+
+def written(updates: Sequence[Update]) -> list[int]:
+    """The tokens of one text."""
+    return [token.id for update in updates for token in update.tokens]
+
+
+def failed(engine: Engine, prompts: Sequence[Prompt]) -> Failed:
+    """The failure that a request meets."""
+
+    async def request() -> Failed:
+        try:
+            await answer(engine, prompts)
+        except Failed as error:
+            return error
+        raise AssertionError("it was answered")
+
+    return asyncio.run(request())
+
+
+def texts_of(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int]) -> str:
+    """The continuation as `Model.generate` has it."""
+    return tokenizer.decode([*prompt, *tokens])[len(tokenizer.decode(prompt)) :]
