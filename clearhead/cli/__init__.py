@@ -4,11 +4,11 @@ import os
 import sys
 import traceback
 
-from clearhead.cli import models, training, use
+from clearhead.cli import models, planning, training, use
 from clearhead.cli.app import app
 from clearhead.commands.failures import explained
 
-__all__ = ["app", "main", "models", "training", "use"]
+__all__ = ["app", "main", "models", "planning", "training", "use"]
 
 
 def main(arguments: list[str] | None = None) -> None:

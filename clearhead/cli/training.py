@@ -55,6 +55,7 @@ def train(
     seed: int | None = None,
     device: Device | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
+    explain: Flag = False,
     tensorboard: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -80,6 +81,7 @@ def train(
         seed: Seed of everything random.
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
+        explain: Say what was chosen to make the run fast, why, and the field that sets it.
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
@@ -87,18 +89,31 @@ def train(
 
     short = {"minutes": minutes, "steps": steps, "seed": seed, "device": device, "precision": precision}
     files = {"source": source, "target": target, "text": text}
-    train_command(recipe, changes, short=short, files=files, out=out, tensorboard=tensorboard, as_json=json)
+    train_command(
+        recipe, changes, short=short, files=files, out=out, explain=explain, tensorboard=tensorboard, as_json=json
+    )
 
 
 @app.command(sort_key=3, help_epilogue="")
-def resume(run: Path, /, *, tensorboard: Flag = False, json: Flag = False) -> None:
+def resume(
+    run: Path,
+    /,
+    *,
+    parallel: Literal["auto", "ddp", "fsdp"] | None = None,
+    tensor_parallel: int | None = None,
+    tensorboard: Flag = False,
+    json: Flag = False,
+) -> None:
     """Go on with a run that was stopped, exactly where its newest good checkpoint was.
 
     Args:
         run: The run's folder, such as runs/translation-1.
+        parallel: How the processes that torchrun started divide the work from here on.
+        tensor_parallel: How many of them share each block from here on.
         tensorboard: Also write TensorBoard logs.
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
     from clearhead.commands.train import resume_command
 
-    resume_command(run, tensorboard=tensorboard, as_json=json)
+    changes = {"parallel": parallel, "tensor_parallel": tensor_parallel}
+    resume_command(run, changes=changes, tensorboard=tensorboard, as_json=json)

@@ -1,6 +1,7 @@
-"""`clearhead translate`, `generate`, `explore` and `evaluate`."""
+"""`clearhead translate`, `generate`, `explore`, `serve` and `evaluate`."""
 
 from pathlib import Path
+from typing import Literal
 
 from clearhead.cli.app import Device, Flag, Repeated, app
 
@@ -14,6 +15,7 @@ def translate(
     beams: int | None = None,
     length_penalty: float | None = None,
     page: Path | None = None,
+    int8: Flag = False,
     device: Device = "cpu",
 ) -> None:
     """Translate texts given on the line, or standard input line by line.
@@ -28,12 +30,13 @@ def translate(
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
         page: Also write a page here that shows what each word attended to.
+        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
     """
     from clearhead.commands.use import translate_command
 
     search = {"beams": beams, "length_penalty": length_penalty, "n_best": n_best}
-    translate_command(model, texts, search=search, page=page, device=device)
+    translate_command(model, texts, search=search, page=page, int8=int8, device=device)
 
 
 @app.command(sort_key=5, help_epilogue="")
@@ -50,6 +53,7 @@ def generate(
     repetition_penalty: float | None = None,
     stop: Repeated = (),
     seed: int = 0,
+    int8: Flag = False,
     device: Device = "cpu",
 ) -> None:
     """Go on with a text, piece by piece as it is written.
@@ -67,6 +71,7 @@ def generate(
         repetition_penalty: Above 1 makes tokens that are there already less likely.
         stop: Strings before which the text ends.
         seed: The same seed writes the same text.
+        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
     """
     from clearhead.commands.use import generate_command
@@ -80,7 +85,7 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    generate_command(model, prompt, sampling=sampling, stop=stop, device=device)
+    generate_command(model, prompt, sampling=sampling, stop=stop, int8=int8, device=device)
 
 
 @app.command(sort_key=6, help_epilogue="")
@@ -122,6 +127,55 @@ def explore(
     )
 
 
+@app.command(sort_key=6, help_epilogue="")
+def serve(
+    model: str,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    slots: int = 32,
+    queue: int = 256,
+    max_length: int = 4096,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    int8: Flag = False,
+    revision: str | None = None,
+    device: Device = "cpu",
+) -> None:
+    """Answer other programs over HTTP, as OpenAI's completions do: many requests at once, streamed if they like.
+
+    A language model has /v1/completions, and /v1/chat/completions with a chat template; a translator has /translate.
+    Prints the address and a request to try; Ctrl-C ends it. Other machines are let in with --host 0.0.0.0, and need
+    the key that the environment variable CLEARHEAD_API_KEY holds. docs/serving.md has every field.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        host: Address to listen on.
+        port: Port to listen on; 0 for a free one.
+        slots: Texts that are written at once.
+        queue: Prompts that wait at most; more are turned away for a moment.
+        max_length: Tokens of a prompt with its continuation at most; fewer where the model's positions end.
+        dtype: Type to compute in (default: that of the weights).
+        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        revision: Branch, tag or commit on the hub.
+        device: Where to compute.
+    """
+    from clearhead.commands.serve import serve_command
+
+    serve_command(
+        model,
+        host=host,
+        port=port,
+        slots=slots,
+        queue=queue,
+        max_length=max_length,
+        dtype=dtype,
+        int8=int8,
+        revision=revision,
+        device=device,
+    )
+
+
 @app.command(sort_key=7, help_epilogue="")
 def evaluate(
     model: str,
@@ -133,6 +187,7 @@ def evaluate(
     beams: int | None = None,
     length_penalty: float | None = None,
     moses: str | None = None,
+    int8: Flag = False,
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
@@ -150,6 +205,7 @@ def evaluate(
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
         moses: Language of the translations, such as de: also give BLEU lowercased on Moses tokens, as papers on small
             corpora do (pip install 'clearhead[eval]').
+        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
         json: Print the figures on standard output as one JSON object, and nothing else there.
     """
@@ -157,5 +213,13 @@ def evaluate(
 
     search = {"beams": beams, "length_penalty": length_penalty}
     evaluate_command(
-        model, source=source, target=target, text=text, search=search, moses=moses, device=device, as_json=json
+        model,
+        source=source,
+        target=target,
+        text=text,
+        search=search,
+        moses=moses,
+        int8=int8,
+        device=device,
+        as_json=json,
     )

@@ -19,7 +19,9 @@ class Cost:
     flops: int = 0
     """2 for each multiply and add of a matrix product."""
     kept: int = 0
-    """Numbers that the backward pass needs."""
+    """Numbers that the backward pass needs, in float32."""
+    mixed: int = 0
+    """Bytes that it needs under bfloat16 autocast, where every linear layer keeps its own copy of what it reads."""
     cached: int = 0
     """Keys and values that generating the next token needs."""
 
@@ -41,7 +43,8 @@ class Part:
 
 def linear_cost(linear: nn.Linear, positions: int) -> Cost:
     """2 d_in d_out a position; keeps its input."""
-    return Cost(flops=2 * linear.weight.numel() * positions, kept=linear.in_features * positions)
+    kept = linear.in_features * positions
+    return Cost(flops=2 * linear.weight.numel() * positions, kept=kept, mixed=2 * kept)
 
 
 def norm_kept(config: c.StackConfig, vectors: int, width: int) -> int:
@@ -50,22 +53,50 @@ def norm_kept(config: c.StackConfig, vectors: int, width: int) -> int:
     return vectors * (width + 2 if config.norm == "layer" else 2 * width + 1)
 
 
-def attention_cost(config: c.StackConfig, t: int, s: int, *, cross: bool, cached: bool) -> Cost:
-    """Q and O at t positions, K and V at s; Q K^T and weights V, each t s d_head products a head."""
+def norm_cost(config: c.StackConfig, vectors: int) -> Cost:
+    """What a norm of d_model keeps, which autocast leaves in float32."""
+    kept = norm_kept(config, vectors, config.d_model)
+    return Cost(kept=kept, mixed=4 * kept)
+
+
+def attention_cost(
+    config: c.StackConfig,
+    t: int,
+    s: int,
+    *,
+    cross: bool,
+    cached: bool,
+    masked: bool = True,
+    explicit: bool | None = None,
+) -> Cost:
+    """Q and O at t positions, K and V at s; Q K^T and weights V, each t s d_head products a head.
+
+    `masked`: some keys are out of reach. `explicit`: softmax(Q K^T) V is computed step by step; default: as on a CPU.
+    """
     h, h_kv, k, d = config.n_heads, config.kv_heads, config.head_width, config.d_model
     flops = 2 * d * k * (2 * h * t + 2 * h_kv * s) + 2 * (2 * h * t * s * k)
     kept = d * t + h * k * t  # what Q reads (K and V read it too, or the memory), and what O reads
+    mixed = 2 * (d * (t + 2 * s) + h * k * t)  # a copy each for Q, K and V
     if config.qk_norm:
         kept += norm_kept(config, h * t + h_kv * s, k)
+        # LayerNorm keeps what it reads as it is, in 16 bits here; the steps of RMSNorm are in float32.
+        mixed += 4 * norm_kept(config, h * t + h_kv * s, k) - 2 * (config.norm == "layer") * (h * t + h_kv * s) * k
     # PyTorch has no fused kernel for a bias that learns, and falls back to the same steps.
     learned_bias = isinstance(config.positions, c.RelativeBias) and not cross
-    if s <= EXPLICIT_UP_TO or config.soft_cap is not None or learned_bias:
-        squares = 1 + (config.soft_cap is not None) + 2 * (config.attn_dropout > 0)
-        kept += h * k * (t + 2 * s) + squares * h * t * s
+    explicit = s <= EXPLICIT_UP_TO if explicit is None else explicit
+    if explicit or config.soft_cap is not None or learned_bias:
+        capped, drops = config.soft_cap is not None, config.attn_dropout > 0
+        kept += h * k * (t + 2 * s) + (1 + capped + 2 * drops) * h * t * s
+        # A mask or a bias is float32, and so is the softmax after it: its result is kept, and a copy for the product.
+        biased = isinstance(config.positions, c.RelativeBias | c.ALiBi) and not cross
+        square = 6 + 2 * drops if masked or biased else 2 + 4 * drops
+        mixed += 2 * h * k * (t + 2 * s) + (square + 2 * capped) * h * t * s
     else:
         kept += k * (h * t + 2 * h_kv * s) + h * t  # the fused kernel sums each row's exponentials
-    kept += d * t if config.dropout else 0
-    return Cost(flops, kept, cached=2 * h_kv * k * s if cached else 0)
+        mixed += 2 * k * (h * t + 2 * h_kv * s) + 4 * h * t
+    if config.dropout:
+        kept, mixed = kept + d * t, mixed + 2 * d * t
+    return Cost(flops, kept, mixed, cached=2 * h_kv * k * s if cached else 0)
 
 
 def feedforward_cost(config: c.StackConfig, t: int) -> Cost:
@@ -77,29 +108,41 @@ def feedforward_cost(config: c.StackConfig, t: int) -> Cost:
         kept += 2
     elif is_relu and config.ffn_dropout:
         kept += 1
-    branch = config.d_model * (2 if config.dropout else 1)
     matrices = 3 if config.gated else 2
-    return Cost(2 * matrices * config.d_model * config.d_ff * t, t * (branch + kept * config.d_ff))
+    drops = config.dropout > 0
+    return Cost(
+        flops=2 * matrices * config.d_model * config.d_ff * t,
+        kept=t * ((1 + drops) * config.d_model + kept * config.d_ff),
+        mixed=2 * t * ((matrices - 1 + drops) * config.d_model + kept * config.d_ff),
+    )
 
 
-def parts(network: Transformer, source: int, target: int) -> Iterator[Part]:
-    """Every component in order of computation, on a source and a target of these lengths."""
+def parts(
+    network: Transformer, source: int, target: int, *, padded: bool = False, explicit: bool | None = None
+) -> Iterator[Part]:
+    """Every component in order of computation, on a source and a target of these lengths.
+
+    `padded`: the grid has cells without a token. `explicit`: how attention is computed; default: as on a CPU.
+    """
     config = network.config
     last = "decoder" if network.decoder else "encoder"
     if network.encoder is not None:
-        yield from stack_parts("encoder", network.encoder, source, memory=0)
+        yield from stack_parts("encoder", network.encoder, source, memory=0, padded=padded, explicit=explicit)
     if network.decoder is not None:
-        yield from stack_parts("decoder", network.decoder, target, memory=source)
+        yield from stack_parts("decoder", network.decoder, target, memory=source, padded=padded, explicit=explicit)
     length = target if network.decoder else source
     if isinstance(config.head, c.NoHead):
-        yield Part("last states", last, "states", length, Cost(kept=length * config.output.d_model))
+        kept = length * config.output.d_model
+        yield Part("last states", last, "states", length, Cost(kept=kept, mixed=4 * kept))
         if config.head.pooler:
             yield Part("head pooler", "head.pooler", "head.pooler", length)
     else:
         yield from head_parts(network.head, config, length)
 
 
-def stack_parts(name: str, stack: Stack, t: int, *, memory: int) -> Iterator[Part]:
+def stack_parts(
+    name: str, stack: Stack, t: int, *, memory: int, padded: bool = False, explicit: bool | None = None
+) -> Iterator[Part]:
     """Embedding, positions, blocks and final norm; `memory` is what cross-attention reads, 0 for none."""
     config = stack.config
     yield from embedding_parts(name, stack, t)
@@ -117,10 +160,12 @@ def stack_parts(name: str, stack: Stack, t: int, *, memory: int) -> Iterator[Par
         for child, module in block.named_children()
         if _is_norm(module)
     ]
-    norm = Cost(kept=norm_kept(config, t, config.d_model))
-    yield in_blocks("attention Q K V O", "attn", attention_cost(config, t, t, cross=False, cached=causal))
+    norm = norm_cost(config, t)
+    masked = padded or causal or config.window is not None
+    cost = attention_cost(config, t, t, cross=False, cached=causal, masked=masked, explicit=explicit)
+    yield in_blocks("attention Q K V O", "attn", cost)
     if memory:
-        cost = attention_cost(config, t, memory, cross=True, cached=True)
+        cost = attention_cost(config, t, memory, cross=True, cached=True, masked=padded, explicit=explicit)
         yield in_blocks("cross-attention Q K V O", "cross", cost)
         yield Part("memory", "encoder", "memory", memory, Cost(kept=memory * config.d_model))
     yield in_blocks("feed-forward", "ffn", feedforward_cost(config, t))
@@ -138,16 +183,16 @@ def embedding_parts(name: str, stack: Stack, t: int) -> Iterator[Part]:
         return Part(component, f"{path}.{child}", f"{path}.{child}", t, cost)
 
     if isinstance(config.input, c.TokenInput):
-        yield part("token embedding", "tokens", Cost(kept=dropout))
+        yield part("token embedding", "tokens", Cost(kept=dropout, mixed=4 * dropout))
         if config.input.n_types:
             yield part("type embedding", "types", Cost())
         if config.input.norm:
-            yield part("embedding norm", "norm", Cost(kept=norm_kept(config, t, config.d_model)))
+            yield part("embedding norm", "norm", norm_cost(config, t))
         return
     linear = stack.embed.get_submodule("patches")
     assert isinstance(linear, nn.Linear)
     cost = linear_cost(linear, config.input.n_patches)
-    yield part("patch embedding", "patches", Cost(cost.flops, cost.kept + dropout))
+    yield part("patch embedding", "patches", Cost(cost.flops, cost.kept + dropout, cost.mixed + 4 * dropout))
     if config.input.class_token:
         yield part("class token", "class_token", Cost())
 
@@ -161,16 +206,16 @@ def head_parts(head: nn.Module, config: c.ModelConfig, length: int) -> Iterator[
         path, cost = f"head.{child}", Cost()
         if isinstance(module, nn.Linear):
             cost = linear_cost(module, rows)
-            extra = 0
+            extra = wide = 0
             if child == "output":
                 soft_cap = isinstance(head, LanguageHead) and head.soft_cap is not None
-                extra = module.out_features * (2 if soft_cap else 1)
-                extra += module.in_features if drops else 0
+                extra = module.out_features * soft_cap + module.in_features * drops
+                wide = module.out_features  # the loss keeps its logarithms in float32
             elif (child == "dense" and stack.activation != "relu") or (child == "pooler" and drops):
                 extra = module.out_features
-            cost = Cost(cost.flops, cost.kept + rows * extra)
+            cost = Cost(cost.flops, cost.kept + rows * (extra + wide), cost.mixed + rows * (2 * extra + 4 * wide))
         elif _is_norm(module):
-            cost = Cost(kept=norm_kept(stack, rows, stack.d_model))
+            cost = norm_cost(stack, rows)
         yield Part(f"head {child}", path, path, length, cost)
 
 

@@ -14,7 +14,7 @@ from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sourc
 BASE = {"errors", "config", "recipe", "randomness"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
-ENGINE = TASKS | {"training", "weights", "families", "analysis"}
+ENGINE = TASKS | {"planning", "training", "weights", "families", "analysis"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "trace": BASE,
@@ -24,14 +24,17 @@ ALLOWED: dict[str, set[str]] = {
     "weights": BASE,
     "families": BASE | {"weights"},
     "tasks": NETWORK | {"generation", "data"},
-    "training": TASKS,
+    "planning": NETWORK,
+    "training": TASKS | {"planning"},
     "analysis": NETWORK | {"generation"},
     "api": ENGINE,
     "runs": ENGINE | {"api"},
-    "explorer": ENGINE | {"api"},
+    "web": {"errors"},
+    "explorer": ENGINE | {"api", "web"},
+    "serve": ENGINE | {"api", "web"},
     "lab": ENGINE | {"api", "explorer"},
     "demo": ENGINE | {"api", "runs", "explorer"},
-    "commands": ENGINE | {"api", "runs", "explorer"},
+    "commands": ENGINE | {"api", "runs", "explorer", "serve", "web"},
     "cli": {"errors", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily

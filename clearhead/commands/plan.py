@@ -1,0 +1,261 @@
+"""`clearhead plan`: what training costs on so many GPUs, on paper."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+from rich.console import Console
+from rich.table import Table
+
+from clearhead import recipe as recipes
+from clearhead.api import architecture, named_config
+from clearhead.commands.train import PLACEHOLDERS, data_problem
+from clearhead.config import ModelConfig
+from clearhead.errors import UserError
+from clearhead.model.summary import DEFAULT_LENGTH
+from clearhead.planning.hardware import hardware
+from clearhead.planning.memory import Network
+from clearhead.planning.plan import Alternative, Job, Plan, command, levers, plan
+from clearhead.recipe import LanguageRecipe
+from clearhead.recipe.data import Characters
+from clearhead.recipe.training import Training
+
+BATCH = 1 << 19
+"""Tokens of an update where no recipe says: as for models of some hundred million parameters (Brown et al. 2020)."""
+TOKENS_A_PARAMETER = 20
+"""Of the training, where nobody says (Hoffmann et al. 2022)."""
+CHARACTERS = 100
+"""Of an alphabet that only the text would tell."""
+SENTENCE = 32
+"""Tokens of a sentence that only the data would tell."""
+WIDTH = 160
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a recipe or a model's name says of a training run."""
+
+    config: ModelConfig
+    training: Training
+    source: int
+    target: int
+    batch: int
+    recipe: str
+    """The recipe to train with."""
+
+
+def is_recipe(name: str) -> bool:
+    """Whether this names a recipe, rather than a model."""
+    known = {file.stem for folder in recipes.recipe_folders() for file in folder.glob("*.toml")}
+    return Path(name).suffix == ".toml" or (name in known and not Path(name).is_dir())
+
+
+def subject_of(name: str, length: int | None = None, changes: Mapping[str, Any] | None = None) -> Subject:
+    """A recipe (by name or .toml file), a preset, or the model in a folder; `length` replaces its tokens a sequence.
+
+    Raises UserError for what is none of these, and for more positions than the model has.
+    """
+    if is_recipe(name):
+        return _of_recipe(name, length, changes or {})
+    config = named_config(name)
+    stacks = [stack for stack in (config.encoder, config.decoder) if stack]
+    limit = min((stack.max_length for stack in stacks if stack.max_length is not None), default=DEFAULT_LENGTH)
+    return Subject(config, Training(), *_lengths(config, length or limit), BATCH, "RECIPE.toml")
+
+
+def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Subject:
+    tables = recipes.changed(recipes.read(name), changes)
+    if data_problem(tables):
+        tables = recipes.merge(tables, {"data": {"train": PLACEHOLDERS[str(tables["task"])]}})
+    recipe = recipes.validate(tables, where=name)
+    reads, start = recipe.tokenizer, recipe.model.start
+    vocab_size = CHARACTERS if isinstance(reads, Characters) else reads.vocab_size
+    config = architecture(recipe.model, vocab_size) if start is None else named_config(start)
+    natural = recipe.data.length if isinstance(recipe, LanguageRecipe) else SENTENCE
+    batch = recipe.training.max_tokens * recipe.training.accumulate
+    return Subject(config, recipe.training, *_lengths(config, length or natural), batch, name)
+
+
+def _lengths(config: ModelConfig, length: int) -> tuple[int, int]:
+    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        if stack is not None and stack.max_length is not None and length > stack.max_length:
+            raise UserError(
+                f"--length: expected at most {stack.max_length}, the positions of the {name}, got {length};"
+                f" try --length {stack.max_length}"
+            )
+    return length if config.encoder else 0, length if config.decoder else 0
+
+
+def plan_command(
+    name: str,
+    gpu: str,
+    figures: Mapping[str, float | None],
+    *,
+    gpus: int,
+    tokens: int | None,
+    batch: int | None,
+    length: int | None,
+    mfu: float,
+    as_json: bool,
+) -> None:
+    """Print every layout with its costs, the simplest that fits, and how to start it."""
+    for option, value in (("tokens", tokens), ("batch", batch), ("length", length)):
+        if value is not None and value < 1:
+            raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")
+    if not 0 < mfu <= 1:
+        raise UserError(f"--mfu: expected a share above 0 and up to 1, got {mfu}; try 0.4")
+    subject = subject_of(name, length)
+    mixed = subject.training.precision != "fp32"
+    job = Job(
+        config=subject.config,
+        training=subject.training,
+        source=subject.source,
+        target=subject.target,
+        batch=batch or subject.batch,
+        tokens=tokens or TOKENS_A_PARAMETER * Network(subject.config).weights,
+        mfu=mfu if mixed else mfu / 2,  # float32 products run at half the rate of bfloat16 ones, with TF32 or oneDNN
+        mixed=mixed,
+    )
+    found = plan(job, hardware(gpu, figures), gpus)
+    show(found, subject, console_of(as_json=as_json))
+    if as_json:
+        print(json.dumps(to_json(found, subject)))
+
+
+def console_of(*, as_json: bool) -> Console:
+    """Where tables go: beside JSON to standard error; wide enough for them where nobody's window says how wide."""
+    file = sys.stderr if as_json else sys.stdout
+    return Console(file=file, width=None if file.isatty() else WIDTH)
+
+
+def show(found: Plan, subject: Subject, console: Console) -> None:
+    """Tables and a verdict, for people."""
+    job, machine = found.job, found.machine
+    console.print(
+        f"{Network(job.config).weights:,} parameters, {job.tokens:,} tokens of training, {job.batch:,} an update,"
+        f" {job.row:,} a row; {found.gpus:,} x {machine.name}: {machine.flops / 1e12:,.3g} TFLOP/s at"
+        f" {job.mfu:.0%} MFU, {machine.memory / 1e9:,.0f} GB each, {machine.per_node} a node",
+        highlight=False,
+    )
+    console.print(_layouts(found))
+    chosen = found.chosen
+    if chosen is None:
+        least = min(one.memory.total for one in found.alternatives)
+        console.print(
+            f"Nothing fits: the least is {_gb(least)} a GPU of {_gb(machine.memory)}; try more --gpus, a shorter"
+            " --length or a smaller model",
+            highlight=False,
+        )
+        return
+    console.print(_parts(found, chosen))
+    console.print(f"Simplest that fits: {chosen.name}.", _faster(found, chosen), highlight=False)
+    console.print(command(found, subject.recipe), highlight=False, soft_wrap=True)
+
+
+def _faster(found: Plan, chosen: Alternative) -> str:
+    """A remark where another layout that fits is more than a tenth faster."""
+    fastest = max((one for one in found.alternatives if one.fits), key=lambda one: one.tokens_per_second)
+    gain = fastest.tokens_per_second / chosen.tokens_per_second
+    return f"{fastest.name} would be {gain:.1f} times as fast." if gain > 1.1 else ""
+
+
+def _layouts(found: Plan) -> Table:
+    titles = ("layout", "batch a GPU", "batches", "recompute", "memory", "fits", "compute", "data", "tensor", "hidden")
+    table = Table(*titles, "step", "tokens/s", "hours", title="One update: what each layout costs (seconds)")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for one in found.alternatives:
+        times, setting = one.times, one.setting
+        seconds = (times.compute + times.optimizer, times.data, times.tensor, times.hidden, times.step)
+        table.add_row(
+            one.name,
+            f"{one.shape.rows} x {found.job.row}",
+            f"{setting.accumulate}",
+            "blocks" if setting.checkpointed else "no",
+            _gb(one.memory.total),
+            "yes" if one.fits else "no",
+            *(f"{x:.3g}" for x in seconds),
+            f"{one.tokens_per_second:,.0f}",
+            f"{one.hours:,.3g}",
+            style="bold" if one is found.chosen else None,
+        )
+    return table
+
+
+def _parts(found: Plan, chosen: Alternative) -> Table:
+    """The memory of a GPU by part, in the chosen layout and with each lever the other way."""
+    alternatives = [(chosen.name, chosen), *levers(found.job, found.machine, chosen)]
+    table = Table("memory of a GPU", title="The same batch with each lever the other way")
+    for name, _ in alternatives:
+        table.add_column(name, justify="right")
+    for part in _bytes(chosen):
+        table.add_row(part, *(_gb(_bytes(one)[part]) for _, one in alternatives), end_section=part == "update")
+    table.add_row("worst moment", *(_gb(one.memory.total) for _, one in alternatives))
+    table.add_row("step, seconds", *(f"{one.times.step:.3g}" for _, one in alternatives))
+    return table
+
+
+def _bytes(one: Alternative) -> dict[str, int]:
+    memory = one.memory
+    return {
+        "weights": memory.weights,
+        "copies and gathered": memory.copies,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "mean of weights": memory.mean,
+        "activations": memory.activations,
+        "logits and loss": memory.logits,
+        "gradients at work": memory.working,
+        "update": memory.update,
+    }
+
+
+def to_json(found: Plan, subject: Subject) -> dict[str, JsonValue]:
+    """Bytes and seconds of every layout; `chosen` is its place, null where none fits."""
+    chosen = found.chosen
+    return {
+        "gpus": found.gpus,
+        "gpu": found.machine.name,
+        "mfu": found.job.mfu,
+        "parameters": Network(found.job.config).weights,
+        "tokens": found.job.tokens,
+        "batch": found.job.batch,
+        "chosen": None if chosen is None else found.alternatives.index(chosen),
+        "command": None if chosen is None else command(found, subject.recipe),
+        "alternatives": [_json(one) for one in found.alternatives],
+    }
+
+
+def _json(one: Alternative) -> JsonValue:
+    memory: dict[str, JsonValue] = {name.replace(" ", "_"): n for name, n in _bytes(one).items()}
+    times = one.times
+    return {
+        "layout": one.name,
+        "parallel": one.setting.parallel,
+        "data": one.setting.data,
+        "tensor": one.setting.tensor,
+        "accumulate": one.setting.accumulate,
+        "rows": one.shape.rows,
+        "checkpoint_activations": one.setting.checkpointed,
+        "fits": one.fits,
+        "memory": {**memory, "total": one.memory.total},
+        "seconds": {
+            "compute": times.compute,
+            "optimizer": times.optimizer,
+            "data": times.data,
+            "tensor": times.tensor,
+            "hidden": times.hidden,
+            "step": times.step,
+            "step_without_overlap": times.unhidden,
+        },
+        "tokens_per_second": one.tokens_per_second,
+        "hours": one.hours,
+    }
+
+
+def _gb(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"

@@ -1,0 +1,204 @@
+"""`clearhead profile`: where a training step's time goes on this machine."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import torch
+from pydantic import JsonValue
+from rich.console import Console
+from rich.table import Table
+
+from clearhead import recipe as recipes
+from clearhead.api import architecture
+from clearhead.commands import tell
+from clearhead.commands.plan import Subject, console_of, is_recipe, subject_of
+from clearhead.commands.train import data_problem, pairs
+from clearhead.config import ModelConfig, TokenInput
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.randomness import key
+from clearhead.recipe.training import Training
+from clearhead.runs import foundation, prepare_task
+from clearhead.tasks.task import Batch, Evaluation, Task, check_writes
+from clearhead.training.machine import prepare_machine
+from clearhead.training.precision import choose
+from clearhead.training.profile import Profile, profile
+
+BATCH = 4096
+"""Tokens of a batch where no recipe says."""
+OPTIONS = ("steps", "batch", "length", "device", "precision", "json")
+
+
+class RandomTokens(Task):
+    """Batches of random tokens, of one shape: as much work as real ones without padding."""
+
+    main_score = "loss"
+    higher_is_better = False
+
+    def __init__(self, config: ModelConfig, *, rows: int, source: int, target: int, n_batches: int) -> None:
+        self.config, self.rows, self.n_batches = config, rows, n_batches
+        stacks = ((config.encoder, source), (config.decoder, target))
+        self.inputs = [
+            (stack.input.vocab_size, length)
+            for stack, length in stacks
+            if stack and isinstance(stack.input, TokenInput)
+        ]
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        return [[i] for i in range(self.n_batches)]
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        draw = torch.Generator().manual_seed(examples[0])
+        ids = [torch.randint(size, (self.rows, length), generator=draw) for size, length in self.inputs]
+        return Batch(tuple(Tokens(one) for one in ids), ids[-1].flatten().roll(-1))
+
+    def check(self, config: ModelConfig) -> None:
+        check_writes(config, where="model")
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return Evaluation(())
+
+
+def profile_command(
+    name: str,
+    changes: Sequence[str],
+    *,
+    steps: int,
+    batch: int | None,
+    length: int | None,
+    short: Mapping[str, object],
+    as_json: bool,
+) -> None:
+    """Time some training steps, and print what each component took."""
+    for option, value in (("steps", steps), ("batch", batch), ("length", length)):
+        if value is not None and value < 1:
+            raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")
+    network, task, training = prepared(name, changes, steps=steps, batch=batch, length=length, short=short)
+    device = prepare_machine(training)
+    network.to(device)
+    batches = task.plan(seed=training.seed, epoch=0)[:steps]
+    choice = choose(network, task.collate(batches[0]).to(device), training, task)
+    tell(f"{name}: timing {steps} steps")
+    found = profile(
+        network,
+        lambda network, batch: task.loss(network, batch, smoothing=training.label_smoothing),
+        [lambda examples=examples: task.collate(examples) for examples in batches],
+        training,
+        choice.arithmetic,
+        steps=steps,
+    )
+    show(found, console_of(as_json=as_json))
+    if as_json:
+        print(json.dumps(to_json(found)))
+
+
+def prepared(
+    name: str,
+    changes: Sequence[str],
+    *,
+    steps: int,
+    batch: int | None,
+    length: int | None,
+    short: Mapping[str, object],
+) -> tuple[Transformer, Task, Training]:
+    """A network and batches for it: those of a recipe whose data are there, else random tokens of its size."""
+    given = [(f"training.{field}", str(value)) for field, value in short.items() if value is not None]
+    changed = recipes.nested([*given, *pairs(changes, options=OPTIONS)])
+    if not is_recipe(name):
+        if changes:
+            raise UserError(f"{changes[0]}: expected a recipe to change, got the model {name}; leave it out")
+        subject = subject_of(name, length)
+        training = Training.model_validate(changed.get("training", {}))
+        return _random(name, subject, training, steps=steps, batch=batch or BATCH)
+    tables = recipes.changed(recipes.read(name), changed)
+    if not data_problem(tables) and not (batch or length):
+        try:
+            return _real(tables, where=name)
+        except UserError as error:
+            if "data" in changed or not isinstance(error.__cause__ or error.__context__, OSError):
+                raise
+            tell(f"{error}: random tokens instead")
+    subject = subject_of(name, length, changed)
+    return _random(name, subject, subject.training, steps=steps, batch=batch or subject.training.max_tokens)
+
+
+def _real(tables: Mapping[str, object], *, where: str) -> tuple[Transformer, Task, Training]:
+    """As a run of the recipe begins."""
+    recipe = recipes.validate(tables, where=where)
+    base = foundation(recipe) if recipe.model.start is not None else None
+    found = prepare_task(recipe, base.tokenizer if base else None)
+    config = base.network.config if base else architecture(recipe.model, found.tokenizer.vocab_size)
+    found.task.check(config)
+    torch.manual_seed(key(recipe.training.seed, "init"))
+    return base.network if base else Transformer(config), found.task, recipe.training
+
+
+def _random(
+    name: str, subject: Subject, training: Training, *, steps: int, batch: int
+) -> tuple[Transformer, Task, Training]:
+    config, row = subject.config, subject.source + subject.target
+    check_writes(config, where=name)
+    if any(stack is not None and not isinstance(stack.input, TokenInput) for stack in (config.encoder, config.decoder)):
+        raise UserError(f"{name}: expected a model that reads tokens, got one that reads images; try another")
+    if batch < row:
+        raise UserError(f"--batch: expected at least a sequence of {row} tokens, got {batch}; try a lower --length")
+    torch.manual_seed(key(training.seed, "init"))
+    task = RandomTokens(config, rows=batch // row, source=subject.source, target=subject.target, n_batches=steps)
+    return Transformer(config), task, training
+
+
+def show(found: Profile, console: Console) -> None:
+    """A table and what dominates, for people."""
+    table = Table("component", "ms", "share", "GFLOP", "GFLOP/s", "of ceiling", title="One training step")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for one in found.components:
+        rate = one.flops / one.seconds if one.flops and one.seconds else 0.0
+        table.add_row(
+            one.name,
+            f"{1000 * one.seconds:,.2f}",
+            f"{one.seconds / found.seconds:.1%}",
+            *(
+                (f"{one.flops / 1e9:,.2f}", f"{rate / 1e9:,.0f}", f"{rate / found.ceiling:.0%}")
+                if rate
+                else ("", "", "")
+            ),
+        )
+    table.add_section()
+    table.add_row(
+        "step",
+        f"{1000 * found.seconds:,.2f}",
+        f"+-{found.spread / 2:.1%}",
+        f"{found.flops / 1e9:,.2f}",
+        f"{found.flops_per_second / 1e9:,.0f}",
+        f"{found.mfu:.0%}",
+    )
+    console.print(table)
+    largest = found.largest
+    console.print(
+        f"{found.tokens_per_second:,.0f} tokens/s ({found.tokens:,} a step, {found.precision}, {found.device});"
+        f" ceiling {found.ceiling / 1e9:,.0f} GFLOP/s, a large matrix product here; MFU {found.mfu:.0%}",
+        f"\nLargest beside the backward pass: {largest.name}, {largest.seconds / found.seconds:.0%} of the step.",
+        highlight=False,
+    )
+
+
+def to_json(found: Profile) -> dict[str, JsonValue]:
+    """Every figure; seconds, FLOPs, and shares from 0 to 1."""
+    return {
+        "components": [
+            {"name": one.name, "seconds": one.seconds, "flops": one.flops, "share": one.seconds / found.seconds}
+            for one in found.components
+        ],
+        "seconds": found.seconds,
+        "spread": found.spread,
+        "flops": found.flops,
+        "flops_per_second": found.flops_per_second,
+        "tokens": found.tokens,
+        "tokens_per_second": found.tokens_per_second,
+        "ceiling": found.ceiling,
+        "mfu": found.mfu,
+        "largest": found.largest.name,
+        "precision": found.precision,
+        "device": found.device,
+    }

@@ -1,0 +1,301 @@
+"""Bytes that one rank of a training run holds: weights, gradients, optimizer, activations, logits.
+
+Weights, gradients and optimizer state are float32 numbers (Rajbhandari et al. 2020, ZeRO, 3, counts the same parts for
+half-precision weights): `fully_shard` divides all of them by its ranks, its stage 3. Activations are what this network
+keeps for its backward pass (`model/cost.py`; Korthikanti et al. 2022, 4, is the same sum for another network); tests
+hold them to what autograd saves. A rank of tensor parallelism is counted as a network of fewer heads and a narrower
+feed-forward (Shoeybi et al. 2019, Megatron-LM, 3), with embeddings and head whole.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Self
+
+from torch import nn
+
+from clearhead.config import LanguageHead, ModelConfig, RelativeBias, StackConfig, TokenInput
+from clearhead.model import cost
+from clearhead.model.cost import Part, parts
+from clearhead.model.loss import CHUNK
+from clearhead.model.shapes import unallocated
+from clearhead.recipe.training import Muon, Optimizer
+
+Parallel = Literal["ddp", "fsdp"]
+LOSS_BYTES = 8
+"""A logit, while its loss is computed and differentiated, beside the 4 bytes kept: a gradient in and one out."""
+
+MUON_BATCH, MUON_BYTES = 1 << 22, 10
+"""Numbers that Muon takes at once (or one larger matrix), and the bytes each needs meanwhile, with bfloat16."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The grid of one batch: so many rows, of these positions in each stack."""
+
+    rows: int
+    source: int = 0
+    target: int = 0
+    padded: bool = False
+    """Whether some cells hold no token: attention then masks."""
+
+    @property
+    def tokens(self) -> int:
+        """Of both stacks."""
+        return self.rows * (self.source + self.target)
+
+    @property
+    def positions(self) -> int:
+        """Of the last stack, which the head reads."""
+        return self.rows * (self.target or self.source)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a rank computes."""
+
+    parallel: Parallel = "ddp"
+    data: int = 1
+    """Ranks that share out the batch."""
+    tensor: int = 1
+    """Ranks that share out each block."""
+    accumulate: int = 1
+    """Batches of one update."""
+    checkpointed: bool = False
+    """Blocks keep their input only, and compute the rest again (Chen et al. 2016)."""
+    chunked: bool = True
+    """The loss is computed over a part of the positions at a time, where logits are many (`model/loss.py`)."""
+    mixed: bool = True
+    """bfloat16 autocast over float32 weights."""
+    explicit: bool | None = None
+    """Attention step by step, with its matrices; None: up to the length at which a CPU does."""
+
+
+class Network:
+    """The counts of a network that a plan needs, from the network itself, built without memory."""
+
+    def __init__(self, config: ModelConfig, tensor: int = 1) -> None:
+        self.config = config if tensor == 1 else divided(config, tensor)
+        self.module = unallocated(self.config)
+
+    @cached_property
+    def weights(self) -> int:
+        """All parameters, tied ones once."""
+        return sum(p.numel() for p in self.module.parameters())
+
+    @cached_property
+    def linear(self) -> int:
+        """Those of linear layers: what autocast copies in 16 bits."""
+        found = {id(m.weight): m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear)}
+        return sum(found.values())
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """Of both stacks."""
+        return [block for stack in (self.module.encoder, self.module.decoder) if stack for block in stack.blocks]
+
+    @property
+    def units(self) -> int:
+        """What `fully_shard` gathers one after the other: each block, and the rest."""
+        return len(self.blocks) + 1
+
+    @cached_property
+    def matrices(self) -> list[tuple[int, int]]:
+        """Rows and columns of the matrices inside blocks, which Muon takes, the shorter axis first."""
+        found = [m.weight.shape for block in self.blocks for m in block.modules() if isinstance(m, nn.Linear)]
+        return [(min(shape), max(shape)) for shape in found]
+
+    @cached_property
+    def hidden(self) -> int:
+        """Parameters that Muon takes."""
+        return sum(rows * columns for rows, columns in self.matrices)
+
+    @cached_property
+    def largest_unit(self) -> int:
+        """Parameters of the largest block, or of all that is outside blocks: what `fully_shard` gathers at once."""
+        sizes = [sum(p.numel() for p in block.parameters()) for block in self.blocks]
+        return max(*sizes, self.weights - sum(sizes))
+
+    def parts(self, shape: Shape, explicit: bool | None) -> list[Part]:
+        """Components with the costs of one row."""
+        return list(parts(self.module, shape.source, shape.target, padded=shape.padded, explicit=explicit))
+
+
+def divided(config: ModelConfig, ranks: int) -> ModelConfig:
+    """The network that one of `ranks` ranks of tensor parallelism computes."""
+
+    def divide(stack: StackConfig | None) -> StackConfig | None:
+        if stack is None:
+            return None
+        narrow = {
+            "n_heads": stack.n_heads // ranks,
+            "n_kv_heads": stack.kv_heads // ranks,
+            "d_head": stack.head_width,
+            "d_ff": stack.d_ff // ranks,
+        }
+        return stack.model_copy(update=narrow)
+
+    return config.model_copy(update={"encoder": divide(config.encoder), "decoder": divide(config.decoder)})
+
+
+def divides(config: ModelConfig, ranks: int) -> bool:
+    """Whether heads and feed-forward can be shared out among so many ranks."""
+    stacks = [stack for stack in (config.encoder, config.decoder) if stack]
+    return all(n % ranks == 0 for stack in stacks for n in (stack.n_heads, stack.kv_heads, stack.d_ff))
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes kept for the backward pass of one batch."""
+
+    blocks: int
+    """Of all blocks, with everything kept."""
+    one_block: int
+    """The largest."""
+    inputs: int
+    """Of all blocks, with their inputs kept only: what checkpointing keeps."""
+    others: int
+    """Embeddings, last norms, head."""
+    logits: int
+    """Of the loss: the logarithms of all probabilities, in float32."""
+    head_gradients: int
+    """Of the head's matrix, and of the states it reads: a chunked loss makes them on the way."""
+    largest: int
+    """The largest tensor of a block in float32: its gradient comes in and another goes out while all else is there."""
+
+    @classmethod
+    def of(cls, network: Network, shape: Shape, setting: Setting) -> Self:
+        """From the cost of each component."""
+        in_blocks = {"encoder": 0, "decoder": 0}
+        others = 0
+        for part in network.parts(shape, setting.explicit):
+            n_bytes = shape.rows * part.count * (part.cost.mixed if setting.mixed else 4 * part.cost.kept)
+            stack, _, rest = part.path.partition(".")
+            if rest.startswith("blocks."):
+                in_blocks[stack] += n_bytes
+            else:
+                others += n_bytes
+        config = network.config
+        stacks = {"encoder": (config.encoder, shape.source), "decoder": (config.decoder, shape.target)}
+        there = [(in_blocks[name], stack, length) for name, (stack, length) in stacks.items() if stack]
+        logits = logit_bytes(config, shape)
+        widest = [
+            max(stack.d_ff, stack.n_heads * length if _is_explicit(stack, length, setting) else 0) * length
+            for _, stack, length in there
+        ]
+        return cls(
+            blocks=sum(in_blocks.values()),
+            one_block=max(n_bytes // stack.n_layers for n_bytes, stack, _ in there),
+            inputs=sum(4 * shape.rows * length * stack.d_model * stack.n_layers for _, stack, length in there),
+            others=others - logits,
+            logits=logits,
+            head_gradients=logits and 4 * config.output.d_model * (vocabulary(config) + shape.positions),
+            largest=4 * shape.rows * max(widest),
+        )
+
+    def kept(self, setting: Setting) -> int:
+        """At the end of the forward pass, without the logits; a block that is computed again is there once more."""
+        return self.others + (self.inputs + self.one_block if setting.checkpointed else self.blocks)
+
+    def loss(self, setting: Setting) -> int:
+        """Of the logits at the worst moment: `LOSS_BYTES` and 4 each, of all of them or of one chunk."""
+        if setting.chunked and self.logits > 4 * CHUNK:
+            return CHUNK * (4 + LOSS_BYTES) + self.head_gradients
+        return self.logits // 4 * (4 + LOSS_BYTES)
+
+    def working(self) -> int:
+        """Beside what is kept, when the backward pass has reached the last block."""
+        return self.head_gradients + 2 * self.largest
+
+
+def _is_explicit(stack: StackConfig, length: int, setting: Setting) -> bool:
+    by_length = length <= cost.EXPLICIT_UP_TO if setting.explicit is None else setting.explicit
+    return by_length or stack.soft_cap is not None or isinstance(stack.positions, RelativeBias)
+
+
+def logit_bytes(config: ModelConfig, shape: Shape) -> int:
+    """4 bytes a position and token of the vocabulary; 0 where there is no language head."""
+    return 4 * shape.positions * vocabulary(config)
+
+
+def vocabulary(config: ModelConfig) -> int:
+    """Logits of a position; 0 where there is no language head."""
+    reads = config.output.input
+    return reads.vocab_size if isinstance(config.head, LanguageHead) and isinstance(reads, TokenInput) else 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one rank at the worst moment of an update."""
+
+    weights: int
+    copies: int
+    """16-bit copies of the matrices, which autocast keeps until the backward pass, and weights gathered from others."""
+    gradients: int
+    optimizer: int
+    mean: int
+    """The running mean of the weights."""
+    activations: int
+    logits: int
+    working: int
+    """Gradients on their way through a block."""
+    update: int
+    """What the optimizer needs while it steps, or adding up the gradients of a table that is used twice."""
+    held_over: bool
+    """Whether all gradients are there while a batch is computed: of the batches before it, or as buckets to send."""
+
+    @property
+    def resting(self) -> int:
+        """Between updates."""
+        return self.weights + self.optimizer + self.mean
+
+    @property
+    def total(self) -> int:
+        """The largest of three moments: the loss and the first step back, with every activation there, and the end."""
+        computing = self.copies + self.activations + max(self.logits, self.working)
+        computing += self.gradients if self.held_over else 0
+        return self.resting + max(computing, self.gradients + self.update)
+
+
+def memory_of(network: Network, shape: Shape, setting: Setting, *, optimizer: Optimizer, ema: bool = False) -> Memory:
+    """Of one rank, for one batch of this shape on it."""
+    shards = setting.data if setting.parallel == "fsdp" else 1
+    activations = Activations.of(network, shape, setting)
+    copies = 2 * network.linear if setting.mixed else 0
+    if shards > 1:  # the unit at work and the next one, gathered; and the gradients of one, before they are sent
+        copies += 3 * 4 * network.largest_unit
+    return Memory(
+        weights=4 * network.weights // shards,
+        copies=copies,
+        gradients=4 * network.weights // shards,
+        optimizer=optimizer_bytes(network, optimizer) // shards,
+        mean=4 * network.weights // shards if ema else 0,
+        activations=activations.kept(setting),
+        logits=activations.loss(setting),
+        working=activations.working(),
+        update=max(update_bytes(network, optimizer) // shards, tied_bytes(network)),
+        held_over=setting.accumulate > 1 or setting.data > 1,
+    )
+
+
+def optimizer_bytes(network: Network, optimizer: Optimizer) -> int:
+    """AdamW: two float32 means a parameter; Muon: one for the matrices inside blocks, which it takes."""
+    hidden = network.hidden if isinstance(optimizer, Muon) else 0
+    return 4 * (2 * (network.weights - hidden) + hidden)
+
+
+def tied_bytes(network: Network) -> int:
+    """The gradient of a token table as embedding, and its sum with that as head; 0 where the two are apart."""
+    head = network.config.head
+    if not isinstance(head, LanguageHead) or not head.tied:
+        return 0
+    return 2 * 4 * vocabulary(network.config) * network.config.output.d_model
+
+
+def update_bytes(network: Network, optimizer: Optimizer) -> int:
+    """Muon: the momentum it looks ahead with, and its largest batch of matrices of one shape; AdamW: nothing."""
+    if not isinstance(optimizer, Muon) or not network.matrices:
+        return 0
+    shapes = Counter(network.matrices)
+    at_once = [max(rows * columns, min(MUON_BATCH, n * rows * columns)) for (rows, columns), n in shapes.items()]
+    return 4 * network.hidden + MUON_BYTES * max(at_once)

@@ -1,0 +1,266 @@
+"""Which layout trains a network on so many GPUs, and what each would cost.
+
+A step is its computation and what of the communication no computation hides. Forward and backward take 3 times the
+products of the forward pass (Kaplan et al. 2020, 2.1: 6 FLOPs a parameter and token, and those of attention, counted
+here one by one), 4 times those of blocks that are computed again. Communication: `ddp` sums the gradients of all ranks
+once an update, while the backward pass of its last batch runs; `fsdp` gathers the weights twice a batch and scatters
+the gradients once (Rajbhandari et al. 2020, 7.2), while the batch is computed; `tensor` sums activations twice a block
+and pass (three times with cross-attention), and the next product must wait for them (Shoeybi et al. 2019, 3).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from clearhead.config import ModelConfig
+from clearhead.errors import UserError
+from clearhead.planning.hardware import Hardware
+from clearhead.planning.memory import Memory, Network, Parallel, Setting, Shape, divides, memory_of
+from clearhead.recipe.training import Muon, Training
+
+USABLE = 0.9
+"""Of a GPU's memory; the rest goes to the driver, to kernels' workspaces and to gaps between tensors."""
+ORTHOGONAL_STEPS = 5
+BUCKET = 25 << 20
+"""Bytes of gradients that DistributedDataParallel sends at once."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained, and how."""
+
+    config: ModelConfig
+    training: Training
+    source: int
+    target: int
+    batch: int
+    """Tokens of an update, source and target together."""
+    tokens: int
+    """Of the whole training."""
+    mfu: float = 0.4
+    """Share of the GPU's FLOPs that computation reaches: of one GPU, before any communication."""
+    mixed: bool = True
+
+    @property
+    def row(self) -> int:
+        """Tokens of one sequence, or pair of sequences."""
+        return self.source + self.target
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one update."""
+
+    compute: float
+    optimizer: float
+    data: float
+    """Gradients summed, or weights gathered and gradients scattered."""
+    tensor: float
+    """Activations summed."""
+    hidden: float
+    """Communication that happens while something is computed."""
+
+    @property
+    def step(self) -> float:
+        """With communication behind computation where it can be."""
+        return self.unhidden - self.hidden
+
+    @property
+    def unhidden(self) -> float:
+        """One after the other."""
+        return self.compute + self.optimizer + self.data + self.tensor
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One layout, with the largest batch that fits, or the smallest if none does."""
+
+    setting: Setting
+    shape: Shape
+    """Of one batch on one rank."""
+    memory: Memory
+    fits: bool
+    times: Times
+    tokens_per_second: float
+    hours: float
+
+    @property
+    def name(self) -> str:
+        """As people call it: `fsdp x 16, tensor x 8`."""
+        data = f"{self.setting.parallel} x {self.setting.data}" if self.setting.data > 1 else ""
+        tensor = f"tensor x {self.setting.tensor}" if self.setting.tensor > 1 else ""
+        return ", ".join(filter(None, (data, tensor))) or "one GPU"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every layout, the simplest first."""
+
+    job: Job
+    machine: Hardware
+    gpus: int
+    alternatives: tuple[Alternative, ...]
+
+    @property
+    def chosen(self) -> Alternative | None:
+        """The simplest one that fits; None where none does."""
+        return next((one for one in self.alternatives if one.fits), None)
+
+
+def plan(job: Job, machine: Hardware, gpus: int) -> Plan:
+    """What each layout costs on so many GPUs.
+
+    Raises UserError for no GPU, nodes that are not full, and an update with fewer sequences than GPUs.
+    """
+    if gpus < 1:
+        raise UserError(f"--gpus: expected 1 or more, got {gpus}; try 1")
+    if gpus > machine.per_node and gpus % machine.per_node:
+        raise UserError(
+            f"--gpus: expected whole nodes of {machine.per_node}, got {gpus};"
+            f" try {gpus - gpus % machine.per_node}, or give --gpus-per-node"
+        )
+    rows = job.batch // job.row
+    found = [best(job, machine, parallel, gpus // tensor, tensor) for parallel, tensor in layouts(job, machine, gpus)]
+    alternatives = tuple(one for one in found if one is not None)
+    if not alternatives:
+        raise UserError(
+            f"--batch: expected at least a sequence of {job.row} tokens for each of {gpus} GPUs, got {rows} sequences;"
+            f" try --batch {gpus * job.row}, or fewer --gpus"
+        )
+    return Plan(job, machine, gpus, alternatives)
+
+
+def layouts(job: Job, machine: Hardware, gpus: int) -> Iterator[tuple[Parallel, int]]:
+    """The simplest first: copies of everything, then shards of everything, then blocks divided inside a node too."""
+    yield "ddp", 1
+    if gpus > 1:
+        yield "fsdp", 1
+    tensor = 2
+    while tensor <= min(gpus, machine.per_node):
+        if gpus % tensor == 0 and divides(job.config, tensor):
+            yield "fsdp", tensor
+        tensor *= 2
+
+
+def best(job: Job, machine: Hardware, parallel: Parallel, data: int, tensor: int) -> Alternative | None:
+    """The layout with the fewest batches an update that fit; with checkpointing where even one row needs it.
+
+    None where an update has fewer rows than there are ranks to share them out.
+    """
+    rows = job.batch // job.row // data
+    if rows < 1:
+        return None
+    network = Network(job.config, tensor)
+    last: Alternative | None = None
+    for checkpointed in (False, True):
+        for accumulate in (n for n in range(1, rows + 1) if rows % n == 0):
+            setting = Setting(
+                parallel=parallel,
+                data=data,
+                tensor=tensor,
+                accumulate=accumulate,
+                checkpointed=checkpointed,
+                mixed=job.mixed,
+                explicit=False if machine.is_gpu else None,
+            )
+            shape = Shape(rows // accumulate, job.source, job.target)
+            last = alternative(job, machine, network, setting, shape)
+            if last.fits:
+                return last
+    return last
+
+
+def alternative(job: Job, machine: Hardware, network: Network, setting: Setting, shape: Shape) -> Alternative:
+    """What this layout costs with batches of this shape on each rank."""
+    memory = memory_of(network, shape, setting, optimizer=job.training.optimizer, ema=job.training.ema is not None)
+    times = times_of(job, machine, network, setting, shape)
+    rate = shape.tokens * setting.accumulate * setting.data / times.step
+    fits = memory.total <= USABLE * machine.memory
+    return Alternative(setting, shape, memory, fits, times, rate, job.tokens / rate / 3600)
+
+
+def times_of(job: Job, machine: Hardware, network: Network, setting: Setting, shape: Shape) -> Times:
+    """Seconds of one update of one rank."""
+    forward = blocks = 0
+    for part in network.parts(shape, setting.explicit):
+        flops = shape.rows * part.count * part.cost.flops
+        forward += flops
+        blocks += flops if ".blocks." in part.path else 0
+    rate = machine.flops * job.mfu
+    batch = (3 * forward + (blocks if setting.checkpointed else 0)) / rate
+    compute = setting.accumulate * batch
+    shards = setting.data if setting.parallel == "fsdp" else 1
+    optimizer = optimizer_seconds(job, machine, network, shards)
+    tensor = setting.accumulate * tensor_seconds(network.config, machine, setting, shape)
+    if setting.parallel == "ddp":
+        buckets = 1 + 4 * network.weights // BUCKET
+        data = machine.all_reduce(4 * network.weights, setting.data, stride=setting.tensor, messages=buckets)
+        hidden = min(data, 2 / 3 * batch)
+    else:
+        group = {"stride": setting.tensor, "messages": network.units}
+        data = setting.accumulate * 3 * machine.all_gather(4 * network.weights, setting.data, **group)
+        hidden = min(data, compute)
+    return Times(compute, optimizer, data, tensor, hidden)
+
+
+def optimizer_seconds(job: Job, machine: Hardware, network: Network, shards: int) -> float:
+    """AdamW reads four float32 numbers a parameter and writes three; Muon also multiplies each matrix with itself.
+
+    A step of Newton-Schulz on r x c costs 4 r^2 c + 2 r^3 FLOPs; it needs whole matrices, which every rank multiplies.
+    """
+    seconds = 7 * 4 * network.weights / shards / machine.bandwidth
+    if isinstance(job.training.optimizer, Muon):
+        flops = ORTHOGONAL_STEPS * sum(4 * r * r * c + 2 * r**3 for r, c in network.matrices)
+        seconds += flops / (machine.flops * job.mfu)
+    return seconds
+
+
+def tensor_seconds(config: ModelConfig, machine: Hardware, setting: Setting, shape: Shape) -> float:
+    """Of one batch: the branches of each block summed over the ranks that share it, forward and backward."""
+    if setting.tensor == 1:
+        return 0.0
+    seconds = 0.0
+    for stack, length, branches in (
+        (config.encoder, shape.source, 2),
+        (config.decoder, shape.target, 3 if config.encoder else 2),
+    ):
+        if stack is not None:
+            n_bytes = (2 if setting.mixed else 4) * shape.rows * length * stack.d_model
+            passes = 3 if setting.checkpointed else 2
+            seconds += passes * stack.n_layers * branches * machine.all_reduce(n_bytes, setting.tensor)
+    return seconds
+
+
+def levers(job: Job, machine: Hardware, chosen: Alternative) -> Sequence[tuple[str, Alternative]]:
+    """The same layout and batch with each lever the other way round: what it gives and takes."""
+    setting = chosen.setting
+    network = Network(job.config, setting.tensor)
+    changed = [
+        ("activation checkpointing", replace(setting, checkpointed=True)),
+        ("whole logits", replace(setting, chunked=False)),
+        ("explicit attention", replace(setting, explicit=True)),
+    ]
+    if setting.checkpointed:
+        changed[0] = ("no activation checkpointing", replace(setting, checkpointed=False))
+    return [(name, alternative(job, machine, network, one, chosen.shape)) for name, one in changed]
+
+
+def command(plan: Plan, recipe: str) -> str:
+    """The line that trains so."""
+    chosen = plan.chosen
+    assert chosen is not None
+    setting = chosen.setting
+    # A batch of a run is dealt out to its ranks.
+    fields = [f"--training.max_tokens {chosen.shape.tokens * setting.data}"]
+    fields += [f"--training.accumulate {setting.accumulate}"] if setting.accumulate > 1 else []
+    fields += [f"--training.parallel {setting.parallel}"] if plan.gpus > 1 else []
+    fields += [f"--training.tensor_parallel {setting.tensor}"] if setting.tensor > 1 else []
+    fields += ["--training.checkpoint_activations true"] if setting.checkpointed else []
+    train = f"train {recipe} {' '.join(fields)}"
+    if plan.gpus == 1:
+        return f"clearhead {train}"
+    nodes = -(-plan.gpus // plan.machine.per_node)
+    each = plan.gpus // nodes
+    if nodes == 1:
+        return f"torchrun --standalone --nproc-per-node {each} -m clearhead {train}"
+    meet = "--rdzv-backend c10d --rdzv-endpoint FIRST_NODE:29500"
+    return f"torchrun --nnodes {nodes} --nproc-per-node {each} {meet} -m clearhead {train}"

@@ -1,0 +1,320 @@
+"""Where a training step's time goes, by component, and what share of the machine's ceiling it reaches.
+
+Components are timed by hooks around modules, so the network runs eagerly and is otherwise what is trained. A clock
+read costs nothing beside a module; on a GPU events are put into its stream instead, and nothing waits for it until the
+step is over. The backward pass is one figure: hooks there would change what is computed when.
+"""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.hooks import RemovableHandle
+
+from clearhead.model import Tokens, Transformer
+from clearhead.model.attention import Attention
+from clearhead.model.embedding import Embedding
+from clearhead.model.feedforward import FeedForward
+from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.recipe.training import Training
+from clearhead.tasks.task import Batch
+from clearhead.training.optimizers import Optimizers, build
+from clearhead.training.precision import Arithmetic
+
+WARM_UP = 2
+"""Steps before those that count: allocators and kernels settle."""
+CEILING_SIZE = {"cpu": 2048}
+Loss = Callable[[Transformer, Batch], tuple[Tensor, int]]
+
+
+Sizes = Sequence[int]
+
+
+def _fused(q: Sizes, k: Sizes, v: Sizes, *_: object, **__: object) -> int:
+    return sdpa_flop_count(q, k, v)
+
+
+def _fused_backward(z: Sizes, q: Sizes, k: Sizes, v: Sizes, *_: object, **__: object) -> int:
+    return sdpa_backward_flop_count(z, q, k, v)
+
+
+FUSED = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _fused_backward,
+}
+"""The CPU's fused attention, which PyTorch's counter leaves out."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of a step, of all its instances."""
+
+    name: str
+    seconds: float
+    """Median over the steps."""
+    flops: int = 0
+    """Of matrix products; 0 where it has none."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A training step; every figure is the median over the steps."""
+
+    components: tuple[Component, ...]
+    seconds: float
+    """A whole step: a little more or less than its components' sum."""
+    spread: float
+    """Slowest step less fastest one, as a share of the median."""
+    flops: int
+    """Of the matrix products, forward and backward."""
+    flops_per_second: float
+    tokens: int
+    """Of both stacks, padding left out."""
+    tokens_per_second: float
+    precision: str
+    device: str
+    ceiling: float
+    """FLOPs a second of a large matrix product in this precision."""
+
+    @property
+    def mfu(self) -> float:
+        """Share of the ceiling that a step reaches: its model FLOPs utilisation (Chowdhery et al. 2022, B)."""
+        return self.flops_per_second / self.ceiling
+
+    @property
+    def largest(self) -> Component:
+        """The component that takes most of the time, the backward pass left out."""
+        return max((one for one in self.components if one.name != "backward"), key=lambda one: one.seconds)
+
+
+class Clock:
+    """Seconds between moments, on the device that computes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.spans: dict[str, list[tuple[float | torch.Event, float | torch.Event]]] = defaultdict(list)
+
+    def now(self) -> float | torch.Event:
+        """A moment: the time, or an event in the device's stream."""
+        if self.device.type == "cpu":
+            return time.perf_counter()
+        event = torch.Event(self.device, enable_timing=True)
+        event.record()
+        return event
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """What is computed inside counts under this name."""
+        start = self.now()
+        yield
+        self.spans[name].append((start, self.now()))
+
+    def seconds(self) -> dict[str, float]:
+        """Of each name, all its spans together; and forgets them."""
+        self.wait()
+        total = {name: sum(self._between(*span) for span in spans) for name, spans in self.spans.items()}
+        self.spans.clear()
+        return total
+
+    def wait(self) -> None:
+        """Until the device has done what it was given."""
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
+
+    @staticmethod
+    def _between(start: float | torch.Event, end: float | torch.Event) -> float:
+        if isinstance(start, torch.Event) and isinstance(end, torch.Event):
+            return start.elapsed_time(end) / 1000
+        assert isinstance(start, float)
+        assert isinstance(end, float)
+        return end - start
+
+
+@contextmanager
+def timed_modules(network: Transformer, clock: Clock) -> Iterator[None]:
+    """While open, each module's forward counts under what it is."""
+    began: list[float | torch.Event] = []
+
+    def enter(_: nn.Module, __: object) -> None:
+        began.append(clock.now())
+
+    def leave(name: str) -> Callable[[nn.Module, object, object], None]:
+        def hook(_: nn.Module, __: object, ___: object) -> None:
+            clock.spans[name].append((began.pop(), clock.now()))
+
+        return hook
+
+    handles: list[RemovableHandle] = []
+    for name, module in kinds(network):
+        handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave(name))]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def kinds(network: Transformer) -> Iterator[tuple[str, nn.Module]]:
+    """The modules that are timed, and as what; those inside attention are a part of it."""
+    for stack in filter(None, (network.encoder, network.decoder)):
+        yield "stack", stack
+        for module in stack.modules():
+            match module:
+                case Embedding():
+                    yield "embedding", module
+                case Attention():
+                    yield "attention", module
+                    for child in module.children():
+                        is_norm = isinstance(child, LayerNorm | RMSNorm)
+                        yield ("norms of heads" if is_norm else "attention projections"), child
+                case FeedForward():
+                    yield "feed-forward", module
+        inner = [*stack.blocks, stack]
+        for parent in inner:
+            for child in parent.children():
+                if isinstance(child, LayerNorm | RMSNorm):
+                    yield "norms", child
+
+
+def profile(
+    network: Transformer,
+    loss: Loss,
+    batches: Sequence[Callable[[], Batch]],
+    training: Training,
+    arithmetic: Arithmetic,
+    *,
+    steps: int = 5,
+) -> Profile:
+    """Train for `steps` steps on these batches, one a step and again from the first, and say where the time went.
+
+    A batch is what makes it, so that making it is timed too. The network is changed.
+    """
+    device = next(network.parameters()).device
+    network.train()
+    optimizer = build(network, training.optimizer)
+    clock = Clock(device)
+    seen: list[dict[str, float]] = []
+    with arithmetic.products(), timed_modules(network, clock):
+        for i in range(-WARM_UP, steps):
+            clock.wait()
+            start = time.perf_counter()
+            _step(network, loss, batches[i % len(batches)], training, arithmetic, optimizer, clock)
+            clock.wait()
+            seconds = clock.seconds() | {"step": time.perf_counter() - start}
+            seen += [seconds] if i >= 0 else []
+    made = [make().to(device) for make in batches[:steps]]
+    counted = [flops_of(network, loss, batch, arithmetic) for batch in made]
+    tokens = [sum(_cells(one) for one in batch.inputs) for batch in made]
+    times = [step["step"] for step in seen]
+    flops = [one["forward"] + one["backward"] for one in counted]
+    middle = {name: median(step[name] for step in seen) for name in seen[0]}
+    components = tuple(
+        Component(name, seconds_of(middle, name), int(median(one[name] for one in counted))) for name in COMPONENTS
+    )
+    return Profile(
+        components=components,
+        seconds=median(times),
+        spread=(max(times) - min(times)) / median(times),
+        flops=int(median(flops)),
+        flops_per_second=median(flops[i % len(flops)] / seconds for i, seconds in enumerate(times)),
+        tokens=int(median(tokens)),
+        tokens_per_second=median(tokens[i % len(tokens)] / seconds for i, seconds in enumerate(times)),
+        precision=str(arithmetic),
+        device=str(device),
+        ceiling=ceiling(device, arithmetic),
+    )
+
+
+def _step(
+    network: Transformer,
+    loss: Loss,
+    make: Callable[[], Batch],
+    training: Training,
+    arithmetic: Arithmetic,
+    optimizer: Optimizers,
+    clock: Clock,
+) -> None:
+    """One update as training makes it, its parts timed."""
+    device = clock.device
+    with clock.span("data"):
+        batch = make().to(device)
+    with clock.span("forward"), arithmetic.autocast(device):
+        total, count = loss(network, batch)
+    with clock.span("backward"):
+        (total / count).backward()
+    with clock.span("clipping"):
+        nn.utils.clip_grad_norm_(optimizer.parameters, training.clip if training.clip is not None else math.inf)
+    with clock.span("optimizer"):
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+COMPONENTS = (
+    *("data", "embedding", "attention projections", "attention scores, softmax, values", "feed-forward", "norms"),
+    *("residuals, masks, dropout", "head and loss", "backward", "clipping", "optimizer"),
+)
+
+
+def seconds_of(spans: dict[str, float], name: str) -> float:
+    """Seconds (or FLOPs) of a component, from those of the timed modules, some of which lie inside others."""
+
+    def of(*names: str) -> float:
+        return sum(spans.get(one, 0.0) for one in names)
+
+    match name:
+        case "attention scores, softmax, values":
+            return of("attention") - of("attention projections", "norms of heads")
+        case "norms":
+            return of("norms", "norms of heads")
+        case "residuals, masks, dropout":
+            return of("stack") - of("embedding", "attention", "feed-forward", "norms")
+        case "head and loss":
+            return of("forward") - of("stack")
+        case _:
+            return of(name)
+
+
+def flops_of(network: Transformer, loss: Loss, batch: Batch, arithmetic: Arithmetic) -> dict[str, int]:
+    """Of the products that the operators of one step compute, the forward pass by component, the backward as one."""
+    names = {module: name for name, module in network.named_modules()}
+    with FlopCounterMode(display=False, custom_mapping=FUSED) as forward, arithmetic.autocast(batch.labels.device):
+        total, _ = loss(network, batch)
+    with FlopCounterMode(display=False, custom_mapping=FUSED) as backward:
+        total.backward()
+    network.zero_grad(set_to_none=True)
+    counts = {name: sum(ops.values()) for name, ops in forward.get_flop_counts().items()}
+    spans: dict[str, float] = {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
+    for kind, module in kinds(network):
+        spans[kind] = spans.get(kind, 0) + counts.get(f"{type(network).__name__}.{names[module]}", 0)
+    components = {name: int(seconds_of(spans, name)) for name in COMPONENTS}
+    return components | {"forward": forward.get_total_flops()}
+
+
+def ceiling(device: torch.device, arithmetic: Arithmetic, *, size: int | None = None) -> float:
+    """FLOPs a second of a large square matrix product in this precision, the best of a few."""
+    size = size or CEILING_SIZE.get(device.type, 8192)
+    dtype = torch.bfloat16 if arithmetic.precision == "bf16" else torch.float32
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    clock = Clock(device)
+    best = math.inf
+    for _ in range(6):
+        clock.wait()
+        start = time.perf_counter()
+        with arithmetic.products():
+            a @ b
+        clock.wait()
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def _cells(tokens: Tokens) -> int:
+    """Those that hold a token."""
+    b, t = tokens.grid
+    return b * t if tokens.valid is None else int(tokens.valid.sum())

@@ -1,0 +1,63 @@
+"""What the command does when torchrun starts it again. The rest of `train` and `resume` is in tests/test_cli.py."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clearhead.commands.train import is_restart, start_again, train_command
+from clearhead.errors import UserError
+from clearhead.recipe import read, validate
+from clearhead.training import checkpoints
+from clearhead.training.ranks import ALONE
+from tests.training.tiny import begin, drive, losses, write_recipe
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are real, and tests of power cuts are elsewhere."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def test_a_restart_goes_on_from_the_newest_checkpoint(tmp_path: Path):
+    recipe, out = write_recipe(tmp_path, steps=6), tmp_path / "run"
+    wanted = losses(drive(begin(recipe, out)))
+    for path in out.glob("step-*"):
+        if checkpoints.step_of(path) > 2:
+            checkpoints.discard(path)
+    run, _ = start_again(validate(read(str(recipe)), where="tiny"), out, ALONE)
+    assert losses(drive(run)) == {step: loss for step, loss in wanted.items() if step > 2}
+
+
+def test_a_restart_before_the_first_checkpoint_begins_anew(tmp_path: Path):
+    recipe, out = write_recipe(tmp_path, steps=2), tmp_path / "run"
+    out.mkdir()
+    (out / "metrics.jsonl").write_text('{"kind": "started", "step": 0}\n', encoding="utf-8")
+    run, _ = start_again(validate(read(str(recipe)), where="tiny"), out, ALONE)
+    assert run.progress.step == 0
+    assert list(out.iterdir()) == []
+
+
+def test_a_restart_touches_no_other_folder(tmp_path: Path):
+    """Nor would the command at first: the folder is not empty."""
+    recipe, other = write_recipe(tmp_path, steps=2), tmp_path / "other"
+    drive(begin(recipe, other, ("training.seed", 5)))
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "metrics.jsonl").write_text("", encoding="utf-8")
+    (notes / "mine.txt").write_text("keep", encoding="utf-8")
+    for folder in (other, notes):
+        before = sorted(path.name for path in folder.rglob("*"))
+        with pytest.raises(UserError, match="expected a new folder"):
+            start_again(validate(read(str(recipe)), where="tiny"), folder, ALONE)
+        assert sorted(path.name for path in folder.rglob("*")) == before
+
+
+def test_restarts_need_a_folder_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert not is_restart()
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert is_restart()
+    with pytest.raises(UserError, match="expected --out") as caught:
+        train_command("lm", [], short={}, files={}, out=None, tensorboard=False, as_json=False)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,129 @@
+from dataclasses import replace
+
+import pytest
+
+from clearhead.config import ModelConfig
+from clearhead.errors import UserError
+from clearhead.families import preset
+from clearhead.planning.hardware import GB, KNOWN, Hardware
+from clearhead.planning.plan import Job, Plan, command, levers, plan
+from clearhead.recipe.training import Muon, Training
+
+GPT2 = preset("gpt2")
+H100 = KNOWN["h100"]
+TOO_MANY = (
+    "--batch: expected at least a sequence of 512 tokens for each of 1024 GPUs, got 64 sequences;"
+    " try --batch 524288, or fewer --gpus"
+)
+
+
+def job(config: ModelConfig = GPT2, *, batch: int = 1 << 17, training: Training | None = None) -> Job:
+    return Job(config, training or Training(), 0, 512, batch, 10**9)
+
+
+def wide(gb: float) -> Hardware:
+    return replace(H100, memory=int(gb * GB))
+
+
+def large() -> ModelConfig:
+    """7 thousand million parameters, of which nothing is allocated."""
+    assert GPT2.decoder is not None
+    stack = GPT2.decoder.model_copy(update={"d_model": 4096, "n_heads": 32, "d_ff": 16384, "n_layers": 32})
+    return GPT2.model_copy(update={"decoder": stack})
+
+
+def test_one_gpu_needs_no_layout() -> None:
+    found = plan(job(), wide(40), 1)
+    assert [one.name for one in found.alternatives] == ["one GPU"]
+    assert found.chosen is not None
+    assert found.chosen.times.data == found.chosen.times.tensor == 0
+    assert command(found, "lm") == "clearhead train lm --training.max_tokens 65536 --training.accumulate 2"
+
+
+def chosen(found: Plan) -> tuple[str, int, bool]:
+    assert found.chosen is not None
+    return found.chosen.setting.parallel, found.chosen.setting.tensor, found.chosen.setting.checkpointed
+
+
+def test_less_memory_asks_for_smaller_batches_then_for_shards() -> None:
+    plenty, some, little = (plan(job(), wide(gb), 8) for gb in (80, 7, 2.2))
+    assert chosen(plenty) == chosen(some) == ("ddp", 1, False)
+    assert plenty.chosen is not None
+    assert some.chosen is not None
+    assert plenty.chosen.setting.accumulate < some.chosen.setting.accumulate
+    assert chosen(little)[0] == "fsdp"
+    for found in (plenty, some, little):
+        assert found.chosen is not None
+        assert found.chosen.shape.rows * found.chosen.setting.accumulate * 8 * 512 == 1 << 17
+
+
+def test_large_models_are_shared_out() -> None:
+    found = plan(job(large(), batch=1 << 20), H100, 64)
+    assert not found.alternatives[0].fits  # 16 bytes a parameter
+    assert chosen(found)[0] == "fsdp"
+    assert found.chosen is not None
+    assert plan(job(large()), wide(10), 8).chosen is None
+    line = command(found, "big.toml")
+    assert line.startswith("torchrun --nnodes 8 --nproc-per-node 8 ")
+    assert "-m clearhead train big.toml --training.max_tokens " in line
+    assert "--training.parallel fsdp" in line
+
+
+def test_tensor_ranks_stay_in_a_node_and_divide_heads() -> None:
+    found = plan(job(), H100, 16)
+    assert [one.name for one in found.alternatives] == [
+        "ddp x 16",
+        "fsdp x 16",
+        "fsdp x 8, tensor x 2",
+        "fsdp x 4, tensor x 4",  # of 12 heads
+    ]
+    assert found.alternatives[2].times.tensor > 0
+
+
+def test_more_gpus_are_faster_and_less_than_in_proportion() -> None:
+    rates = [one.tokens_per_second for gpus in (1, 8, 64) if (one := plan(job(), H100, gpus).chosen)]
+    assert rates[0] < rates[1] <= 8 * rates[0] * 1.001
+    assert rates[1] < rates[2] < 8 * rates[1]
+
+
+def test_a_step_is_what_it_computes_and_what_nothing_hides() -> None:
+    for one in plan(job(training=Training(optimizer=Muon())), H100, 16).alternatives:
+        times = one.times
+        assert times.step == pytest.approx(times.compute + times.optimizer + times.data + times.tensor - times.hidden)
+        assert 0 <= times.hidden <= times.data
+        assert one.hours * 3600 * one.tokens_per_second == pytest.approx(10**9)
+
+
+def test_compute_is_six_flops_a_parameter_and_token_and_attention() -> None:
+    found = plan(job(), H100, 1).chosen
+    assert found is not None
+    flops = found.times.compute * 0.4 * H100.flops / (1 << 17)
+    matrices = 124e6 - 1024 * 768
+    assert 6 * matrices < flops < 1.2 * 6 * matrices
+
+
+def test_levers_trade_memory_for_time() -> None:
+    one = plan(job(), H100, 8).chosen
+    assert one is not None
+    checkpointed, whole, explicit = (found for _, found in levers(job(), H100, one))
+    assert checkpointed.memory.activations < one.memory.activations < explicit.memory.activations
+    assert checkpointed.times.compute > one.times.compute
+    assert whole.memory.logits > one.memory.logits
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "message"),
+    [
+        (0, 1 << 17, "--gpus: expected 1 or more, got 0; try 1"),
+        (12, 1 << 17, "--gpus: expected whole nodes of 8, got 12; try 8, or give --gpus-per-node"),
+        (
+            1024,
+            512 * 64,
+            TOO_MANY,
+        ),
+    ],
+)
+def test_impossible_jobs_are_refused(gpus: int, batch: int, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        plan(job(batch=batch), H100, gpus)
+    assert str(error.value) == message
