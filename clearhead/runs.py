@@ -1,7 +1,7 @@
 """From a recipe to a run and back: data, tokenizer, network and folder put together."""
 
+import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
 from clearhead.randomness import key
-from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain, validate
+from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain, merge, validate
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.language_model import LanguageModel
@@ -27,11 +27,16 @@ from clearhead.tasks.metrics import Score, moses_bleu
 from clearhead.tasks.task import Task
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training import checkpoints
-from clearhead.training.manifest import STEP, reason, sync
+from clearhead.training.disk import replace_text
+from clearhead.training.events import Ended, Event, Saved
+from clearhead.training.manifest import STEP
+from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.saving import newest_checkpoint
+from clearhead.training.sharding import check_ranks
 from clearhead.training.tensors import model_tensors
-from clearhead.training.train import Ended, Event, Run, Saved, require_limit
+from clearhead.training.train import Run, require_limit
 
-RECIPE, DATA = "recipe.json", "data.json"
+RECIPE, DATA, REPORT = "recipe.json", "data.json", "data_report.json"
 SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id", "banned_ids")
 """Settings of generation that belong to a checkpoint and its tokenizer."""
 
@@ -45,9 +50,36 @@ class Prepared:
     report: DataReport | None
     fingerprint: str
 
+    @property
+    def digest(self) -> str:
+        """Of the training data and the tokenizer: equal wherever the same was read."""
+        files = sorted(self.tokenizer.to_files().items())
+        return hashlib.sha256(repr((self.fingerprint, files)).encode()).hexdigest()
 
-def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path) -> tuple[Run, Prepared]:
-    """A new run of this recipe, whose checkpoints go to `folder`, which must be new or empty."""
+
+def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks = ALONE) -> tuple[Run, Prepared]:
+    """A new run of this recipe, whose checkpoints go to `folder`, which must be new or empty.
+
+    Where there are several processes all call this, and each gets its part of the run.
+    """
+    ranks = ranks.arranged(recipe.training)
+    recipe, network, prepared = ranks.together(lambda: _begin(recipe, folder))
+    files = checkpoints.Files(
+        json={
+            CONFIG: model_json(network.config, recipe.generation),
+            RECIPE: recipe.model_dump(mode="json"),
+            DATA: {"sha256": prepared.fingerprint},
+        },
+        raw=prepared.tokenizer.to_files(),
+    )
+    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.digest))
+    return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks), prepared
+
+
+def _begin(
+    recipe: TranslationRecipe | LanguageRecipe, folder: Path
+) -> tuple[TranslationRecipe | LanguageRecipe, Transformer, Prepared]:
+    """The recipe as the run keeps it, new weights and the task: the same in every process."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         got = "one with files" if folder.is_dir() else "a file"
         raise UserError(f"{folder}: expected a new folder for the run, got {got}; try another --out, or resume it")
@@ -60,16 +92,7 @@ def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path) -> tuple[Run
     config = base.network.config if base else architecture(recipe.model, prepared.tokenizer.vocab_size)
     prepared.task.check(config)
     torch.manual_seed(key(recipe.training.seed, "init"))
-    network = base.network if base else Transformer(config)
-    files = checkpoints.Files(
-        json={
-            CONFIG: model_json(config, recipe.generation),
-            RECIPE: recipe.model_dump(mode="json"),
-            DATA: {"sha256": prepared.fingerprint},
-        },
-        raw=prepared.tokenizer.to_files(),
-    )
-    return Run(network, prepared.task, recipe.training, folder, files), prepared
+    return recipe, base.network if base else Transformer(config), prepared
 
 
 # --- somebody else's checkpoint ----------------------------------------------------------------------------------
@@ -115,10 +138,28 @@ def with_dropouts(config: ModelConfig, choice: ModelChoice) -> ModelConfig:
         raise UserError(explain(error, "model")) from None
 
 
-def resume(folder: Path) -> tuple[Run, Prepared]:
-    """The run in this folder, after its newest checkpoint that verifies."""
-    checkpoints.clean(folder)
-    newest = checkpoints.latest(folder) if folder.is_dir() else None
+def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] | None = None) -> tuple[Run, Prepared]:
+    """The run in this folder, after its newest checkpoint that verifies; `changes` are to its `training`.
+
+    The number of processes may be another than before: losses, and the order of the data, stay what they were.
+    """
+    newest = newest_checkpoint(folder, ranks)
+    recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, changes or {}))
+    ranks = ranks.arranged(recipe.training)
+    config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
+    own = {name: saved.json[name] for name in (CONFIG, DATA)} | {RECIPE: recipe.model_dump(mode="json")}
+    files, network = checkpoints.Files(json=own, raw=saved.raw), Transformer(config)
+    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.digest))
+    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks)
+    assert newest is not None
+    run.restore(newest)
+    return run, prepared
+
+
+def _reopen(
+    folder: Path, newest: Path | None, changes: Mapping[str, object]
+) -> tuple[TranslationRecipe | LanguageRecipe, Prepared, checkpoints.Files]:
+    """The recipe with changes to its training, the task, and what the checkpoint holds."""
     if newest is None:
         raise UserError(f"{folder}: expected a run with a checkpoint, found none; start anew with clearhead train")
     saved = checkpoints.load(newest)
@@ -126,16 +167,11 @@ def resume(folder: Path) -> tuple[Run, Prepared]:
         raise UserError(
             f"{newest}: expected a run's checkpoint, got a model without {RECIPE}; start it with clearhead train"
         )
-    recipe = validate(saved.json[RECIPE], where=f"{newest}/{RECIPE}")
-    tokenizer = Tokenizer.from_files(saved.raw, where=str(newest))
-    prepared = prepare_task(recipe, tokenizer)
+    recipe = validate(merge(saved.json[RECIPE], {"training": changes}), where=f"{newest}/{RECIPE}")
+    prepared = prepare_task(recipe, Tokenizer.from_files(saved.raw, where=str(newest)))
     if prepared.fingerprint != saved.json[DATA]["sha256"]:
         raise UserError(f"{folder}: the training data changed since this run began; restore them, or start a new run")
-    config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
-    own = {name: saved.json[name] for name in (CONFIG, RECIPE, DATA)}
-    run = Run(Transformer(config), prepared.task, recipe.training, folder, checkpoints.Files(json=own, raw=saved.raw))
-    run.restore(newest)
-    return run, prepared
+    return recipe, prepared, saved
 
 
 class Keeper:
@@ -175,19 +211,7 @@ def spaced(steps: Sequence[int], n: int) -> list[int]:
 def note_data_report(folder: Path, prepared: Prepared) -> None:
     """Write the data report beside the run's checkpoints."""
     if prepared.report is not None:
-        replace_text(folder / "data_report.json", prepared.report.model_dump_json(indent=2))
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a small file that is, at any moment, the old or the new one; its folder is made where there is none."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        sync(temporary)
-        os.replace(temporary, path)  # noqa: PTH105 - one system call, one name to fail in tests
-    except OSError as error:
-        raise UserError(f"{path}: expected to write it, got {reason(error)}; try another folder") from None
+        replace_text(folder / REPORT, prepared.report.model_dump_json(indent=2))
 
 
 # --- data --------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_language_model_from_a_text_file(tmp_path: Path):
         "task": "lm",
         "data": {"train": {"kind": "text", "paths": ["book.txt"]}, "folder": str(tmp_path), "length": 16},
         "model": {"preset": "nano", "stacks": {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}},
-        "training": {"steps": 6, "precision": "fp32", "max_tokens": 128},
+        "training": {"steps": 6, "precision": "fp32", "matmul_precision": "highest", "max_tokens": 128},
         "generation": {"max_new_tokens": 8, "temperature": 0.8},
     }
     run, _ = start(validate(tables, where="x"), tmp_path / "run")

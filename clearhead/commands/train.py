@@ -2,8 +2,9 @@
 
 import itertools
 import json
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,23 @@ from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of
 from clearhead.errors import Interrupted, UserError
-from clearhead.runs import Keeper, Prepared, note_data_report, resume, start
-from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
-from clearhead.training.train import Ended, Run, Started, train
+from clearhead.recipe import LanguageRecipe, TranslationRecipe
+from clearhead.runs import (
+    RECIPE,
+    REPORT,
+    Keeper,
+    Prepared,
+    note_data_report,
+    resume,
+    start,
+    with_absolute_paths,
+)
+from clearhead.training import checkpoints
+from clearhead.training.consumers import METRICS, MetricsLog, ProgressBar, TensorBoardLog, read_metrics
+from clearhead.training.events import Ended, Event, Started
+from clearhead.training.ranks import Ranks, joined
+from clearhead.training.saving import newest_checkpoint
+from clearhead.training.train import Run, train
 
 TABLES = ("task", "data", "tokenizer", "model", "training", "generation")
 """Of a recipe: `--training.steps 9` sets a field of one."""
@@ -35,10 +50,26 @@ def train_command(
     short: Mapping[str, object],
     files: Mapping[str, Path | None],
     out: Path | None,
+    explain: bool = False,
     tensorboard: bool,
     as_json: bool,
 ) -> None:
-    """Train from a recipe with changes, into a new folder."""
+    """Train from a recipe with changes, into a new folder; as one of several processes where torchrun started them."""
+    with joined() as ranks:
+        ranks.together(lambda: check_restarts(out))
+        checked = ranks.together(lambda: recipe_of(recipe, changes, short=short, files=files))
+        folder = ranks.first(out or next_folder(Path("runs"), Path(recipe).stem))
+        if ranks.is_first:
+            beginning = checked.model.start
+            tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
+        run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
+        drive(run, prepared, folder, explain=explain, tensorboard=tensorboard, as_json=as_json)
+
+
+def recipe_of(
+    recipe: str, changes: Sequence[str], *, short: Mapping[str, object], files: Mapping[str, Path | None]
+) -> TranslationRecipe | LanguageRecipe:
+    """The recipe with what the line changes, checked as far as can be without the data."""
     tables = recipes.merge(recipes.read(recipe), data_of(files, recipe))
     given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
     tables = recipes.changed(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
@@ -49,35 +80,69 @@ def train_command(
     checked = recipes.validate(tables, where=recipe)
     if problem:
         raise UserError(f"{recipe}: {problem}")
-    beginning = checked.model.start
-    if beginning is None:
+    if checked.model.start is None:
         architecture(checked.model, vocab_size=1000)  # What is wrong there is told before anything takes long.
-    folder = out or next_folder(Path("runs"), Path(recipe).stem)
-    tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
-    run, prepared = start(checked, folder)
-    drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
+    return checked
 
 
-def resume_command(folder: Path, *, tensorboard: bool, as_json: bool) -> None:
-    """Go on with a run."""
-    run, prepared = resume(folder)
-    drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
+def check_restarts(out: Path | None) -> None:
+    """Nothing, if torchrun could start this again and would find the run; else UserError."""
+    if out is None and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
+        raise UserError("torchrun: expected --out with --max-restarts, got none; give --out FOLDER, to find the run by")
 
 
-def drive(run: Run, prepared: Prepared, folder: Path, *, tensorboard: bool, as_json: bool) -> None:
+def is_restart() -> bool:
+    """Whether torchrun has started this command before, and some process of it has failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def start_again(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
+    """The run that this command began before: from its newest checkpoint, or, before there was one, anew."""
+    newest = newest_checkpoint(folder, ranks)
+    if newest is not None and is_of(recipe, newest):
+        return resume(folder, ranks)
+    logs = {METRICS, REPORT}
+    if ranks.is_first and folder.is_dir() and {path.name for path in folder.iterdir()} <= logs:
+        for name in logs:
+            (folder / name).unlink(missing_ok=True)
+    ranks.everyone(None)  # Nobody looks into the folder before that is done.
+    return start(recipe, folder, ranks)
+
+
+def is_of(recipe: TranslationRecipe | LanguageRecipe, checkpoint: Path) -> bool:
+    """Whether a run of this recipe wrote the checkpoint."""
+    # A checkpoint to start from decides about generation; the line does not say so.
+    saved, given = checkpoints.load(checkpoint).json.get(RECIPE, {}), with_absolute_paths(recipe)
+    return {**saved, "generation": None} == {**given.model_dump(mode="json"), "generation": None}
+
+
+def resume_command(folder: Path, *, changes: Mapping[str, object], tensorboard: bool, as_json: bool) -> None:
+    """Go on with a run; `changes` are to its recipe's training."""
+    with joined() as ranks:
+        given = {name: value for name, value in changes.items() if value is not None}
+        run, prepared = resume(folder, ranks, changes=given)
+        drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
+
+
+def drive(
+    run: Run, prepared: Prepared, folder: Path, *, explain: bool = False, tensorboard: bool, as_json: bool
+) -> None:
     """Train, with a bar, logs and a tidy run folder; says at the end where the model is and what to do with it."""
-    for line in prepared.report.lines() if prepared.report else []:
-        tell(line)
     figures: dict[str, JsonValue] = {}
     place = shlex.quote(str(folder))  # For commands to copy.
     with ProgressBar() as bar:
-        logs = [MetricsLog(folder), *([TensorBoardLog(folder)] if tensorboard else [])]
-        consumers = [bar, *logs, Keeper(run)]
+        consumers: list[Callable[[Event], None]] = []
+        if run.ranks.is_first:
+            for line in prepared.report.lines() if prepared.report else []:
+                tell(line)
+            consumers += [bar, MetricsLog(folder), *([TensorBoardLog(folder)] if tensorboard else []), Keeper(run)]
         for event in train(run):
             for consume in consumers:
                 consume(event)
-            if isinstance(event, Started):
+            if isinstance(event, Started) and run.ranks.is_first:
                 note_data_report(folder, prepared)
+                for lever in event.levers if explain else ():
+                    tell(f"  {lever.name}: {lever.value}: {lever.why} (training.{lever.field})")
             if isinstance(event, Ended):
                 if event.signal is not None:
                     next_step = (
@@ -85,6 +150,8 @@ def drive(run: Run, prepared: Prepared, folder: Path, *, tensorboard: bool, as_j
                     )
                     raise Interrupted(f"stopped after step {event.step:,}; {next_step}", event.signal)
                 figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
+    if not run.ranks.is_first:
+        return
     best = run.progress.best_step
     example = 'translate {} "A sentence."' if run.network.encoder else 'generate {} "The beginning"'
     tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))

@@ -6,6 +6,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from clearhead.config import Config, Probability
 
+MatmulPrecision = Literal["highest", "high", "medium"]
 Ratio = Annotated[float, Field(ge=0.0, le=1.0)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
@@ -125,18 +126,37 @@ class Training(Config):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """bf16: matrix products in bfloat16, weights and sums in float32; auto: the faster one on this machine."""
+    matmul_precision: Literal["auto"] | MatmulPrecision = "auto"
+    """PyTorch's float32_matmul_precision; auto: medium where it is faster and has float32's accuracy all the same."""
     compile: bool = False
     """Compile the network with torch.compile: a slow first step, faster ones after it."""
     packed: bool = True
     """Keep padding out of linear layers."""
+    attention: Literal["auto", "explicit", "fused"] = "auto"
+    """auto: whichever is faster for the length and the device."""
+    chunked_loss: bool = True
+    """Make the logits of a large vocabulary in chunks, with their gradients, and never all at once."""
+    checkpoint_activations: bool = False
+    """Keep only what enters each block and compute the rest again in the backward pass (Chen et al. 2016): a third more
+    time, much less memory."""
+    keep_freed_memory: bool = True
+    """Have the C library keep freed memory for the next step."""
     seed: NonNegativeInt = 0
     threads: Annotated[int, Field(ge=1, le=512)] | None = None
     """CPU threads; None for PyTorch's default."""
+
+    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
+    """With torchrun: ddp, a copy of all in every process; fsdp, weights, gradients and optimizer divided among them;
+    auto: ddp, or fsdp where tensor_parallel is above 1."""
+    tensor_parallel: PositiveInt = 1
+    """With torchrun: processes that share the heads and units of each block, and read the same examples."""
 
     evaluate_every: PositiveInt | None = None
     """Updates between evaluations; None: once an epoch. There is always one at the end."""
     save_every: PositiveInt | None = None
     """Updates between checkpoints; None: at each evaluation. There is always one at the end."""
+    save_in_background: bool = False
+    """Write checkpoints while training goes on, from a copy in CPU memory."""
     keep_last: PositiveInt = 3
     """Newest checkpoints kept, besides the best one."""
     keep_spaced: NonNegativeInt = 8

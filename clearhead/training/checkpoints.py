@@ -5,7 +5,6 @@ synced, described by a MANIFEST.json of sizes and SHA-256 sums, and renamed. Wha
 is never loaded.
 """
 
-import errno
 import json
 import logging
 import os
@@ -21,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearhead.errors import UserError
+from clearhead.training.disk import check_space, make_folder, remedy, size_of, temporary_name, written
 from clearhead.training.manifest import (
     MANIFEST,
     OBJECT,
@@ -30,7 +30,6 @@ from clearhead.training.manifest import (
     CorruptCheckpoint,
     Entry,
     JsonObject,
-    errno_of,
     reason,
     render,
     seal,
@@ -44,6 +43,8 @@ from clearhead.training.tensors import check_tensors
 _log = logging.getLogger("clearhead")
 
 KINDS = ("tensors", "json", "raw")
+INDEX = ".index.json"
+"""Ends the name of the file that says which tensor is in which share of `model.safetensors` and the like."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,29 @@ class Files:
     raw: Mapping[str, bytes] = field(default_factory=dict)
     """Files kept byte for byte, such as `tokenizer.json`."""
 
+    @property
+    def texts(self) -> dict[str, bytes]:
+        """The JSON files as they are written."""
+        return {name: json.dumps(value, allow_nan=False, indent=2).encode() for name, value in self.json.items()}
+
+    @property
+    def n_bytes(self) -> int:
+        """About what they take on the disk; of tensors in parts, all parts."""
+        tensors = sum(size_of(t) for named in self.tensors.values() for t in named.values())
+        return tensors + sum(map(len, (*self.texts.values(), *self.raw.values())))
+
 
 # --- write --------------------------------------------------------------------------------------------------
 
 
 def save(run_folder: Path, step: int, files: Files) -> Path:
     """Write `run_folder/step-%08d` and return it, as `write_folder` does."""
-    return write_folder(run_folder / f"step-{step:08d}", files, step=step)
+    return write_folder(place_of(run_folder, step), files, step=step)
+
+
+def place_of(run_folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return run_folder / f"step-{step:08d}"
 
 
 def write_folder(place: Path, files: Files, *, step: int = 0, sealed: Collection[str] = KINDS) -> Path:
@@ -74,51 +91,63 @@ def write_folder(place: Path, files: Files, *, step: int = 0, sealed: Collection
     when less than 1.2 times the size is free, and when the disk is full, read-only or failing or may not be written;
     older checkpoints are then as they were.
     """
-    names = [*files.tensors, *files.json, *files.raw]
-    if len(set(names)) < len(names) or MANIFEST in names or not all(PLAIN_NAME.fullmatch(n) for n in names):
-        raise ValueError(f"file names {names} must be plain and different")
-    texts = {name: json.dumps(value, allow_nan=False, indent=2).encode() for name, value in files.json.items()}
-    temporary = place.parent / f".tmp-{place.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    temporary = place.parent / temporary_name(place)
     try:
-        _make_run_folder(place.parent)
-        if place.exists():
-            raise UserError(
-                f"{place}: expected nothing there, got a file or folder; try another folder or resume from it"
-            )
-        _check_space(place.parent, files, texts)
-        temporary.mkdir()
-        _write_files(temporary, files, texts, step=step, sealed=sealed)
-        os.rename(temporary, place)  # noqa: PTH104 - one system call, one name to fail in tests
-        sync(place.parent)
-    except (OSError, safetensors.SafetensorError) as error:
-        _discard(temporary)
-        raise UserError(f"{place}: expected to write a checkpoint, got {reason(error)}; {_remedy(error)}") from error
+        open_folder(temporary, place, files.n_bytes)
+        entries = fill_folder(temporary, place, files)
+        described = {name: entry for name, entry in entries.items() if entry.kind in sealed}
+        close_folder(temporary, place, described, step=step)
     except BaseException:
-        _discard(temporary)
+        discard(temporary)
         raise
     return place
 
 
-def _write_files(folder: Path, files: Files, texts: Mapping[str, bytes], *, step: int, sealed: Collection[str]) -> None:
+def open_folder(temporary: Path, place: Path, n_bytes: int) -> None:
+    """A new folder beside `place` for so many bytes: the first step of `write_folder`."""
+    with written(place):
+        make_folder(place.parent)
+        if place.exists():
+            raise UserError(
+                f"{place}: expected nothing there, got a file or folder; try another folder or resume from it"
+            )
+        check_space(place.parent, n_bytes)
+        temporary.mkdir()
+
+
+def fill_folder(temporary: Path, place: Path, files: Files) -> dict[str, Entry]:
+    """Write files into an open folder, on the disk when this returns; several processes may each write theirs."""
+    names = [*files.tensors, *files.json, *files.raw]
+    if len(set(names)) < len(names) or MANIFEST in names or not all(PLAIN_NAME.fullmatch(n) for n in names):
+        raise ValueError(f"file names {names} must be plain and different")
     entries: dict[str, Entry] = {}
-    for name, tensors in files.tensors.items():
-        save_file(_apart(tensors), folder / name, metadata={"format": "pt"})
-        # That library makes files for their owner alone; these are as readable as their folder.
-        (folder / name).chmod(folder.stat().st_mode & 0o666)
-        entries[name] = seal(folder / name, "tensors")
-    for kind, contents in (("json", texts), ("raw", files.raw)):
-        for name, content in contents.items():
-            write(folder / name, content)
-            entries[name] = seal(folder / name, kind)
-    write(folder / MANIFEST, render(step, {name: entry for name, entry in entries.items() if entry.kind in sealed}))
-    sync(folder / MANIFEST)
-    sync(folder)
+    with written(place):
+        for name, tensors in files.tensors.items():
+            save_file(_apart(tensors), temporary / name, metadata={"format": "pt"})
+            # That library makes files for their owner alone; these are as readable as their folder.
+            (temporary / name).chmod(temporary.stat().st_mode & 0o666)
+            entries[name] = seal(temporary / name, "tensors")
+        for kind, contents in (("json", files.texts), ("raw", files.raw)):
+            for name, content in contents.items():
+                write(temporary / name, content)
+                entries[name] = seal(temporary / name, kind)
+    return entries
+
+
+def close_folder(temporary: Path, place: Path, entries: Mapping[str, Entry], *, step: int) -> None:
+    """Write the manifest of these files, and give the folder its name: it is there now."""
+    with written(place):
+        write(temporary / MANIFEST, render(step, entries))
+        sync(temporary / MANIFEST)
+        sync(temporary)
+        os.rename(temporary, place)  # noqa: PTH104 - one system call, one name to fail in tests
+        sync(place.parent)
 
 
 def clean(run_folder: Path) -> None:
     """Remove what killed writers left; only while no other process writes to `run_folder`."""
     for path in run_folder.glob(".tmp-step-*"):
-        _discard(path)
+        discard(path)
 
 
 def prune(run_folder: Path, *, keep_last: int, keep_every: int | None = None, keep: Collection[int] = ()) -> list[Path]:
@@ -146,7 +175,7 @@ def prune(run_folder: Path, *, keep_last: int, keep_every: int | None = None, ke
         except OSError as error:
             _log.warning("%s: not pruned: %s", path, reason(error))
             continue
-        _discard(doomed)
+        discard(doomed)
         removed.append(path)
     return removed
 
@@ -190,7 +219,19 @@ def load(folder: Path) -> Files:
             raise CorruptCheckpoint(f"{path}: expected {entry.kind}, got {reason(error)}; {OLDER}") from error
         except OSError as error:
             raise unreadable(path, error) from error
+    _join(tensors, documents, folder)
     return Files(tensors=tensors, json=documents, raw=raw)
+
+
+def _join(tensors: dict[str, dict[str, Tensor]], documents: dict[str, JsonObject], folder: Path) -> None:
+    """What several processes wrote, a share each, as one."""
+    for index in [name for name in documents if name.endswith(f".safetensors{INDEX}")]:
+        where = documents.pop(index).get("weight_map")
+        if not isinstance(where, dict) or any(name not in tensors.get(str(file), {}) for name, file in where.items()):
+            raise CorruptCheckpoint(f"{folder / index}: expected the file of each tensor, got another; {OLDER}")
+        tensors[index.removesuffix(INDEX)] = {name: tensors[str(file)][name] for name, file in where.items()}
+        for file in set(map(str, where.values())):
+            del tensors[file]
 
 
 def average(folders: Sequence[Path], *, name: str = "model.safetensors") -> dict[str, Tensor]:
@@ -229,16 +270,6 @@ def step_of(folder: Path) -> int:
 
 # --- parts --------------------------------------------------------------------------------------------------
 
-_DIAGNOSES = {
-    errno.ENOSPC: "try freeing space there or another run folder",
-    errno.EDQUOT: "try freeing space there or another run folder",
-    errno.EFBIG: "try raising the file-size limit",
-    errno.EACCES: "try another run folder or its permissions",
-    errno.EPERM: "try another run folder or its permissions",
-    errno.EROFS: "try a run folder that is not read-only",
-    errno.EIO: "try another disk",
-}
-
 
 def _checkpoints(run_folder: Path) -> list[Path]:
     """Folders named as checkpoints, newest first."""
@@ -248,7 +279,7 @@ def _checkpoints(run_folder: Path) -> list[Path]:
         return []
     except OSError as error:
         raise UserError(
-            f"{run_folder}: expected a folder of checkpoints, got {reason(error)}; {_remedy(error)}"
+            f"{run_folder}: expected a folder of checkpoints, got {reason(error)}; {remedy(error)}"
         ) from error
 
 
@@ -258,21 +289,6 @@ def _valid(folder: Path) -> bool:
     except UserError:
         return False
     return True
-
-
-def _make_run_folder(run_folder: Path) -> None:
-    if not run_folder.is_dir():
-        run_folder.mkdir(parents=True, exist_ok=True)
-        sync(run_folder.parent)
-
-
-def _check_space(run_folder: Path, files: Files, texts: Mapping[str, bytes]) -> None:
-    size = sum(t.numel() * t.element_size() for tensors in files.tensors.values() for t in tensors.values())
-    size += sum(map(len, texts.values())) + sum(map(len, files.raw.values()))
-    free = shutil.disk_usage(run_folder).free
-    if free < 1.2 * size:
-        need, left = f"{1.2 * size / 1e9:.3f} GB", f"{free / 1e9:.3f} GB"
-        raise UserError(f"{run_folder}: expected {need} free for a checkpoint, got {left}; {_DIAGNOSES[errno.ENOSPC]}")
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -296,9 +312,6 @@ def _quarantine(path: Path) -> None:
         _log.warning("%s: not set aside: %s", path, reason(error))
 
 
-def _discard(folder: Path) -> None:
+def discard(folder: Path) -> None:
+    """Remove what was begun and is not wanted."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remedy(error: Exception) -> str:
-    return _DIAGNOSES.get(errno_of(error) or 0, "try another run folder")

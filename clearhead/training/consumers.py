@@ -21,8 +21,8 @@ from tqdm import tqdm
 from clearhead.errors import UserError
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Sample
+from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from clearhead.training.manifest import JsonObject, reason, sync
-from clearhead.training.train import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 
 METRICS = "metrics.jsonl"
 N_SAMPLES = 2
@@ -247,6 +247,8 @@ def _fields(event: Event) -> JsonObject:
         scores = event.evaluation.scores
         fields["scores"] = {s.name: _finite({"value": s.value, "signature": s.signature}) for s in scores}
         fields["samples"] = [dict(vars(sample)) for sample in event.evaluation.samples]
+    if isinstance(event, Started):
+        fields["levers"] = {lever.name: {"value": lever.value, "why": lever.why} for lever in event.levers}
     if isinstance(event, Saved):
         fields["folder"] = event.folder.name  # The run may move.
     return _finite(fields)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from clearhead.errors import UserError
 from clearhead.recipe import training as recipe
+from clearhead.training.parts import part, whole
 from clearhead.training.tensors import check_tensors
 
 Role = Literal["hidden", "matrix", "plain"]
@@ -88,11 +89,12 @@ class Muon(torch.optim.Optimizer):
                 torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
             for rows in _batches(weights):
                 dtype = self.dtype or fast_dtype(weights[rows[0]].device)
-                wide = torch.stack([_wide(updates[i]).to(dtype) for i in rows])
+                wide = torch.stack([_wide(whole(updates[i])).to(dtype) for i in rows])
                 rate = -0.2 * group["lr"] * math.sqrt(wide.shape[-1])
                 directions = orthogonalize(wide).to(weights[rows[0]].dtype).mul_(rate).unbind()
                 turned = [d if weights[i].shape == d.shape else d.mT for i, d in zip(rows, directions, strict=True)]
-                torch._foreach_add_([weights[i] for i in rows], turned)
+                mine = [part(d, like=weights[i]) for i, d in zip(rows, turned, strict=True)]
+                torch._foreach_add_([weights[i] for i in rows], mine)
         return loss
 
 

@@ -4,6 +4,7 @@ At small widths both levers lose: bfloat16 and oneDNN's float32 products are wor
 (docs/benchmarks.md), so they are tried, never looked up by the name of a processor.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -63,8 +64,11 @@ class Choice:
     why: str
 
 
-def choose(network: Transformer, batch: Batch, config: Training, task: Task) -> Choice:
-    """The precision asked for; for auto the fastest on a batch whose numbers agree, forward and backward."""
+def choose(network: Transformer, batch: Batch, config: Training, task: Task, *, together: bool = False) -> Choice:
+    """The precision asked for; for auto the fastest on a batch whose numbers agree, forward and backward.
+
+    Processes that share a network try everything `together`: each must make the passes that the others make.
+    """
     device, why = batch.labels.device, list[str]()
     kinds: list[MatmulPrecision] = ["highest"]
     if config.matmul_precision == "auto":
@@ -77,7 +81,7 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task) -> 
         candidates.append(Arithmetic("bf16", kinds[0]))
     if len(candidates) == 1:
         return Choice(candidates[0], "; ".join([*why, "nothing to choose"]))
-    seconds, losses = _tried(network, batch, task, candidates)
+    seconds, losses = _tried(network, batch, task, candidates, hopeless=math.inf if together else HOPELESS)
     exact = losses[candidates[0]]
     for arithmetic, loss in losses.items():
         if not abs(loss - exact) <= TOLERANCE * abs(exact):
@@ -128,7 +132,7 @@ def quickest(network: nn.Module, device: torch.device, run: Callable[[], object]
 
 
 def _tried(
-    network: Transformer, batch: Batch, task: Task, candidates: list[Arithmetic]
+    network: Transformer, batch: Batch, task: Task, candidates: list[Arithmetic], *, hopeless: float
 ) -> tuple[dict[Arithmetic, float], dict[Arithmetic, float]]:
     """Least seconds and the mean loss of each, in two rounds; the network is left as it was."""
     device = batch.labels.device
@@ -138,7 +142,7 @@ def _tried(
     network.eval()
     for is_second in (False, True):
         for arithmetic in candidates:
-            if is_second and first[arithmetic] > HOPELESS * min(first.values()) and len(candidates) > 2:
+            if is_second and first[arithmetic] > hopeless * min(first.values()) and len(candidates) > 2:
                 continue
             _wait(device)
             start = time.perf_counter()

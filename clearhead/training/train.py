@@ -4,7 +4,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,38 +13,27 @@ from torch import Tensor, nn
 
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
+from clearhead.planning.fit import require_memory, shape_of
+from clearhead.planning.memory import Setting
 from clearhead.randomness import key
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch, Task
 from clearhead.training import checkpoints
-from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
-from clearhead.training.machine import precision_for, prepare_machine
+from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
+from clearhead.training.length import Length, Progress
+from clearhead.training.levers import levers, set_levers
+from clearhead.training.machine import prepare_machine
 from clearhead.training.optimizers import build
+from clearhead.training.parts import parts
+from clearhead.training.precision import choose
+from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.saving import Saver
 from clearhead.training.schedules import factor
+from clearhead.training.sharding import clip, divide, gathered, gradients_stay, is_sharded, replicated
 from clearhead.training.signals import Stop
 from clearhead.training.tensors import model_tensors, restore
 
 MAX_SKIPPED = 10
-
-
-@dataclass
-class Progress:
-    """Where a run is: all that a checkpoint needs besides tensors."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    """Batches of this epoch already used."""
-    n_tokens: int = 0
-    seconds: float = 0.0
-    precision: str = ""
-    best_score: float | None = None
-    best_step: int | None = None
-    evaluations_since_best: int = 0
-    evaluated: int = 0
-    """Step of the last evaluation."""
-    skipped: int = 0
-    """Updates left out in a row."""
 
 
 @dataclass
@@ -59,13 +48,20 @@ class Run:
     files: checkpoints.Files = field(default_factory=checkpoints.Files)
     """What every checkpoint holds besides the run's own tensors: configuration, tokenizer."""
     progress: Progress = field(default_factory=Progress)
+    ranks: Ranks = ALONE
+    """The processes that train it together."""
 
     def __post_init__(self) -> None:
-        self.device = prepare_machine(self.config)
+        self.device = self.ranks.device(prepare_machine(self.config))
         self.network.to(self.device)
-        self.optimizer = build(self.network, self.config.optimizer)
+        set_levers(self.network, self.config)
         self.mean = copy.deepcopy(self.network).eval() if self.config.ema is not None else None
-        self.forward: Callable[..., Tensor] = torch.compile(self.network) if self.config.compile else self.network
+        self.is_sharded = is_sharded(self.config, self.ranks)
+        for network in filter(None, (self.network, self.mean)):
+            divide(network, self.config, self.ranks)
+        self.optimizer = build(self.network, self.config.optimizer)
+        self.replica = replicated(self.network, self.config, self.ranks)
+        self.forward: Callable[..., Tensor] = torch.compile(self.replica) if self.config.compile else self.replica
 
     @property
     def model(self) -> Transformer:
@@ -95,11 +91,14 @@ class Run:
         """Go on from a checkpoint, exactly."""
         saved = checkpoints.load(folder)
         tensors, state = saved.tensors, saved.json["train.json"]
-        if self.mean is not None:
-            restore(self.mean, tensors["model.safetensors"], where=f"{folder}/model.safetensors")
         weights = "model.safetensors" if self.mean is None else "training.safetensors"
-        restore(self.network, tensors[weights], where=f"{folder}/{weights}")
-        self.optimizer.load_state_tensors(tensors["optimizer.safetensors"], where=f"{folder}/optimizer.safetensors")
+        networks = {weights: self.network}
+        if self.mean is not None:
+            networks["model.safetensors"] = self.mean
+        for file, network in networks.items():
+            restore(network, parts(tensors[file], like=model_tensors(network)), where=f"{folder}/{file}")
+        state_tensors = parts(tensors["optimizer.safetensors"], like=self.optimizer.state_tensors())
+        self.optimizer.load_state_tensors(state_tensors, where=f"{folder}/optimizer.safetensors")
         known = {name: state[name] for name in vars(Progress()) if name in state}
         self.progress = Progress(**known)  # pyrefly: ignore[bad-argument-type]
 
@@ -116,41 +115,44 @@ def train(run: Run) -> Iterator[Event]:
     require_limit(config)
     length = Length.of(config, len(run.task.plan(seed=config.seed, epoch=0)))
     feed = Feed(run)
-    if not at.precision:
-        at.precision = precision_for(run.network, feed.first(), config, run.task)
-    yield Started(at.step, sum(p.numel() for p in run.network.parameters()), at.precision, str(run.device))
-    saved, clock = at.step, time.perf_counter() - at.seconds
-    with Stop() as stop:
+    yield _begin(run, feed.first())
+    clock = time.perf_counter() - at.seconds
+    with (
+        at.arithmetic.products(),
+        Stop() as stop,
+        Saver(run.folder, run.ranks, at.step, shared=run.is_sharded, in_background=config.save_in_background) as saver,
+    ):
         while True:
+            at.seconds, signal, written = run.ranks.agree(at.seconds, stop.signal, saver.is_done)
+            yield from saver.finish(now=written)
             over, is_best = _over(config, length, at), False
             # What a signal left no time for is made up for when the run goes on: the best is the best all the same.
             due = at.evaluated < at.step and (over or at.step % length.evaluate_every == 0)
-            if due and stop.signal is None:
+            if due and signal is None:
                 yield (evaluated := _evaluate(run))
-                at.seconds = time.perf_counter() - clock
+                at.seconds, signal, _ = run.ranks.agree(time.perf_counter() - clock, stop.signal, saver.is_done)
                 is_best, over = evaluated.is_best, _over(config, length, at)
-            reason = "stopped" if stop.signal is not None else over
+            reason = "stopped" if signal is not None else over
             keep = reason or is_best or at.step == 1 or at.step % length.save_every == 0
-            if run.folder is not None and at.step > saved and keep:
-                saved = at.step
-                yield Saved(at.step, checkpoints.save(run.folder, at.step, run.checkpoint()))
+            if run.folder is not None and at.step > saver.step and keep:
+                yield from saver.save(at.step, run.checkpoint())
             if reason:
+                yield from saver.finish()
                 break
             batches = feed.next()
             lr = factor(config.schedule, at.step + 1, length.done(at))
-            loss, norm = _update(run, batches, lr)
+            loss, norm, n_tokens = _update(run, batches, lr)
             at.step += 1
             at.seconds = time.perf_counter() - clock
-            n_tokens = sum(batch.n_tokens for batch in batches)
             if _is_finite(run, norm):
                 at.n_tokens += n_tokens
                 yield Stepped(at.step, at.epoch, loss, lr, norm, n_tokens, at.seconds, length.done(at))
             else:
                 yield Skipped(at.step, norm)
-    yield Ended(at.step, at.seconds, reason, stop.signal if reason == "stopped" else None)
+    yield Ended(at.step, at.seconds, reason, signal)
 
 
-def _over(config: Training, length: "Length", at: Progress) -> str:
+def _over(config: Training, length: Length, at: Progress) -> str:
     """Why the run is over, or nothing."""
     if length.done(at) >= 1.0:
         return "finished"
@@ -165,6 +167,35 @@ def require_limit(config: Training) -> None:
         raise UserError("training: expected a limit, got none; set training.steps, training.epochs or training.minutes")
 
 
+def _begin(run: Run, batch: Batch) -> Started:
+    """Look before the first step: at the memory there is, and at what is fastest here."""
+    config, at, ranks = run.config, run.progress, run.ranks
+    ranks.together(lambda: check_memory(run, batch))
+    why = "as when the run began"
+    if not at.precision:
+        choice = ranks.first(choose(run.network, batch, config, run.task, together=ranks.size > 1))
+        at.precision, at.matmul, why = choice.arithmetic.precision, choice.arithmetic.matmul, choice.why
+    n_parameters = sum(p.numel() for p in run.network.parameters())
+    return Started(at.step, n_parameters, str(at.arithmetic), str(run.device), levers(run, why))
+
+
+def check_memory(run: Run, batch: Batch) -> None:
+    """Nothing, if an update on batches like this one fits into memory; else OutOfMemory says what to lower."""
+    config, ranks, network = run.config, run.ranks, run.network.config
+    setting = Setting(
+        parallel="fsdp" if run.is_sharded else "ddp",
+        data=ranks.data_size,
+        tensor=ranks.tensor_size,
+        accumulate=config.accumulate,
+        checkpointed=config.checkpoint_activations,
+        chunked=config.chunked_loss,
+        # The probe tries float32 too, unless it is told not to.
+        mixed=config.precision == "bf16",
+    )
+    shape = shape_of(network, batch.inputs)
+    require_memory(network, config, shape, setting, run.device, resumed=run.progress.step > 0)
+
+
 class Feed:
     """The batches of each update, epoch after epoch, from where the run is."""
 
@@ -173,50 +204,23 @@ class Feed:
         self.plan = run.task.plan(seed=run.config.seed, epoch=run.progress.epoch)
 
     def first(self) -> Batch:
-        """A batch to try things on; the feed does not move."""
-        return self.run.task.collate(self.plan[0]).to(self.run.device)
+        """This process's share of a batch, to try things on; the feed does not move."""
+        examples = self.plan[0]
+        return self.run.task.collate(self.run.ranks.share(examples) or examples[:1]).to(self.run.device)
 
-    def next(self) -> list[Batch]:
-        """As many batches as one update takes."""
+    def next(self) -> list[tuple[Batch, bool]]:
+        """This process's share of as many batches as one update takes; False: not a share, but an example to go on."""
         run, at = self.run, self.run.progress
-        batches: list[Batch] = []
+        batches: list[tuple[Batch, bool]] = []
         while len(batches) < run.config.accumulate:
             if at.batch >= len(self.plan):
                 at.epoch, at.batch = at.epoch + 1, 0
                 self.plan = run.task.plan(seed=run.config.seed, epoch=at.epoch)
-            batches.append(run.task.collate(self.plan[at.batch]).to(run.device))
+            examples = self.plan[at.batch]
+            mine = run.ranks.share(examples)
+            batches.append((run.task.collate(mine or examples[:1]).to(run.device), len(mine) > 0))
             at.batch += 1
         return batches
-
-
-@dataclass(frozen=True)
-class Length:
-    """How long a run is, and how often it looks up."""
-
-    steps: int | None
-    seconds: float | None
-    evaluate_every: int
-    save_every: int
-
-    @classmethod
-    def of(cls, config: Training, batches_an_epoch: int) -> "Length":
-        """From the config; an epoch has as many updates as the first one."""
-        limits = [config.steps] if config.steps is not None else []
-        if config.epochs is not None:
-            limits.append(max(1, round(config.epochs * batches_an_epoch / config.accumulate)))
-        evaluate_every = config.evaluate_every or max(1, batches_an_epoch // config.accumulate)
-        return cls(
-            steps=min(limits, default=None),
-            seconds=None if config.minutes is None else 60 * config.minutes,
-            evaluate_every=evaluate_every,
-            save_every=config.save_every or evaluate_every,
-        )
-
-    def done(self, at: Progress) -> float:
-        """Share of the run that is done, 0..1: of the limit that is nearest."""
-        by_steps = at.step / self.steps if self.steps is not None else 0.0
-        by_time = at.seconds / self.seconds if self.seconds is not None else 0.0
-        return min(1.0, max(by_steps, by_time))
 
 
 def _is_finite(run: Run, norm: float) -> bool:
@@ -231,27 +235,32 @@ def _is_finite(run: Run, norm: float) -> bool:
     return not at.skipped
 
 
-def _update(run: Run, batches: Sequence[Batch], lr: float) -> tuple[float, float]:
-    """One step of the optimizer on the mean loss of these batches; returns that loss and the gradient's norm."""
-    config, at = run.config, run.progress
+def _update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[float, float, int]:
+    """One step of the optimizer on the mean loss of these batches, with those of the other processes.
+
+    Returns that loss, the gradient's norm and the number of tokens.
+    """
+    config, at, ranks = run.config, run.progress, run.ranks
     run.network.train()
-    torch.manual_seed(key(config.seed, "step", at.step))
-    count = sum(batch.n_tokens for batch in batches)
+    torch.manual_seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
+    count = round(ranks.sum(sum(batch.n_tokens for batch, counts in batches if counts)))
     total = 0.0
-    for batch in batches:
-        with autocast(run.device, at.precision):
-            loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
-        (loss / count).backward()
-        total += loss.item()
-    parameters = run.optimizer.parameters
-    norm = nn.utils.clip_grad_norm_(parameters, config.clip if config.clip is not None else math.inf).item()
+    for i, (batch, counts) in enumerate(batches):
+        with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
+            with at.arithmetic.autocast(run.device):
+                loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
+            # The mean over processes, which they make of their gradients, times their number is the sum.
+            (loss * (ranks.data_size if counts else 0) / count).backward()
+        total += loss.item() if counts else 0.0
+    total = ranks.sum(total)
+    norm = clip(run.optimizer.parameters, config.clip if config.clip is not None else math.inf)
     if math.isfinite(total) and math.isfinite(norm):
         run.optimizer.set_lr(lr)
         run.optimizer.step()
         if run.mean is not None and config.ema is not None:
             average_into(run.mean, run.network, min(config.ema, (1 + at.step) / (10 + at.step)))
     run.optimizer.zero_grad()
-    return total / count, norm if math.isfinite(total) else math.nan
+    return total / count, norm if math.isfinite(total) else math.nan, count
 
 
 @torch.no_grad()
@@ -262,16 +271,17 @@ def average_into(mean: nn.Module, network: nn.Module, decay: float) -> None:
     torch._foreach_lerp_(means, weights, 1 - decay)
 
 
-def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Matrix products in bfloat16 where the precision says so."""
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
-
-
 def _evaluate(run: Run) -> Evaluated:
+    """By the first process, on the whole network."""
     at, task = run.progress, run.task
-    run.model.eval()
-    with autocast(run.device, at.precision):
-        evaluation = task.evaluate(run.model)
+    model = gathered(run.model, run.ranks) if run.is_sharded else run.model
+    evaluation = None
+    if model is not None and run.ranks.is_first:
+        model.eval()
+        with at.arithmetic.autocast(run.device):
+            evaluation = task.evaluate(model)
+    evaluation = run.ranks.first(evaluation)
+    assert evaluation is not None
     score = evaluation.value(task.main_score)
     at.evaluated = at.step
     better = at.best_score is None or (score > at.best_score if task.higher_is_better else score < at.best_score)

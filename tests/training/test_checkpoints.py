@@ -193,7 +193,7 @@ def test_a_kill_anywhere_leaves_the_old_or_the_new_checkpoint(tmp_path, after, c
         Kill(),
         check,
         after=after,
-        before_each=lambda p: p.setattr(checkpoints, "_discard", lambda f: None),
+        before_each=lambda p: p.setattr(checkpoints, "discard", lambda f: None),
     )
     assert outcomes == {1, 2}
     assert not caplog.records  # nothing half-written ever bore a checkpoint's name

@@ -18,7 +18,7 @@ from clearhead.errors import NumericError, UserError
 from clearhead.tasks.metrics import Score, bleu, moses_bleu
 from clearhead.tasks.task import Evaluation, Sample
 from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, figure, read_metrics, sample_lines
-from clearhead.training.train import Ended, Evaluated, Saved, Skipped, Started, Stepped
+from clearhead.training.events import Ended, Evaluated, Saved, Skipped, Started, Stepped
 
 TEXTS = ["A man is sleeping on a couch"], [["A man is sleeping on a green couch"]]
 CASED = bleu(*TEXTS).signature

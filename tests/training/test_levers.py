@@ -53,7 +53,7 @@ def test_every_lever_is_told_with_the_field_that_sets_it():
     run = new_run(task_of("translation"), steps=1)
     started = next(iter(train(run)))
     assert isinstance(started, Started)
-    fields = {name for name in dict(run.config)}
+    fields = set(dict(run.config))
     for lever in started.levers:
         assert lever.field.partition(".")[0] in fields
         assert lever.value

@@ -37,8 +37,8 @@ def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatc
     wanted = finish(new_run(translation()))
     tried: list[str] = []
 
-    def try_and_take_fp32(*arguments):
-        tried.append(choose(*arguments).why)
+    def try_and_take_fp32(*arguments, **named):
+        tried.append(choose(*arguments, **named).why)
         return Choice(Arithmetic("fp32"), "")
 
     monkeypatch.setattr(loop, "choose", try_and_take_fp32)
@@ -93,7 +93,11 @@ def test_quicker_products_are_tried_only_where_they_are_accurate(monkeypatch: py
 
 
 def test_products_are_as_before_afterwards():
-    with pytest.raises(KeyError), Arithmetic("fp32", "medium").products():
-        assert torch.get_float32_matmul_precision() == "medium"
-        raise KeyError
+    def fail() -> None:
+        with Arithmetic("fp32", "medium").products():
+            assert torch.get_float32_matmul_precision() == "medium"
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert torch.get_float32_matmul_precision() == "highest"

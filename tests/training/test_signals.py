@@ -42,7 +42,7 @@ PLACES = {
     "loss": (Task, "loss"),
     "evaluate": (Translation, "evaluate"),
     "seal": (checkpoints, "seal"),
-    "save": (checkpoints, "save"),
+    "save": (checkpoints, "close_folder"),
 }
 
 def signal_at(place, number, count):

@@ -81,7 +81,14 @@ def new_network(task: Task, *, seed: int = 0, **stacks: Any) -> Transformer:
 
 def new_run(task: Task, folder: Path | None = None, *, dropout: float = 0.2, seed: int = 0, **settings: Any) -> Run:
     """A run of `steps` (default 12), in fp32 unless asked otherwise."""
-    defaults = {"steps": 12, "precision": "fp32", "device": "cpu", "schedule": Constant(warmup=3), "seed": seed}
+    defaults = {
+        "steps": 12,
+        "precision": "fp32",
+        "matmul_precision": "highest",
+        "device": "cpu",
+        "schedule": Constant(warmup=3),
+        "seed": seed,
+    }
     config = Training.model_validate({**defaults, "evaluate_every": 1000, **settings})
     return Run(new_network(task, seed=seed, dropout=dropout), task, config, folder)
 
@@ -168,7 +175,8 @@ def write_pairs(folder: Path, n: int = 40) -> dict[str, str]:
 
 def write_recipe(folder: Path, **training: Any) -> Path:
     """A recipe for `write_pairs` as a TOML file, of 12 steps with a checkpoint at every second."""
-    settings = {"steps": 12, "max_tokens": 60, "evaluate_every": 4, "save_every": 2, "precision": "fp32", **training}
+    every = {"steps": 12, "max_tokens": 60, "evaluate_every": 4, "save_every": 2}
+    settings = {**every, "precision": "fp32", "matmul_precision": "highest", **training}
     tables = {
         "data": {"held_out": 4, "train": write_pairs(folder)},
         "tokenizer": {"kind": "words"},

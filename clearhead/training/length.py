@@ -1,0 +1,62 @@
+"""How long a run is, and where it is."""
+
+from dataclasses import dataclass
+
+from clearhead.recipe.training import MatmulPrecision, Training
+from clearhead.training.precision import Arithmetic
+
+
+@dataclass
+class Progress:
+    """Where a run is: all that a checkpoint needs besides tensors."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    """Batches of this epoch already used."""
+    n_tokens: int = 0
+    seconds: float = 0.0
+    precision: str = ""
+    matmul: MatmulPrecision = "highest"
+    best_score: float | None = None
+    best_step: int | None = None
+    evaluations_since_best: int = 0
+    evaluated: int = 0
+    """Step of the last evaluation."""
+    skipped: int = 0
+    """Updates left out in a row."""
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What its steps compute in."""
+        return Arithmetic(self.precision, self.matmul)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run is, and how often it looks up."""
+
+    steps: int | None
+    seconds: float | None
+    evaluate_every: int
+    save_every: int
+
+    @classmethod
+    def of(cls, config: Training, batches_an_epoch: int) -> "Length":
+        """From the config; an epoch has as many updates as the first one."""
+        limits = [config.steps] if config.steps is not None else []
+        if config.epochs is not None:
+            limits.append(max(1, round(config.epochs * batches_an_epoch / config.accumulate)))
+        evaluate_every = config.evaluate_every or max(1, batches_an_epoch // config.accumulate)
+        return cls(
+            steps=min(limits, default=None),
+            seconds=None if config.minutes is None else 60 * config.minutes,
+            evaluate_every=evaluate_every,
+            save_every=config.save_every or evaluate_every,
+        )
+
+    def done(self, at: Progress) -> float:
+        """Share of the run that is done, 0..1: of the limit that is nearest."""
+        by_steps = at.step / self.steps if self.steps is not None else 0.0
+        by_time = at.seconds / self.seconds if self.seconds is not None else 0.0
+        return min(1.0, max(by_steps, by_time))

@@ -1,0 +1,158 @@
+"""Saving while a run goes on: in one file or a file a process, at once or in the background.
+
+A file of a process holds whole tensors, its share of them: any number of processes can read them again, and so can
+everything that reads `model.safetensors.index.json`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+
+from torch import Tensor
+
+from clearhead.errors import NumericError
+from clearhead.training import checkpoints
+from clearhead.training.checkpoints import Files
+from clearhead.training.disk import size_of, temporary_name
+from clearhead.training.events import Saved
+from clearhead.training.manifest import Entry, JsonObject
+from clearhead.training.parts import whole
+from clearhead.training.ranks import Ranks
+
+
+class Saver(AbstractContextManager["Saver"]):
+    """Checkpoints of one run, one at a time. `shared`: every process holds a part, and writes a share."""
+
+    def __init__(self, run_folder: Path | None, ranks: Ranks, step: int, *, shared: bool, in_background: bool) -> None:
+        self.run_folder, self.ranks, self.shared, self.in_background = run_folder, ranks, shared, in_background
+        self.step = step
+        self._temporary = Path()
+        self._writing: Future[dict[str, Entry]] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether this process has written its share of a checkpoint that is still to be sealed."""
+        return self._writing is not None and self._writing.done()
+
+    def save(self, step: int, files: Files) -> Iterator[Saved]:
+        """Begin with a checkpoint, once the one before is sealed; tells of those that are on the disk.
+
+        Raises UserError in all processes where one cannot write, as `checkpoints.write_folder` does.
+        """
+        assert self.run_folder is not None
+        yield from self.finish()
+        place, n_bytes = checkpoints.place_of(self.run_folder, step), files.n_bytes
+        self.step, self._temporary = step, place.parent / self.ranks.first(temporary_name(place))
+        self.ranks.together(lambda: self._open(place, n_bytes))
+        mine = share(files, self.ranks) if self.shared else files if self.ranks.is_first else Files()
+        if self.in_background:
+            mine = copied(mine)
+            pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+            self._writing = pool.submit(checkpoints.fill_folder, self._temporary, place, mine)
+            pool.shutdown(wait=False)
+        else:
+            self._writing = done(lambda: checkpoints.fill_folder(self._temporary, place, mine))
+            yield from self.finish()
+
+    def finish(self, *, now: bool = True) -> Iterator[Saved]:
+        """Wait for every share of the checkpoint that is being written, if one is, and seal it; or do nothing yet."""
+        if not now or self._writing is None or self.run_folder is None:
+            return
+        writing, self._writing = self._writing, None
+        place = checkpoints.place_of(self.run_folder, self.step)
+        try:
+            shares = self.ranks.everyone(self.ranks.together(writing.result))
+            entries = {name: entry for one in shares for name, entry in one.items()}
+            self.ranks.together(lambda: self._seal(place, entries))
+        except BaseException:
+            checkpoints.discard(self._temporary)
+            raise
+        yield Saved(self.step, place)
+
+    def _open(self, place: Path, n_bytes: int) -> None:
+        if self.ranks.is_first:
+            try:
+                checkpoints.open_folder(self._temporary, place, n_bytes)
+            except BaseException:
+                checkpoints.discard(self._temporary)
+                raise
+
+    def _seal(self, place: Path, entries: Mapping[str, Entry]) -> None:
+        if self.ranks.is_first:
+            checkpoints.close_folder(self._temporary, place, entries, step=self.step)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._writing is None:
+            return
+        if self.ranks.size == 1 or kind is NumericError:
+            list(self.finish())  # Whatever ended the run, this checkpoint was good.
+        else:
+            self._writing.exception()
+            checkpoints.discard(self._temporary)
+
+
+def done(action: Callable[[], dict[str, Entry]]) -> Future[dict[str, Entry]]:
+    """What `action` gave or raised, as if it had run in the background."""
+    future: Future[dict[str, Entry]] = Future()
+    try:
+        future.set_result(action())
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def copied(files: Files) -> Files:
+    """The same, of which training changes nothing any more."""
+    tensors = {
+        file: {name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}
+        for file, named in files.tensors.items()
+    }
+    return Files(tensors, files.json, files.raw)
+
+
+def share(files: Files, ranks: Ranks) -> Files:
+    """This process's files of a checkpoint: tensors dealt out by size, and from the first what is small."""
+    tensors: dict[str, dict[str, Tensor]] = {}
+    indexes: dict[str, JsonObject] = {}
+    for file, named in files.tensors.items():
+        n_files = min(ranks.size, len(named))
+        names = [
+            f"{file.removesuffix('.safetensors')}-{i + 1:05d}-of-{n_files:05d}.safetensors" for i in range(n_files)
+        ]
+        owners = dealt({name: size_of(tensor) for name, tensor in named.items()}, n_files)
+        mine: dict[str, Tensor] = {}
+        for name, tensor in named.items():
+            full = whole(tensor.detach())
+            if owners[name] == ranks.rank:
+                mine[name] = full.to("cpu", copy=True)
+        if ranks.rank < n_files:
+            tensors[names[ranks.rank]] = mine
+        total = sum(map(size_of, named.values()))
+        indexes[file + checkpoints.INDEX] = {
+            "metadata": {"total_size": total},
+            "weight_map": {name: names[owner] for name, owner in owners.items()},
+        }
+    return Files(tensors, {**files.json, **indexes}, files.raw) if ranks.is_first else Files(tensors)
+
+
+def dealt(sizes: Mapping[str, int], n: int) -> dict[str, int]:
+    """Who of n takes which: the largest first, each to the one who has least."""
+    loads = [0] * n
+    owners: dict[str, int] = {}
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        owner = min(range(n), key=lambda i: (loads[i], i))
+        owners[name], loads[owner] = owner, loads[owner] + max(1, sizes[name])
+    return owners
+
+
+def newest_checkpoint(folder: Path, ranks: Ranks) -> Path | None:
+    """The newest one that verifies; what killed writers left is removed. One process looks, for all."""
+    newest: Path | None = None
+    if ranks.is_first:
+        checkpoints.clean(folder)
+        newest = checkpoints.latest(folder) if folder.is_dir() else None
+    return ranks.first(newest)

@@ -1,0 +1,166 @@
+"""How a network and its gradients are divided among processes, from outside: the model knows no mesh.
+
+ddp: a copy in each process, gradients averaged (Li et al. 2020). fsdp: each process holds a part of every tensor, and
+a block is whole only while it computes (Rajbhandari et al. 2020; Zhao et al. 2023). Tensor parallel: each process
+computes some of the heads and of the feed-forward units (Shoeybi et al. 2019, 3). All by PyTorch's own engine.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import UserError
+from clearhead.model import Transformer
+from clearhead.model.assign import assemble
+from clearhead.model.attention import Attention
+from clearhead.model.positions import ALiBiEncoding, RelativeEncoding
+from clearhead.model.transformer import Stack
+from clearhead.recipe.training import Training
+from clearhead.tasks.task import Task
+from clearhead.training.parts import is_part, whole
+from clearhead.training.ranks import Ranks
+from clearhead.training.tensors import model_tensors
+
+
+def is_sharded(config: Training, ranks: Ranks) -> bool:
+    """Whether each process holds a part of the tensors."""
+    return ranks.size > 1 and (config.parallel == "fsdp" or ranks.tensor_size > 1)
+
+
+def divide(network: Transformer, config: Training, ranks: Ranks) -> None:
+    """Leave each process its part of the network's parameters, in place; nothing where each keeps a copy."""
+    if not is_sharded(config, ranks) or ranks.mesh is None:
+        return
+    from torch.distributed.fsdp import fully_shard
+
+    # It warns of every tensor on a grid that it takes two exchanges, one an axis.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+    if ranks.tensor_size > 1:
+        for stack in filter(None, (network.encoder, network.decoder)):
+            _divide_stack(stack, ranks)
+    for stack in filter(None, (network.encoder, network.decoder)):
+        for block in stack.blocks:
+            fully_shard(block, mesh=ranks.mesh["data"])
+    fully_shard(network, mesh=ranks.mesh["data"])
+
+
+def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks, *, read: str) -> None:
+    """Nothing, if so many processes can train this, and all have `read` the same; else UserError."""
+    if ranks.size == 1:
+        return
+    check_heads(network, ranks.tensor_size)
+    largest = max(map(len, task.plan(seed=config.seed, epoch=0)))
+    if largest < ranks.data_size:
+        raise UserError(
+            f"torchrun: expected at most {largest} processes to share a batch, the examples of the largest one, got"
+            f" {ranks.data_size}; try fewer, or a higher training.max_tokens"
+        )
+    others = [rank for rank, theirs in enumerate(ranks.everyone(read)) if theirs != read]
+    if others:
+        raise UserError(f"data: expected the same in every process, got others in rank {others[0]}; copy them there")
+
+
+def check_heads(network: Transformer, tensor_size: int) -> None:
+    """Nothing, if heads and units can be shared out to so many processes; else UserError."""
+    for name, stack in (("encoder", network.encoder), ("decoder", network.decoder)):
+        if stack is None:
+            continue
+        config = stack.config
+        for field, value in (("n_heads", config.n_heads), ("n_kv_heads", config.kv_heads), ("d_ff", config.d_ff)):
+            if value % tensor_size:
+                raise UserError(
+                    f"training.tensor_parallel: expected a divisor of model.{name}.{field}={value}, got {tensor_size};"
+                    " try a smaller one, or training.parallel=fsdp alone"
+                )
+
+
+def _divide_stack(stack: Stack, ranks: Ranks) -> None:
+    """Heads and feed-forward units to the processes of the mesh's tensor axis."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+
+    assert ranks.mesh is not None
+    mesh, size = ranks.mesh["tensor"], ranks.tensor_size
+    for block in stack.blocks:
+        plan: dict[str, ColwiseParallel | RowwiseParallel | SequenceParallel] = {}
+        for path, module in block.named_modules():
+            if isinstance(module, Attention):
+                plan |= {f"{path}.{name}": ColwiseParallel() for name in "qkv"} | {f"{path}.out": RowwiseParallel()}
+                # A norm of each head sees this process's heads only: axis 1 of b h t k is divided.
+                norm = SequenceParallel(sequence_dim=1, use_local_output=True)
+                plan |= {f"{path}.q_norm": norm, f"{path}.k_norm": norm}
+                module.n_heads //= size
+        plan |= {f"ffn.{name}": ColwiseParallel() for name in ("gate", "up")} | {"ffn.down": RowwiseParallel()}
+        present = {path for path, _ in block.named_modules()}
+        parallelize_module(block, mesh, {path: style for path, style in plan.items() if path in present})
+    # What a position adds to each head's scores goes with the heads.
+    if isinstance(stack.positions, RelativeEncoding):
+        parallelize_module(stack.positions, mesh, {"table": ColwiseParallel()})
+    elif isinstance(stack.positions, ALiBiEncoding):
+        n = len(stack.positions.slopes) // size
+        at = ranks.rank % size
+        stack.positions.slopes = stack.positions.slopes[at * n : (at + 1) * n]
+
+
+def replicated(network: Transformer, config: Training, ranks: Ranks) -> nn.Module:
+    """What the loop calls: the network itself, or, where each process has a copy, one that averages gradients."""
+    if ranks.size == 1 or is_sharded(config, ranks):
+        return network
+    from torch.nn.parallel import DistributedDataParallel
+
+    return DistributedDataParallel(network, gradient_as_bucket_view=True)
+
+
+def gradients_stay(network: nn.Module) -> AbstractContextManager[object]:
+    """While open, gradients add up where they are: for all batches of an update but the last.
+
+    Where tensors are divided gradients are too, after every batch: whole ones would need the memory that was saved.
+    """
+    if isinstance(network, Transformer):
+        return nullcontext()
+    from torch.nn.parallel import DistributedDataParallel
+
+    assert isinstance(network, DistributedDataParallel)
+    return network.no_sync()
+
+
+def clip(parameters: Sequence[nn.Parameter], limit: float) -> float:
+    """The norm of all gradients, whoever holds them, before it is brought to `limit` where it is above."""
+    groups: dict[object, list[nn.Parameter]] = {}
+    for p in parameters:
+        groups.setdefault(_place(p), []).append(p)
+    if list(groups) == [None]:
+        return nn.utils.clip_grad_norm_(parameters, limit).item()
+    norms = [
+        whole(nn.utils.get_total_norm([p.grad for p in group if p.grad is not None])).item()
+        for group in groups.values()
+    ]
+    norm = math.hypot(*norms)
+    if not norm <= limit:
+        for group in groups.values():
+            # As clip_grad_norm_ does.
+            torch._foreach_mul_([p.grad for p in group if p.grad is not None], limit / (norm + 1e-6))
+    return norm
+
+
+def _place(tensor: Tensor) -> object:
+    """Where a tensor's parts are: equal for those that PyTorch takes in one go; None for one that is here whole."""
+    if not is_part(tensor):
+        return None
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    return tensor.device_mesh, tensor.placements
+
+
+def gathered(network: Transformer, ranks: Ranks) -> Transformer | None:
+    """The whole network, in the first process; None in the others, all of which must ask for it."""
+    kept: dict[str, Tensor] = {}
+    for name, tensor in model_tensors(network).items():
+        full = whole(tensor)
+        if ranks.is_first:
+            kept[name] = full
+    return assemble(network.config, kept, where="model") if ranks.is_first else None

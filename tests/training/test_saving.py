@@ -1,0 +1,146 @@
+"""Shares of a checkpoint, and checkpoints written while training goes on."""
+
+import os
+import shutil
+import threading
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.errors import NumericError, UserError
+from clearhead.training import checkpoints
+from clearhead.training.checkpoints import Files
+from clearhead.training.events import Saved, Stepped
+from clearhead.training.manifest import CorruptCheckpoint
+from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.saving import Saver, dealt, share
+from clearhead.training.train import train
+from tests.training.tiny import go_on, losses, new_run, translation
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are real, and tests of power cuts are elsewhere."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file but what tells the time."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".safetensors"}
+
+
+# --- shares ------------------------------------------------------------------------------------------------------
+
+
+def files() -> Files:
+    tensors = {f"w{i}": torch.full((i + 1, 3), float(i)) for i in range(7)}
+    return Files({"model.safetensors": tensors}, {"train.json": {"step": 4}}, {"tokenizer.json": b"{}"})
+
+
+def write_shares(run_folder: Path, n: int) -> Path:
+    place, temporary = checkpoints.place_of(run_folder, 4), run_folder / ".tmp-step-4"
+    checkpoints.open_folder(temporary, place, files().n_bytes)
+    shares = [share(files(), Ranks(rank=rank, size=n)) for rank in range(n)]
+    entries = [checkpoints.fill_folder(temporary, place, one) for one in shares]
+    checkpoints.close_folder(temporary, place, {k: v for one in entries for k, v in one.items()}, step=4)
+    return place
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_shares_are_read_as_one(tmp_path: Path, n: int):
+    found, wanted = checkpoints.load(write_shares(tmp_path, n)), files()
+    assert found.json == wanted.json
+    assert found.raw == wanted.raw
+    assert found.tensors.keys() == wanted.tensors.keys()
+    for name, tensor in wanted.tensors["model.safetensors"].items():
+        assert torch.equal(found.tensors["model.safetensors"][name], tensor)
+    assert len(found.tensors["model.safetensors"]) == 7
+
+
+def test_a_share_that_is_gone_is_seen(tmp_path: Path):
+    place = write_shares(tmp_path, 3)
+    (place / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(CorruptCheckpoint, match="model-00002-of-00003"):
+        checkpoints.load(place)
+
+
+def test_an_index_that_names_what_is_not_there_is_corrupt(tmp_path: Path):
+    broken = Files(
+        {"model-00001-of-00001.safetensors": {}}, {"model.safetensors.index.json": {"weight_map": {"w": "x"}}}
+    )
+    with pytest.raises(CorruptCheckpoint, match=r"index\.json"):
+        checkpoints.load(checkpoints.save(tmp_path, 1, broken))
+
+
+def test_dealt_by_size():
+    sizes = {"a": 8, "b": 1, "c": 4, "d": 3, "e": 0}
+    owners = dealt(sizes, 2)
+    loads = [sum(sizes[name] for name in sizes if owners[name] == i) for i in range(2)]
+    assert loads == [8, 8]
+    assert set(dealt({"a": 0, "b": 0}, 2).values()) == {0, 1}, "each has something to write"
+
+
+# --- in the background -------------------------------------------------------------------------------------------
+
+
+def test_background_saves_are_those_at_once_byte_for_byte(tmp_path: Path):
+    task = translation()
+    settings: dict[str, Any] = {"save_every": 2, "ema": 0.9}
+    at_once = list(train(new_run(task, tmp_path / "a", **settings)))
+    later = list(train(new_run(task, tmp_path / "b", save_in_background=True, **settings)))
+    assert losses(at_once) == losses(later)
+    saved = [[event.step for event in events if isinstance(event, Saved)] for events in (at_once, later)]
+    assert saved[0] == saved[1] == [1, 2, 4, 6, 8, 10, 12]
+    for step in saved[0]:
+        name = f"step-{step:08d}"
+        assert contents(tmp_path / "a" / name) == contents(tmp_path / "b" / name)
+    again = list(train(go_on(task, tmp_path / "b", at=6, out=tmp_path / "c", save_in_background=True, **settings)))
+    assert losses(again) == {step: loss for step, loss in losses(at_once).items() if step > 6}
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The write is held until two more updates were made: were it waited for, this would not end."""
+    go, fill = threading.Event(), checkpoints.fill_folder
+
+    def held(*arguments: Any) -> Any:
+        assert go.wait(60)
+        return fill(*arguments)
+
+    monkeypatch.setattr(checkpoints, "fill_folder", held)
+    seen: list[tuple[type, int]] = []
+    for event in train(new_run(translation(), tmp_path, steps=5, save_every=100, save_in_background=True)):
+        seen.append((type(event), event.step))
+        if isinstance(event, Stepped) and event.step == 3:
+            go.set()
+    assert seen.index((Saved, 1)) > seen.index((Stepped, 3))
+    assert checkpoints.latest(tmp_path) == tmp_path / "step-00000005"
+
+
+def test_a_full_disk_in_the_background_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "save_file", full)
+    with pytest.raises(UserError, match="No space left") as caught:
+        list(train(new_run(translation(), tmp_path, save_in_background=True)))
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ends_a_run_does_not_lose_the_checkpoint_before_it(tmp_path: Path):
+    saver = Saver(tmp_path, ALONE, 0, shared=False, in_background=True)
+    assert list(saver.save(4, files())) == []
+    saver.__exit__(NumericError, NumericError("step 5"), None)
+    assert checkpoints.latest(tmp_path) == tmp_path / "step-00000004"
+
+
+def test_too_little_space_is_seen_before_a_share_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10, 0, 10))
+    saver = Saver(tmp_path, ALONE, 0, shared=True, in_background=False)
+    with pytest.raises(UserError, match="free for a checkpoint"), saver:
+        list(saver.save(4, files()))
+    assert list(tmp_path.iterdir()) == []

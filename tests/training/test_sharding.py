@@ -1,0 +1,66 @@
+"""What can be divided, and that one process is left as it is. What processes compute is in test_ranks.py."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.errors import UserError
+from clearhead.recipe.training import Training
+from clearhead.training.parts import is_part, part, parts, whole
+from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.sharding import check_heads, check_ranks, clip, divide, is_sharded, replicated
+from tests.training.tiny import new_network, translation
+
+
+def test_one_process_is_left_as_it_is():
+    config = Training(parallel="fsdp")
+    network = new_network(translation())
+    before = dict(network.named_parameters())
+    divide(network, config, ALONE)
+    assert not is_sharded(config, ALONE)
+    assert replicated(network, config, ALONE) is network
+    assert all(p is before[name] and not is_part(p) for name, p in network.named_parameters())
+
+
+@pytest.mark.parametrize(("size", "field"), [(3, "n_heads=2"), (4, "n_heads=2"), (2, "")])
+def test_heads_that_cannot_be_shared_out_are_one_line(size: int, field: str):
+    network = new_network(translation())
+    if not field:
+        check_heads(network, size)
+        return
+    with pytest.raises(UserError, match=field) as caught:
+        check_heads(network, size)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_processes_than_examples_everywhere_is_one_line():
+    task = translation()
+    largest = max(map(len, task.plan(seed=0, epoch=0)))
+    ranks = Ranks(rank=0, size=largest + 1)
+    with pytest.raises(UserError, match=f"expected at most {largest} processes.*got {largest + 1}") as caught:
+        check_ranks(new_network(task), task, Training(), ranks, read="")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", [0.5, 50.0, math.inf])
+def test_clip_is_pytorch_s(limit: float):
+    drawn = [torch.randn(4, 3), torch.randn(5)]
+    ours, theirs = ([nn.Parameter(t.clone()) for t in drawn] for _ in range(2))
+    for group in (ours, theirs):
+        for p, t in zip(group, drawn, strict=True):
+            p.grad = 3 * t
+    assert clip(ours, limit) == nn.utils.clip_grad_norm_(theirs, limit).item()
+    assert all(
+        torch.equal(a.grad, b.grad)
+        for a, b in zip(ours, theirs, strict=True)
+        if a.grad is not None and b.grad is not None
+    )
+
+
+def test_what_is_whole_stays_itself():
+    tensor = torch.ones(3)
+    assert whole(tensor) is tensor
+    assert part(tensor, like=nn.Parameter(torch.zeros(3))) is tensor
+    assert parts({"a": tensor, "b": tensor}, like={"a": torch.zeros(3)}) == {"a": tensor, "b": tensor}
