@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from statistics import median
 from typing import Annotated
 
@@ -35,8 +36,7 @@ app = App(name="python -m benchmarks.memory", help="Peak memory of a training pa
 
 def resident() -> int:
     """Bytes this process holds now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * PAGE
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE
 
 
 def peak(length: int, variant: str, width: int) -> int:

@@ -146,5 +146,5 @@ def language_model(w: GptWorkload) -> LanguageModel:
         max_tokens=w.batch * w.length,
         generation=GenerationConfig(),
     )
-    task.train = RunningText(w.words() + N_SPECIAL, w.length, name="train")
+    task.train = RunningText((w.words() + N_SPECIAL).tolist(), w.length, name="train")
     return task

@@ -25,6 +25,7 @@ from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model.assign import assemble, new_head
+from clearhead.model.linear import quantized
 from clearhead.training import checkpoints
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.hub import locate
@@ -50,17 +51,21 @@ def load(
     dtype: torch.dtype | str | None = None,
     device: str = "cpu",
     head: Head | None = None,
+    int8: bool = False,
 ) -> Model:
     """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
     or another library wrote.
 
     Weights are mapped into memory, in the type they are stored in unless `dtype` says another. `head` puts a new head
-    on the network, drawn at random, for fine-tuning.
+    on the network, drawn at random, for fine-tuning. `int8` rounds its matrices to eight bits, for reading and writing
+    alone (docs/inference.md).
 
     Raises UserError, one line, for what is not there, not as it was written, or not supported; and for a device that
     this machine does not have.
     """
     place, kind = _device(device), _dtype(dtype)
+    if int8 and kind not in (None, torch.float32):
+        raise UserError(f"dtype: expected float32 beside int8, got {dtype}; leave one of them out")
     if head is not None and not isinstance(head, Config):
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     folder = locate(name, revision=revision)
@@ -74,6 +79,8 @@ def load(
     else:
         model = _pretrained(folder, document, kind, head)
     model.network.to(place).eval()
+    if int8:
+        quantized(model.network)
     return model
 
 

@@ -25,6 +25,7 @@ from clearhead.generation import Hypothesis, Step, complete, generate
 from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import Pool, pool
+from clearhead.model.linear import refuse_int8
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace
@@ -228,6 +229,7 @@ class Model:
         It was not trained that way: this is for seeing what breaks. `positions` is "sinusoidal", "rotary", "alibi" or
         "none"; the weights are shared, not copied. Raises UserError where the network cannot have it.
         """
+        refuse_int8(self.network, "changed")
         network = over_the_same_weights(self.network, changed(self.config, scale=scale, positions=positions))
         tokenizer = self.reader.tokenizer
         images = self.reader.images
@@ -255,6 +257,7 @@ class Model:
         Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
         and a model card. An architecture that they do not have is kept in our own form, with a warning.
         """
+        refuse_int8(self.network, "save")
         folder = Path(folder)
         exported = pretrained.export(self.network, self.settings(), prefer=self.family, shard_bytes=shard_bytes)
         if exported is None:

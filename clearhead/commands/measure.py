@@ -29,13 +29,14 @@ def evaluate_command(
     text: Path | None,
     search: Mapping[str, Any],
     moses: str | None,
+    int8: bool,
     device: str,
     as_json: bool,
 ) -> None:
     """Measure a model on files, or on its recipe's test (else validation) data."""
     if (source is None) != (target is None):
         raise UserError("evaluate: expected --source and --target together, got one of them")
-    model = load(name, device=device)
+    model = load(name, int8=int8, device=device)
     given: Source | None = None
     if source is not None and target is not None:
         given = ParallelFiles(source=source, target=target)

@@ -16,12 +16,12 @@ from clearhead.recipe.generation import GenerationConfig
 
 
 def translate_command(
-    name: str, texts: Sequence[str], *, search: Mapping[str, Any], page: Path | None, device: str
+    name: str, texts: Sequence[str], *, search: Mapping[str, Any], page: Path | None, int8: bool, device: str
 ) -> None:
     """Translate the texts, or standard input line by line; n-best lines carry their line's number and their scores."""
     if page is not None and not page.parent.is_dir():
         raise UserError(f"{page}: expected a file in a folder that is there, got no {page.parent}; make it first")
-    model = load(name, device=device)
+    model = load(name, int8=int8, device=device)
     config = searching(model, search)
     shown: list[tuple[str, tuple[int, ...]]] = []
     number = 0
@@ -91,9 +91,11 @@ def arriving() -> Iterator[list[str]]:
             return
 
 
-def generate_command(name: str, prompt: str, *, sampling: Mapping[str, Any], stop: Sequence[str], device: str) -> None:
+def generate_command(
+    name: str, prompt: str, *, sampling: Mapping[str, Any], stop: Sequence[str], int8: bool, device: str
+) -> None:
     """Print the prompt and its continuation as it is written."""
-    model = load(name, device=device)
+    model = load(name, int8=int8, device=device)
     given = {name: value for name, value in sampling.items() if value is not None}
     base = model.generation
     if given.get("temperature", base.temperature) == 0:

@@ -5,16 +5,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
+from clearhead.model.linear import forget, packed, ready
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import tracing
 
+PATIENCE = 16
+"""Steps before the matrices are packed: about as many give back what packing costs (docs/inference.md)."""
 BUDGET = 4096
 """Padded source or prompt tokens in a batch of `complete`, each counted once a hypothesis."""
 
@@ -95,7 +98,7 @@ def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None
 
 
 @contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
+def _evaluating(network: Transformer) -> Iterator[None]:
     """Evaluation mode inside, and afterwards each part's own mode again."""
     training = [module for module in network.modules() if module.training]
     network.eval()
@@ -104,6 +107,8 @@ def _evaluating(network: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+        if training:
+            forget(network)  # whose weights are about to change
 
 
 def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search: Search) -> Iterator[Event]:
@@ -133,14 +138,20 @@ class Decoding:
 
     def __init__(self, network: Transformer) -> None:
         self.network, self.cache = network, network.new_cache()
+        self.fast, self.n_steps = ready(network), 0
         self.memory: Memory | None = None
         self.inputs = torch.empty(0)
+
+    @property
+    def reading(self) -> Transformer:
+        """What reads the next tokens: the network itself where somebody looks at it."""
+        return self.network if tracing() else self.fast
 
     def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
         """Read source and prompts -> b v: logits of the first new token."""
         if source is not None:
             with _no_gradients():
-                self.memory = self.network.encode(source.to(prompts.ids.device))
+                self.memory = self.reading.encode(source.to(prompts.ids.device))
         logits = self.feed(prompts)
         self.inputs = torch.arange(prompts.grid[0], device=prompts.ids.device)
         if self.memory is not None:
@@ -152,12 +163,16 @@ class Decoding:
     def feed(self, tokens: Tokens) -> Tensor:
         """One or more tokens a slot -> n v: logits of the next one."""
         with _no_gradients():
+            self.n_steps += 1
+            if self.n_steps == PATIENCE:
+                self.fast = packed(self.network)
+            network = self.reading
             if tokens.grid[1] == 1 or tracing():
-                return self.network.decode(tokens, self.memory, self.cache)[:, -1]
+                return network.decode(tokens, self.memory, self.cache)[:, -1]
             # A prompt's other logits are large and of no use.
-            assert self.network.decoder is not None
-            states, layout = self.network.decoder(tokens, self.memory, self.cache)
-            return self.network.head(states[:, -1:], layout)[:, -1]
+            assert network.decoder is not None
+            states, layout = network.decoder(tokens, self.memory, self.cache)
+            return network.head(states[:, -1:], layout)[:, -1]
 
     def follow(self, index: Tensor) -> None:
         """Slot i goes on from what slot index[i] has read."""
@@ -165,9 +180,10 @@ class Decoding:
             inputs = self.inputs[index]
             if torch.equal(inputs, self.inputs):
                 # Within an input the memory and the padding are the same: only the past differs.
-                if not torch.equal(index, torch.arange(len(index), device=index.device)):
+                rows = (index != torch.arange(len(index), device=index.device)).nonzero()[:, 0]
+                if len(rows):
                     for block in self.cache.blocks:
-                        block.attn.select(index)
+                        block.attn.move(rows, index[rows])
                 return
             self.inputs = inputs
             self.cache.select(index)

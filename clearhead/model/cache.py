@@ -7,25 +7,63 @@ import torch
 from torch import Tensor
 
 from clearhead.model.layout import Layout, Tokens
+from clearhead.trace import tracing
+
+LEAST_ROOM = 32
+"""Cells that a cache has room for when it first grows; they double."""
 
 
 @dataclass
 class KeyValues:
-    """Keys and values of one attention, b h s k each; empty at first."""
+    """Keys and values of one attention, b h s k each; empty at first.
+
+    They are views of cells with room for more: a new position is written into the next cell, and only where the room
+    ends is anything copied.
+    """
 
     k: Tensor | None = None
     v: Tensor | None = None
+    cells: tuple[Tensor, Tensor] | None = None
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add new positions; returns all."""
-        self.k = k if self.k is None else torch.cat([self.k, k], 2)
-        self.v = v if self.v is None else torch.cat([self.v, v], 2)
+        if self.k is None or self.v is None or k.requires_grad:
+            # Cross-attention never comes back; and what gradients go through may not be written over.
+            self.k = k if self.k is None else torch.cat([self.k, k], 2)
+            self.v = v if self.v is None else torch.cat([self.v, v], 2)
+            self.cells = None
+            return self.k, self.v
+        length, end = self.k.shape[2], self.k.shape[2] + k.shape[2]
+        if self.cells is None or end > self.cells[0].shape[2]:
+            room = max(LEAST_ROOM, 1 << (end - 1).bit_length())
+            self.cells = _moved(self.k, room), _moved(self.v, room)
+        keys, values = self.cells
+        keys[:, :, length:end] = k
+        values[:, :, length:end] = v
+        self.k, self.v = keys[:, :, :end], values[:, :, :end]
         return self.k, self.v
 
     def select(self, index: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
         if self.k is not None and self.v is not None:
-            self.k, self.v = self.k[index], self.v[index]
+            self.k, self.v, self.cells = self.k[index], self.v[index], None
+
+    def move(self, rows: Tensor, sources: Tensor) -> None:
+        """Row rows[i] goes on from row sources[i]; the other rows stay as they are."""
+        if self.k is None or self.v is None:
+            return
+        if tracing():  # which keeps what it saw
+            self.k, self.v, self.cells = self.k.clone(), self.v.clone(), None
+        self.k[rows], self.v[rows] = self.k[sources], self.v[sources]
+
+
+def _moved(past: Tensor, room: int) -> Tensor:
+    """b h s k -> b h room k, the past at the front; no inference tensor, for a trace may begin between two steps."""
+    b, h, length, width = past.shape
+    with torch.inference_mode(False):
+        cells = torch.empty(b, h, room, width, dtype=past.dtype, device=past.device)
+    cells[:, :, :length] = past
+    return cells
 
 
 @dataclass
@@ -73,3 +111,66 @@ class Cache:
             block.cross.select(index)
         if self.valid is not None:
             self.valid = self.valid[index]
+
+
+# --- every step of the same shapes ----------------------------------------------------------------------------------
+
+
+@dataclass
+class FixedKeyValues(KeyValues):
+    """Keys and values in a fixed number of cells; `append` writes cell `at`, and returns all cells."""
+
+    at: Tensor = field(kw_only=True)
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.k is not None
+        assert self.v is not None
+        self.k.index_copy_(2, self.at, k)
+        self.v.index_copy_(2, self.at, v)
+        return self.k, self.v
+
+
+@dataclass
+class FixedCache(Cache):
+    """A cache with all its room from the start: one compiled graph serves every step, however long the text is.
+
+    What is beyond the text is masked. One token at a time; the room has an end, which the caller minds.
+    """
+
+    at: Tensor = field(kw_only=True)
+    """1: the cell last filled."""
+
+    @classmethod
+    def of(cls, past: Cache, room: int) -> Self:
+        """What a cache has read, with this many cells in all; the past itself is left as it is."""
+        first = past.blocks[0].attn.k
+        assert first is not None
+        assert past.length < room
+        at = torch.tensor([past.length - 1], device=first.device)
+        blocks: list[BlockCache] = []
+        for block in past.blocks:
+            assert block.attn.k is not None
+            assert block.attn.v is not None
+            k, v = _moved(block.attn.k, room), _moved(block.attn.v, room)
+            # Never attended to, but 0 times what is there must be 0.
+            k[:, :, past.length :], v[:, :, past.length :] = 0, 0
+            blocks.append(BlockCache(FixedKeyValues(k, v, at=at), block.cross))
+        valid = past.valid
+        if valid is not None:
+            valid = torch.cat([valid, valid.new_ones(len(valid), room - past.length)], 1)
+        return cls(blocks, room, valid, at=at)
+
+    def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
+        """One more token in each row."""
+        b, t = tokens.grid
+        assert t == 1, "one token a row"
+        assert tokens.valid is None
+        self.at.add_(1)
+        cells = torch.arange(self.length, device=self.at.device)[None]
+        valid = (cells <= self.at).expand(b, -1)
+        positions = cells
+        if self.valid is not None:
+            valid = valid & self.valid
+            positions = (self.valid.long().cumsum(1) - 1).clamp(min=0)
+        queries = Layout((b, 1), positions.index_select(1, self.at), start=self.length - 1)
+        return queries, Layout((b, self.length), positions, valid=valid)

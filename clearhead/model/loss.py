@@ -25,12 +25,12 @@ def linear_cross_entropy(
     """
     kind = torch.get_autocast_dtype(states.device.type) if torch.is_autocast_enabled(states.device.type) else None
     weight = weight if kind is None else weight.to(kind)
-    return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk)  # pyrefly: ignore
+    return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk)
 
 
 class _Chunked(torch.autograd.Function):
     @staticmethod
-    def forward(
+    def forward(  # pyrefly: ignore[bad-override]
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, chunk: int
     ) -> Tensor:
         n, v = len(states), len(weight)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from clearhead.config import Init, LanguageHead, ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
-from clearhead.model.attention import Reach, is_explicit
+from clearhead.model.attention import Attention, Kernel, Reach, is_explicit
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache
 from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
@@ -37,6 +37,13 @@ class Stack(nn.Module):
         self.final_norm = build_norm(config) if config.has_final_norm else None
         self.recompute = False
         """Whether training keeps only what enters each block, and computes the rest again in the backward pass."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """How its attentions compute: all in the same way."""
+        attn = self.blocks[0].attn
+        assert isinstance(attn, Attention)
+        return attn.kernel
 
     @property
     def table(self) -> nn.Embedding:
@@ -80,9 +87,7 @@ class Stack(nn.Module):
             window=self.config.window if windowed else None,
             positions=self.window_positions if windowed and self.window_positions else self.positions,
             dtype=dtype,
-            fused=not is_explicit(
-                self.blocks[0].attn.kernel, keys.grid[1], keys.positions.device, soft_cap=self.config.soft_cap
-            ),
+            fused=not is_explicit(self.kernel, keys.grid[1], keys.positions.device, soft_cap=self.config.soft_cap),
         )
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
@@ -134,6 +139,7 @@ class Transformer(nn.Module):
         states, layout = self.states(*inputs)
         if labels is None:
             return self.head(states, layout)
+        assert isinstance(self.head, heads.OutputHead)
         return self.head.loss(states, layout, labels, smoothing=smoothing)
 
     def states(self, *inputs: Tokens | Tensor) -> Memory:

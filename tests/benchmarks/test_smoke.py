@@ -45,7 +45,8 @@ def test_quick_run_ends_with_one_object() -> None:
 def test_unknown_name_is_one_line() -> None:
     done = run("nothing")
     assert done.returncode == 2
-    assert done.stderr.splitlines() == ["error: nothing: expected one of encdec-small, encdec-base; try encdec-small"]
+    names = "encdec-small, encdec-base, gpt-small, gpt-small-fp32, gpt-124m"
+    assert done.stderr.splitlines() == [f"error: nothing: expected one of {names}; try encdec-small"]
 
 
 def test_both_sides_see_the_same_batches() -> None:

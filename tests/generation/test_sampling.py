@@ -141,3 +141,19 @@ def test_draw_never_takes_the_impossible(weights: list[int], chance: float) -> N
 def test_contradictions_are_refused_by_name(settings: dict[str, float], named: str) -> None:
     with pytest.raises(ValidationError, match=named):
         GenerationConfig.model_validate(settings)
+
+
+@pytest.mark.parametrize("p", [1e-6, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("spread", [0.1, 3.0, 6.0])
+def test_top_p_of_a_large_vocabulary_is_that_of_all_of_it(spread: float, p: float) -> None:
+    scores = (torch.randn(4, 3 * s.SHORTLIST, dtype=torch.float64) * spread).round(decimals=1)  # With equal ones.
+    for row, narrowed in zip(scores, s.top_p(scores, p), strict=True):
+        values, shares = row.tolist(), row.softmax(-1).tolist()
+        mass, chosen = 0.0, set[int]()
+        for i in sorted(range(len(values)), key=lambda i: -values[i]):
+            if mass >= p:
+                break
+            chosen.add(i)
+            mass += shares[i]
+        assert set(narrowed.isfinite().nonzero()[:, 0].tolist()) == chosen
+        assert torch.equal(narrowed[sorted(chosen)], row[sorted(chosen)])

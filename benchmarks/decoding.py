@@ -1,0 +1,255 @@
+"""`python -m benchmarks.decoding`: tokens written a second, ours against `transformers` and CTranslate2, in turn."""
+
+import json as json_module
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Annotated, get_args
+
+import torch
+from cyclopts import App, Parameter
+
+from benchmarks.decoder import Answer, Assignment, Kind
+from benchmarks.figures import within
+from benchmarks.machine import Machine
+from benchmarks.race import PAUSE
+from clearhead.api import Model
+from clearhead.config import ModelConfig, Sinusoidal
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.families import preset
+from clearhead.model import Transformer
+from clearhead.recipe.data import Words
+from clearhead.recipe.generation import GenerationConfig
+
+Flag = Annotated[bool, Parameter(negative="")]
+
+app = App(name="python -m benchmarks.decoding", help="Writing: ours against transformers and CTranslate2, in turn.")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all write. Weights are drawn at random: what is written means nothing, and takes as long as anything."""
+
+    preset: str
+    n_inputs: int
+    """In one batch."""
+    n_read: int
+    """Tokens of each prompt or source."""
+    n_new: int
+    unit: str
+    beams: int = 1
+    changes: tuple[tuple[str, int], ...] = ()
+    """Other sizes, of every stack."""
+    vocab_size: int = 50257
+
+
+TASKS = {
+    "lm-1": Task("gpt2", 1, 32, 128, "tokens"),
+    "lm-8": Task("gpt2", 8, 32, 128, "tokens"),
+    "translate-greedy": Task("transformer-base", 16, 24, 32, "sentences", vocab_size=32000),
+    "translate-beam4": Task("transformer-base", 16, 24, 32, "sentences", beams=4, vocab_size=32000),
+}
+GOALS: dict[str, list[tuple[Kind, Kind, float]]] = {
+    "lm-1": [
+        ("clearhead fp32", "transformers fp32", 1.1),
+        ("clearhead fp32", "ctranslate2 fp32", 0.65),
+        ("clearhead int8", "ctranslate2 int8", 1.0),
+    ],
+    "lm-8": [("clearhead int8", "ctranslate2 int8", 1.0)],
+    "translate-greedy": [],
+    "translate-beam4": [("clearhead fp32", "transformers fp32", 2.0), ("clearhead int8", "ctranslate2 int8", 0.7)],
+}
+"""What we promise: ours over theirs, at least."""
+QUICK = (("d_model", 64), ("n_layers", 1), ("n_heads", 2), ("d_ff", 128))
+
+
+def network(task: Task) -> Transformer:
+    """The network with new weights."""
+    config = preset(task.preset)
+    stacks = {"encoder": config.encoder, "decoder": config.decoder}
+    changed = {}
+    for name, stack in stacks.items():
+        if stack is not None:
+            reads = stack.input.model_copy(update={"vocab_size": task.vocab_size})
+            # The layout of positions that the reference library has.
+            waves = {"positions": Sinusoidal(layout="concatenated")} if stack.positions.kind == "sinusoidal" else {}
+            changed[name] = stack.model_copy(update={"input": reads, **waves, **dict(task.changes)})
+    torch.manual_seed(0)
+    return Transformer(ModelConfig.model_validate({**dict(config), **changed}))
+
+
+def prepare(task: Task, folder: Path) -> dict[str, Path | int]:
+    """The model in both forms, with a tokenizer of numbered words, which CTranslate2 asks for."""
+    from clearhead.commands.export_ctranslate2 import convert
+
+    words = Tokenizer.train([" ".join(f"w{i}" for i in range(task.vocab_size))], Words(vocab_size=task.vocab_size))
+    assert words.vocab_size == task.vocab_size
+    ids = GenerationConfig(start_id=words.bos_id, end_ids=(words.need("eos"),), pad_id=words.pad_id)
+    model = Model(network(task), words, ids)
+    hf, ct2 = model.save(folder / "hf"), folder / "ct2"
+    ct2.mkdir()
+    convert(model, ct2, "float32", name=task.preset)
+    return {"hf": hf, "ct2": ct2, "start_id": words.need("bos"), "eos_id": words.need("eos")}
+
+
+# --- the race -------------------------------------------------------------------------------------------------------
+
+
+class Process:
+    """One contestant."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.kind = assignment.kind
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.decoder"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).resolve().parents[1],
+        )
+        self.ask(assignment.model_dump_json())
+
+    def turn(self) -> Answer:
+        """Every input once."""
+        return Answer.model_validate_json(self.ask(""))
+
+    def ask(self, line: str) -> str:
+        """A line for a line."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(line, file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise UserError(f"{self.kind}: its process ended with code {self.process.wait()}; see its error above")
+        return answer
+
+
+@contextmanager
+def processes(assignments: Sequence[Assignment]) -> Iterator[list[Process]]:
+    """All of them, ready; ended when the block is left."""
+    started: list[Process] = []
+    try:
+        for assignment in assignments:
+            started.append(Process(assignment))  # noqa: PERF401 - those already started must be ended
+        yield started
+    finally:
+        for one in started:
+            one.process.kill()
+            one.process.communicate()
+
+
+def race(assignments: Sequence[Assignment], rounds: int) -> dict[Kind, list[Answer]]:
+    """A turn that does not count, then rounds; who begins changes every round."""
+    with processes(assignments) as running:
+        for one in running:
+            one.turn()
+        found: dict[Kind, list[Answer]] = {one.kind: [] for one in running}
+        for i in range(rounds):
+            first = i % len(running)
+            for one in (*running[first:], *running[:first]):
+                time.sleep(PAUSE)
+                found[one.kind].append(one.turn())
+        return found
+
+
+def rate(task: Task, answer: Answer, *, cpu: bool = False) -> float:
+    """Tokens or sentences a second, of the clock or of processor time."""
+    assert all(len(text) >= task.n_new - 1 for text in answer.texts), "a text ended early"
+    n = task.n_inputs * (task.n_new if task.unit == "tokens" else 1)
+    return n / (answer.cpu_seconds if cpu else answer.seconds)
+
+
+def report(name: str, task: Task, found: dict[Kind, list[Answer]]) -> tuple[str, dict[str, float]]:
+    """The table, and each promised ratio: of medians, by the clock and by processor time."""
+    lines = [f"| {name} | {task.unit}/s | slowest to fastest | a CPU-second | peak GB |", "|---|---:|---:|---:|---:|"]
+    rates = {kind: [rate(task, a) for a in turns] for kind, turns in found.items()}
+    cpu_rates = {kind: [rate(task, a, cpu=True) for a in turns] for kind, turns in found.items()}
+    for kind, turns in found.items():
+        spread = f"{min(rates[kind]):.1f} to {max(rates[kind]):.1f}"
+        peak = max(a.peak_gb for a in turns)
+        lines.append(f"| {kind} | {median(rates[kind]):.1f} | {spread} | {median(cpu_rates[kind]):.1f} | {peak:.2f} |")
+    ratios: dict[str, float] = {}
+    for mine, theirs, goal in GOALS[name]:
+        if mine in rates and theirs in rates:
+            ratio = median(rates[mine]) / median(rates[theirs])
+            by_cpu = median(cpu_rates[mine]) / median(cpu_rates[theirs])
+            ratios[f"{mine} / {theirs}"] = round(ratio, 3)
+            lines += ["", f"{mine} / {theirs}: **{ratio:.2f}** (by CPU time {by_cpu:.2f}; goal {goal})"]
+    return "\n".join(lines), ratios
+
+
+@app.default
+def decoding(
+    *,
+    only: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    kinds: Annotated[tuple[Kind, ...], Parameter(negative="")] = (),
+    rounds: int = 5,
+    threads: int = 2,
+    quick: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Write with each library in a process of its own, in turn; about ten minutes on two cores with nothing else to do.
+
+    Parameters
+    ----------
+    only: Of lm-1, lm-8, translate-greedy, translate-beam4 (default: all).
+    kinds: Contestants (default: all).
+    rounds: Turns of each contestant, of which the median counts.
+    threads: CPU threads of every contestant.
+    quick: A tiny network, to see that everything works; its figures mean nothing.
+    json: Print the ratios as one JSON object on the last line.
+    """
+    wrong = [name for name in only if name not in TASKS]
+    if wrong:
+        raise UserError(f"--only: expected one of {', '.join(TASKS)}, got {wrong[0]}; try {next(iter(TASKS))}")
+    chosen = kinds or get_args(Kind)
+
+    def measure(scratch: Path) -> None:
+        every: dict[str, dict[str, float]] = {}
+        places: dict[Task, dict[str, Path | int]] = {}
+        for name in only or TASKS:
+            task = TASKS[name]
+            if quick:
+                task = replace(task, changes=QUICK, vocab_size=200, n_new=6, n_inputs=min(task.n_inputs, 2))
+            model = replace(task, n_inputs=1, n_read=1, n_new=1, beams=1)
+            if model not in places:
+                (scratch / name).mkdir()
+                places[model] = prepare(task, scratch / name)
+            generator = torch.Generator().manual_seed(1)
+            rows = torch.randint(10, task.vocab_size, (task.n_inputs, task.n_read), generator=generator).tolist()
+            reads = "sentences" in task.unit
+            common = {"inputs": rows, "new_tokens": task.n_new, "beams": task.beams, "translates": reads}
+            assignments = [
+                Assignment.model_validate({"kind": kind, "threads": threads, **common, **places[model]})
+                for kind in chosen
+            ]
+            table, every[name] = report(name, task, race(assignments, 1 if quick else rounds))
+            print(table + "\n", flush=True)
+        machine = Machine.now(threads)
+        print(
+            f"{machine.processor} ({machine.capability}), {threads} threads on {machine.cores} cores,"
+            f" load {machine.load}; torch {machine.torch}, {machine.date}"
+        )
+        if json:
+            print(json_module.dumps(every))
+
+    within(measure)
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's is one line."""
+    try:
+        app()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The decoding benchmark runs, and everybody writes as much as was asked; no figure is judged here."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.decoder import Answer, Kind
+from benchmarks.decoding import TASKS, rate, report
+from tests.architecture.source import ROOT
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.decoding", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.slow
+def test_quick_run_ends_with_the_ratios() -> None:
+    pytest.importorskip("ctranslate2")
+    pytest.importorskip("transformers")
+    kinds = ("clearhead fp32", "transformers fp32", "ctranslate2 fp32")
+    chosen = [word for kind in kinds for word in ("--kinds", kind)]
+    done = run("--quick", "--json", "--threads", "1", "--only", "lm-1", *chosen)
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout.splitlines()[-1])) == ["lm-1"]
+
+
+def test_unknown_name_is_one_line() -> None:
+    done = run("--only", "nothing")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: --only: expected one of lm-1, lm-8, ")
+
+
+def answer(seconds: float, n: int = 128) -> Answer:
+    return Answer(texts=(tuple(range(n)),), seconds=seconds, cpu_seconds=2 * seconds, peak_gb=1.0)
+
+
+def test_ratios_are_of_medians() -> None:
+    found: dict[Kind, list[Answer]] = {
+        "clearhead fp32": [answer(s) for s in (1.0, 2.0, 9.0)],
+        "transformers fp32": [answer(s) for s in (4.0, 4.0, 1.0)],
+    }
+    table, ratios = report("lm-1", TASKS["lm-1"], found)
+    assert ratios == {"clearhead fp32 / transformers fp32": 2.0}
+    assert "| clearhead fp32 | 64.0 |" in table
+    with pytest.raises(AssertionError, match="ended early"):
+        rate(TASKS["lm-1"], answer(1.0, n=20))

@@ -1,0 +1,85 @@
+"""Eight-bit weights from `load` and from the command line: how far they are from the others, and what they refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import clearhead
+from clearhead.cli import main
+from clearhead.errors import UserError
+from clearhead.generation import complete
+from clearhead.recipe.generation import GenerationConfig
+from tests.small_models import PAIRS, TEXTS, model_of
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A translator and a language model, whose small weights make no mountain of a rounding."""
+    place = tmp_path_factory.mktemp("models")
+    models = {name: model_of(name) for name in ("demo", "gpt2")}
+    with torch.no_grad():
+        for parameter in [p for model in models.values() for p in model.network.parameters()]:
+            parameter *= 0.2
+    return {name: str(model.save(place / name)) for name, model in models.items()}
+
+
+def test_load_rounds_the_matrices(folders: dict[str, str]) -> None:
+    exact, eight = clearhead.load(folders["gpt2"]), clearhead.load(folders["gpt2"], int8=True)
+    text = PAIRS.source[0]
+    gap = (eight.logits(text) - exact.logits(text)).norm() / exact.logits(text).norm()
+    assert 0 < gap < 0.1
+    seen, logits = eight.trace(text)
+    assert (logits - exact.logits(text)).norm() < 0.1 * logits.norm()
+    assert "decoder.blocks.0.attn.heads" in seen
+
+
+def test_what_int8_cannot_do_is_one_line(folders: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^dtype: expected float32 beside int8, got bfloat16"):
+        clearhead.load(folders["gpt2"], dtype="bfloat16", int8=True)
+    model = clearhead.load(folders["gpt2"], int8=True)
+    for what in (lambda: model.save(tmp_path / "out"), lambda: model.changed(scale=False)):
+        with pytest.raises(UserError, match="expected weights as they were stored, got int8"):
+            what()
+    assert not (tmp_path / "out").exists()
+
+
+def test_commands_take_int8(folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = PAIRS.source[0]
+    main(["translate", folders["demo"], source, "--int8"])
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    main(["generate", folders["gpt2"], source, "--int8", "--max-new-tokens", "3", "--temperature", "0"])
+    assert capsys.readouterr().out.startswith(source)
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(TEXTS * 20), encoding="utf-8")
+    losses = []
+    for option in ([], ["--int8"]):
+        main(["evaluate", folders["gpt2"], "--text", str(text), "--json", *option])
+        losses.append(json.loads(capsys.readouterr().out)["loss"])
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.1)
+
+
+def test_a_trained_model_loses_little(shared_data: Path) -> None:
+    """On its own stories: the loss within 1.5%, and 95% of the likeliest tokens the same (docs/inference.md)."""
+    folder = shared_data / "checkpoints" / "stories15M"
+    if not folder.is_dir():
+        pytest.skip("no checkpoint stories15M in the folder of real data")
+    exact, eight = clearhead.load(folder, dtype="float32").network, clearhead.load(folder, int8=True).network
+    drawn = GenerationConfig(max_new_tokens=100, temperature=1.0, n_best=4, seed=3, end_ids=(2,))
+    [stories] = complete(exact, [[1]], config=drawn)
+    loss, same, n = torch.zeros(2), 0, 0
+    with torch.inference_mode():
+        for story in stories:
+            ids = torch.tensor([[1, *story.tokens]])
+            logits = [network(ids)[0, :-1] for network in (exact, eight)]
+            loss += torch.stack([F.cross_entropy(one, ids[0, 1:], reduction="sum") for one in logits])
+            same += int((logits[0].argmax(-1) == logits[1].argmax(-1)).sum())
+            n += len(logits[0])
+    assert n > 300
+    assert loss[0] < loss[1] < 1.015 * loss[0] or loss[1] <= loss[0]
+    assert same >= 0.95 * n
