@@ -31,7 +31,10 @@ from tests.small_models import PAIRS, model_of
 from tests.training.tiny import write_recipe
 
 Give = Callable[[bytes], None]
-COMMANDS = ("demo", "train", "resume", "translate", "generate", "explore", "evaluate", "summary", "check", "export")
+COMMANDS = (
+    *("demo", "train", "resume", "translate", "generate", "explore", "serve"),
+    *("evaluate", "summary", "check", "export", "plan", "profile"),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "compose", CORPUS)
     monkeypatch.setattr(demo, "CHOICE", ModelChoice(preset="demo", stacks={**SMALL, "n_layers": 2}))
     monkeypatch.setattr(demo, "GENERATION", demo.GENERATION.model_copy(update={"max_new_tokens": 6}))
-    short = {"steps": 4, "precision": "fp32", "device": "cpu", "max_tokens": 300}
+    short = {"steps": 4, "precision": "fp32", "matmul_precision": "highest", "device": "cpu", "max_tokens": 300}
     monkeypatch.setattr(demo, "TRAINING", demo.TRAINING.model_copy(update=short))
     monkeypatch.setattr(builtins, "input", nobody)
     monkeypatch.setattr(webbrowser, "open", nobody)

@@ -247,7 +247,14 @@ def recipe_of(
     over = {
         "data": data,
         "model": {"start": str(beginning)},
-        "training": {"precision": "fp32", "device": "cpu", "label_smoothing": 0.0, "ema": None, **training},
+        "training": {
+            "precision": "fp32",
+            "matmul_precision": "highest",
+            "device": "cpu",
+            "label_smoothing": 0.0,
+            "ema": None,
+            **training,
+        },
         "generation": {"max_new_tokens": 16, "temperature": 0.0},
     }
     return validate(changed(read(task), over), where=task)
