@@ -49,8 +49,8 @@ def _pack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
 
 
-_copies: WeakKeyDictionary[Transformer, tuple[tuple[tuple[int, int], ...], Transformer]] = WeakKeyDictionary()
-"""Packed copies of networks that still exist, with the state of the weights of which they are."""
+_copies: WeakKeyDictionary[Transformer, tuple[object, Transformer]] = WeakKeyDictionary()
+"""Packed copies of networks that still exist, with the state of which they are."""
 
 
 def packed(network: Transformer) -> Transformer:
@@ -59,7 +59,7 @@ def packed(network: Transformer) -> Transformer:
     The copy is kept until the network is gone, its weights have changed, or `forget` is called.
     """
     weights = [m.weight for m in network.modules() if isinstance(m, nn.Linear) and m.weight.numel() >= WORTH_PACKING]
-    if not _can_pack(weights):
+    if not _can_pack(weights) or _is_watched(network):
         return network
     known = ready(network)
     if known is not network:
@@ -73,11 +73,20 @@ def packed(network: Transformer) -> Transformer:
 def ready(network: Transformer) -> Transformer:
     """Its packed copy where there is one, else the network itself."""
     known = _copies.get(network)
-    return known[1] if known is not None and known[0] == _state(network) else network
+    is_good = known is not None and known[0] == _state(network) and not _is_watched(network)
+    return known[1] if known is not None and is_good else network
 
 
-def _state(network: Transformer) -> tuple[tuple[int, int], ...]:
-    return tuple((w.data_ptr(), 0 if w.is_inference() else w._version) for w in network.parameters())
+def _state(network: Transformer) -> tuple[tuple[float | None, ...], ...]:
+    """What a copy depends on: the weights, and what somebody may have set by hand."""
+    weights = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in network.parameters()]
+    settings = [(m.scale, m.soft_cap) for m in network.modules() if isinstance(m, Attention)]
+    return (*weights, *settings)
+
+
+def _is_watched(network: Transformer) -> bool:
+    """Whether somebody has hooks in the network, which a copy would pass by."""
+    return any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
 
 
 def forget(network: Transformer) -> None:

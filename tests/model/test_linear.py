@@ -10,6 +10,7 @@ from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.generation.generate import PATIENCE
 from clearhead.model import Transformer, linear
+from clearhead.model.attention import Attention
 from clearhead.model.linear import Int8Linear, PackedLinear, Part, forget, packed, quantized, ready, refuse_int8
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
@@ -92,6 +93,21 @@ def test_the_copy_lives_as_long_as_its_weights(tiny_pays: None) -> None:
     del network, fast, new
     gc.collect()
     assert len(linear._copies) == before
+
+
+@torch.no_grad()
+def test_what_somebody_hangs_into_or_sets_in_the_network_is_not_passed_by(tiny_pays: None) -> None:
+    network = small.decoder()
+    first = packed(network)
+    handle = network.get_submodule("decoder.blocks.0.ffn").register_forward_hook(lambda *_: torch.zeros(1, 4, 16))
+    assert ready(network) is packed(network) is network
+    handle.remove()
+    assert ready(network) is first
+    attn = network.get_submodule("decoder.blocks.0.attn")
+    assert isinstance(attn, Attention)
+    attn.scale *= 3
+    assert ready(network) is network
+    assert_close(packed(network)(ids(1, 4)), network(ids(1, 4)))
 
 
 @pytest.mark.parametrize("change", ["float64", "small"])

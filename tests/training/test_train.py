@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.errors import NumericError, UserError
+from clearhead.errors import NumericError, OutOfMemory, UserError
+from clearhead.planning import fit
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.training import checkpoints
@@ -379,3 +380,11 @@ def test_bf16_trains():
     assert found[-1] < 0.7 * found[0]
     assert {p.dtype for p in run.network.parameters()} == {torch.float32}
     assert SimpleNamespace(**vars(run.progress)).precision == "bf16"
+
+
+def test_too_little_memory_is_told_before_the_first_step(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fit, "available_memory", lambda _: 10_000)
+    task = Around(translation())
+    with pytest.raises(OutOfMemory, match=r"training\.max_tokens: expected a batch that fits .*; try "):
+        next(train(new_run(task)))
+    assert task.n_losses == 0
