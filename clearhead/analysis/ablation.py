@@ -15,6 +15,7 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Reach
 from clearhead.model.block import Memory
+from clearhead.model.linear import refuse_int8
 from clearhead.model.transformer import Stack
 from clearhead.trace import Address, Edit, Trace, trace, zero
 
@@ -195,6 +196,7 @@ def _ablated(
     before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
     stack, x = found[name], plain[before].repeat(n, 1, 1)
     reader = network.get_submodule(projection)
+    refuse_int8(network, "effects")
     assert isinstance(reader, nn.Linear)
     closed = torch.zeros(n, reader.in_features, dtype=torch.bool, device=x.device)
     for row, part in zip(closed, parts, strict=True):

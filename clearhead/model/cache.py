@@ -27,8 +27,8 @@ class KeyValues:
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add new positions; returns all."""
-        if self.k is None or self.v is None or k.requires_grad:
-            # Cross-attention never comes back; and what gradients go through may not be written over.
+        if self.k is None or self.v is None or k.requires_grad or tracing():
+            # Cross-attention never comes back; what gradients go through or a trace keeps may not be written over.
             self.k = k if self.k is None else torch.cat([self.k, k], 2)
             self.v = v if self.v is None else torch.cat([self.v, v], 2)
             self.cells = None
@@ -52,7 +52,7 @@ class KeyValues:
         """Row rows[i] goes on from row sources[i]; the other rows stay as they are."""
         if self.k is None or self.v is None:
             return
-        if tracing():  # which keeps what it saw
+        if self.cells is None or tracing():  # A trace may keep these.
             self.k, self.v, self.cells = self.k.clone(), self.v.clone(), None
         self.k[rows], self.v[rows] = self.k[sources], self.v[sources]
 

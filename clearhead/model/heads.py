@@ -65,12 +65,14 @@ class LanguageHead(OutputHead):
 
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """The same; where logits are many, in chunks that are gone before the next is made."""
-        weight, bias = self.output.weight, self.output.bias
-        if tracing() or self.soft_cap is not None or len(labels) * len(weight) <= self.chunk:
+        plain = type(self.output) is nn.Linear and self.soft_cap is None and not tracing()
+        if not plain or len(labels) * self.output.out_features <= self.chunk:
             return super().loss(states, layout, labels, smoothing=smoothing)
         states = self.transform(layout.real(states) if states.ndim == 3 else states)
         states = states if self.scale is None else states * self.scale
-        return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=self.chunk)
+        return linear_cross_entropy(
+            states, self.output.weight, self.output.bias, labels, smoothing=smoothing, chunk=self.chunk
+        )
 
 
 class ClassificationHead(OutputHead):

@@ -20,6 +20,8 @@ PACKED_BYTES = 4 << 30
 ROWS = 64
 """Rows that packed weights are laid out for; fewer and more work too, one row as fast as with a layout of its own."""
 TINY = torch.finfo(torch.float32).tiny
+SAMPLE = 4
+"""Rows and columns of each matrix that are looked at to see whether it has changed, about."""
 ACCURATE = 1e-5
 """The largest difference between packed and plain products, as a share of the largest number, that packing may make."""
 
@@ -58,7 +60,7 @@ def packed(network: Transformer) -> Transformer:
 
     The copy is kept until the network is gone, its weights have changed, or `forget` is called.
     """
-    weights = [m.weight for m in network.modules() if isinstance(m, nn.Linear) and m.weight.numel() >= WORTH_PACKING]
+    weights = [m.weight for m in network.modules() if type(m) is nn.Linear and m.weight.numel() >= WORTH_PACKING]
     if not _can_pack(weights) or _is_watched(network):
         return network
     known = ready(network)
@@ -77,16 +79,22 @@ def ready(network: Transformer) -> Transformer:
     return known[1] if known is not None and is_good else network
 
 
-def _state(network: Transformer) -> tuple[tuple[float | None, ...], ...]:
-    """What a copy depends on: the weights, and what somebody may have set by hand."""
+def _state(network: Transformer) -> tuple[object, ...]:
+    """What a copy depends on: the weights, and what somebody may have set by hand.
+
+    A few numbers of each matrix, because fused optimizers and `.data` change weights and count no version.
+    """
+    linears = [m.weight.detach() for m in network.modules() if type(m) is nn.Linear]
+    some = [w[tuple(slice(None, None, max(1, n // SAMPLE)) for n in w.shape)].flatten() for w in linears]
     weights = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in network.parameters()]
     settings = [(m.scale, m.soft_cap) for m in network.modules() if isinstance(m, Attention)]
-    return (*weights, *settings)
+    return (*weights, *settings, tuple(torch.cat(some).tolist()) if some else ())
 
 
 def _is_watched(network: Transformer) -> bool:
-    """Whether somebody has hooks in the network, which a copy would pass by."""
-    return any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
+    """Whether a copy would pass by what happens in the network: hooks, and autocast, which knows no packed products."""
+    hooks = any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
+    return hooks or torch.is_autocast_enabled("cpu")
 
 
 def forget(network: Transformer) -> None:
@@ -110,7 +118,10 @@ def _packs_accurately(dtype: torch.dtype) -> bool:
     weight = torch.arange(512.0 * 512).sin().view(512, 512).to(dtype)
     x = torch.arange(4.0 * 512).cos().view(4, 512).to(dtype)
     expected = x @ weight.T
-    found = torch.ops.mkldnn._linear_pointwise(x, _pack(weight), None, "none", [], "")
+    try:
+        found = torch.ops.mkldnn._linear_pointwise(x, _pack(weight), None, "none", [], "")
+    except RuntimeError:  # Not on this processor.
+        return False
     gap = (found - expected).abs().max() / expected.abs().max()
     return float(gap) <= (ACCURATE if dtype == torch.float32 else torch.finfo(dtype).eps)
 
@@ -241,12 +252,13 @@ def _replace(network: Transformer, new: Callable[[nn.Linear], Made]) -> None:
         for name, child in list(module.named_children()):
             if isinstance(child, Attention) and name == "attn":
                 linears = [child.q, child.k, child.v]
-                made = new(_joined(linears))
+                # Somebody's own layers there, such as adapters, stay what they are.
+                made = new(_joined(linears)) if all(type(linear) is nn.Linear for linear in linears) else None
                 if made is not None:
                     joint = Joint(made, [linear.out_features for linear in linears])
                     for i, part in enumerate("qkv"):
                         setattr(child, part, Part(joint, i))
-            elif isinstance(child, nn.Linear) and (made := new(child)) is not None:
+            elif type(child) is nn.Linear and (made := new(child)) is not None:
                 setattr(module, name, made)
 
 

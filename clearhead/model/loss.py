@@ -25,17 +25,25 @@ def linear_cross_entropy(
     """
     kind = torch.get_autocast_dtype(states.device.type) if torch.is_autocast_enabled(states.device.type) else None
     weight = weight if kind is None else weight.to(kind)
-    return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk)
+    has_gradients = torch.is_grad_enabled()  # Which is off inside.
+    return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk, has_gradients)
 
 
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(  # pyrefly: ignore[bad-override]
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, chunk: int
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        smoothing: float,
+        chunk: int,
+        has_gradients: bool,
     ) -> Tensor:
         n, v = len(states), len(weight)
         rows = max(1, chunk // v)
-        wanted = [x is not None and x.requires_grad for x in (states, weight, bias)]
+        wanted = [has_gradients and x is not None and x.requires_grad for x in (states, weight, bias)]
         d_states = torch.empty_like(states) if wanted[0] else None
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] and bias is not None else None
@@ -75,4 +83,4 @@ class _Chunked(torch.autograd.Function):
             (next(saved) * outputs[0]).to(kind) if is_wanted else None
             for is_wanted, kind in zip(ctx.wanted, ctx.kinds, strict=True)
         ]
-        return *made, None, None, None
+        return *made, None, None, None, None

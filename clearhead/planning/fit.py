@@ -41,7 +41,9 @@ class Estimate:
 
         So is the optimizer's state where the run is `resumed`. A compiled network keeps less than this says.
         """
-        setting = replace(setting, explicit=None if device.type == "cpu" else False)
+        by_length = None if device.type == "cpu" else False
+        explicit = {"explicit": True, "fused": False}.get(training.attention, by_length)
+        setting = replace(setting, explicit=explicit)
         network = Network(config, setting.tensor)
         memory = memory_of(network, shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
         held = memory.weights + memory.mean + (memory.optimizer if resumed else 0)
@@ -139,8 +141,9 @@ def _group_memory() -> int | None:
             continue
         if not total.isdigit():
             return None
-        files = [int(n) for name, n in map(str.split, stat) if name in ("inactive_file", "total_inactive_file")]
-        return max(0, int(total) - current + max(files, default=0))
+        caches = {name: int(n) for name, n in map(str.split, stat) if name.endswith("active_file")}
+        files = (caches.get(f"total_{kind}", caches.get(kind, 0)) for kind in ("active_file", "inactive_file"))
+        return max(0, int(total) - current + sum(files))
     return None
 
 

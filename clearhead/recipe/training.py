@@ -139,6 +139,8 @@ class Training(Config):
     checkpoint_activations: bool = False
     """Keep only what enters each block and compute the rest again in the backward pass (Chen et al. 2016): a third more
     time, much less memory."""
+    check_memory: bool = True
+    """Refuse to begin where the first batch is not expected to fit into memory."""
     keep_freed_memory: bool = True
     """Have the C library keep freed memory for the next step."""
     seed: NonNegativeInt = 0

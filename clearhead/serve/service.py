@@ -126,9 +126,9 @@ class Service:
         """What the engine is asked; raises Wrong for a prompt that is too long, and for more texts than slots."""
         longest, n = max(map(len, several)), asked.n or 1
         if longest > self.max_length:
-            message = (
-                f"{field}: expected at most {self.max_length} tokens, where this model's positions end, got {longest}"
-            )
+            positions = self.model.config.output.max_length
+            why = "where this model's positions end" if positions == self.max_length else "by --max-length"
+            message = f"{field}: expected at most {self.max_length} tokens, {why}, got {longest}"
             raise Wrong(message, field, code="context_length_exceeded")
         if n > self.slots:
             raise Wrong(f"n: expected at most {self.slots}, as many as are written at once, got {n}", "n")

@@ -71,6 +71,8 @@ class Worker(ABC, Generic[Job, Update]):
         with self.changed:
             if not self.is_open:
                 raise Failed(503, "the server is stopping")
+            if len(jobs) > self.most_waiting:
+                raise Failed(400, f"expected at most {self.most_waiting} texts in one request, got {len(jobs)}")
             self.waiting = deque(entry for entry in self.waiting if not entry[0].is_gone)
             if len(self.waiting) + len(jobs) > self.most_waiting:
                 raise Full

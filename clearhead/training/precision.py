@@ -18,6 +18,7 @@ from clearhead.model import Transformer
 from clearhead.recipe.training import MatmulPrecision, Training
 from clearhead.tasks.task import Batch, Task
 from clearhead.training.randomness import generator
+from clearhead.training.ranks import ALONE, Ranks
 
 TOLERANCE = 0.02
 """Relative difference of the first loss up to which bfloat16 is trusted."""
@@ -64,16 +65,16 @@ class Choice:
     why: str
 
 
-def choose(network: Transformer, batch: Batch, config: Training, task: Task, *, together: bool = False) -> Choice:
+def choose(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks = ALONE) -> Choice:
     """The precision asked for; for auto the fastest on a batch whose numbers agree, forward and backward.
 
-    Processes that share a network try everything `together`: each must make the passes that the others make.
+    Processes that share a network make the same passes, and the first one's figures count.
     """
     device, why = batch.labels.device, list[str]()
     kinds: list[MatmulPrecision] = ["highest"]
     if config.matmul_precision == "auto":
         if config.precision != "bf16":
-            kinds = accurate(network, device, why)
+            kinds = ranks.first(accurate(network, device, why))
     else:
         kinds = [config.matmul_precision]
     candidates = [Arithmetic("fp32", kind) for kind in kinds] if config.precision != "bf16" else []
@@ -81,8 +82,13 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task, *, 
         candidates.append(Arithmetic("bf16", kinds[0]))
     if len(candidates) == 1:
         return Choice(candidates[0], "; ".join([*why, "nothing to choose"]))
-    seconds, losses = _tried(network, batch, task, candidates, hopeless=math.inf if together else HOPELESS)
-    exact = losses[candidates[0]]
+    seconds, losses = _tried(network, batch, task, candidates, hopeless=HOPELESS if ranks.size == 1 else math.inf)
+    return ranks.first(ranks.together(lambda: _fastest(seconds, losses, why)))
+
+
+def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], why: list[str]) -> Choice:
+    """Of those whose loss is that of the first."""
+    exact = next(iter(losses.values()))
     for arithmetic, loss in losses.items():
         if not abs(loss - exact) <= TOLERANCE * abs(exact):
             del seconds[arithmetic]

@@ -48,7 +48,7 @@ class Saver(AbstractContextManager["Saver"]):
         self.ranks.together(lambda: self._open(place, n_bytes))
         mine = share(files, self.ranks) if self.shared else files if self.ranks.is_first else Files()
         if self.in_background:
-            mine = copied(mine)
+            mine = mine if self.shared else copied(mine)  # A share is a copy.
             pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
             self._writing = pool.submit(checkpoints.fill_folder, self._temporary, place, mine)
             pool.shutdown(wait=False)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
+from clearhead.model.linear import forget
 from clearhead.planning.fit import require_memory, shape_of
 from clearhead.planning.memory import Setting
 from clearhead.randomness import key
@@ -25,7 +26,7 @@ from clearhead.training.levers import levers, set_levers
 from clearhead.training.machine import prepare_machine
 from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
-from clearhead.training.precision import choose
+from clearhead.training.precision import accurate, choose
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.saving import Saver
 from clearhead.training.schedules import factor
@@ -170,11 +171,14 @@ def require_limit(config: Training) -> None:
 def _begin(run: Run, batch: Batch) -> Started:
     """Look before the first step: at the memory there is, and at what is fastest here."""
     config, at, ranks = run.config, run.progress, run.ranks
-    ranks.together(lambda: check_memory(run, batch))
+    if config.check_memory and at.step == 0:
+        ranks.together(lambda: check_memory(run, batch))
     why = "as when the run began"
     if not at.precision:
-        choice = ranks.first(choose(run.network, batch, config, run.task, together=ranks.size > 1))
+        choice = choose(run.network, batch, config, run.task, ranks)
         at.precision, at.matmul, why = choice.arithmetic.precision, choice.arithmetic.matmul, choice.why
+    elif config.matmul_precision == "auto" and at.matmul not in ranks.first(accurate(run.network, run.device, [])):
+        at.matmul, why = "highest", f"the run began with {at.matmul} products, which are not float32 on this machine"
     n_parameters = sum(p.numel() for p in run.network.parameters())
     return Started(at.step, n_parameters, str(at.arithmetic), str(run.device), levers(run, why))
 
@@ -193,7 +197,7 @@ def check_memory(run: Run, batch: Batch) -> None:
         mixed=config.precision == "bf16",
     )
     shape = shape_of(network, batch.inputs)
-    require_memory(network, config, shape, setting, run.device, resumed=run.progress.step > 0)
+    require_memory(network, config, shape, setting, run.device)
 
 
 class Feed:
@@ -280,6 +284,7 @@ def _evaluate(run: Run) -> Evaluated:
         model.eval()
         with at.arithmetic.autocast(run.device):
             evaluation = task.evaluate(model)
+        forget(model)
     evaluation = run.ranks.first(evaluation)
     assert evaluation is not None
     score = evaluation.value(task.main_score)

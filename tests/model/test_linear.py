@@ -1,10 +1,11 @@
 """Packed matrices say what plain ones say; eight-bit ones nearly, and a row alone what it says in company."""
 
+import copy
 import gc
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.errors import UserError
 from clearhead.generation import complete
@@ -14,6 +15,7 @@ from clearhead.model.attention import Attention
 from clearhead.model.linear import Int8Linear, PackedLinear, Part, forget, packed, quantized, ready, refuse_int8
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
+from clearhead.training.train import average_into
 from tests.model import small
 from tests.model.small import assert_close, ids
 
@@ -93,6 +95,41 @@ def test_the_copy_lives_as_long_as_its_weights(tiny_pays: None) -> None:
     del network, fast, new
     gc.collect()
     assert len(linear._copies) == before
+
+
+def test_the_copy_sees_updates_that_count_no_version(tiny_pays: None) -> None:
+    network = small.decoder()
+    fast = packed(network)
+    weights = [p for p in network.parameters() if p.ndim == 2]
+    versions = [p._version for p in weights]
+    optimizer = torch.optim.AdamW(weights, lr=1e-2, fused=True)
+    network(ids(1, 4)).sum().backward()
+    optimizer.step()
+    assert [p._version for p in weights] == versions, "if they do count now, the sample of numbers may go"
+    assert ready(network) is network
+    fast, quiet = packed(network), copy.deepcopy(network)
+    for parameter in quiet.parameters():
+        nn.init.zeros_(parameter)
+    average_into(network, quiet, 0.9)
+    assert ready(network) is not fast
+
+
+def test_autocast_and_other_peoples_layers_have_plain_products(tiny_pays: None) -> None:
+    class Twice(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            return 2 * super().forward(input)
+
+    network = small.decoder()
+    fast = packed(network)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ready(network) is packed(network) is network
+    assert ready(network) is fast
+    forget(network)
+    attn = network.get_submodule("decoder.blocks.0.attn")
+    assert isinstance(attn, Attention)
+    attn.q = Twice(16, 16)
+    with torch.no_grad():
+        assert_close(packed(network)(ids(1, 4)), network(ids(1, 4)))
 
 
 @torch.no_grad()

@@ -39,9 +39,12 @@ def test_under_autocast_products_are_bfloat16_and_gradients_the_parameters_own_t
     assert got.item() == pytest.approx(exact.item(), rel=0.02)
 
 
-def test_nothing_is_kept_for_a_loss_without_gradients():
+def test_nothing_is_kept_for_a_loss_without_gradients(monkeypatch: pytest.MonkeyPatch):
+    grad_buffers: list[Tensor] = []
+    monkeypatch.setattr(torch, "zeros_like", lambda x, **_: grad_buffers.append(x))
     states, weight, _, labels = case(torch.float32, bias=False)
     with torch.no_grad():
         got = linear_cross_entropy(states, weight, None, labels, chunk=4 * V)
     assert not got.requires_grad
+    assert grad_buffers == []
     torch.testing.assert_close(got, cross_entropy(F.linear(states, weight), labels))

@@ -13,7 +13,7 @@ from clearhead.generation import complete
 from clearhead.serve.engine import AT_ONCE, Engine
 from clearhead.serve.worker import Failed, Full, Ticket
 from clearhead.serve.writing import Prompt, Update
-from tests.serve.tiny import answer, answers, ask, engine_of, failed, texts_of, writer_model, written
+from tests.serve.tiny import answer, answers, ask, engine_of, failed, run, texts_of, writer_model, written
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +188,7 @@ def test_a_client_that_hangs_up_frees_its_slots_at_once(model: Model, monkeypatc
         assert sorted(await waits) == [0, 1, 2], "which needs all slots"
 
     with engine_of(model, slots=3) as engine:
-        asyncio.run(play(engine))
+        run(play(engine))
         assert not engine.rows
 
 
@@ -206,7 +206,7 @@ def test_who_hangs_up_while_waiting_is_not_read(model: Model, monkeypatch: pytes
         assert gone.updates.empty()
 
     with engine_of(model, slots=1) as engine:
-        asyncio.run(play(engine))
+        run(play(engine))
 
 
 def test_a_full_queue(model: Model, monkeypatch: pytest.MonkeyPatch):
@@ -226,7 +226,7 @@ def test_a_full_queue(model: Model, monkeypatch: pytest.MonkeyPatch):
         await waits
 
     with engine_of(model, slots=1, most_waiting=2) as engine:
-        asyncio.run(play(engine))
+        run(play(engine))
 
 
 @pytest.mark.parametrize("where", ["read", "step"])
@@ -264,7 +264,7 @@ def test_numbers_that_are_not_finite_end_one_text_alone(model: Model, monkeypatc
         async def play() -> object:
             return await asyncio.gather(answer(engine, [good]), answer(engine, [bad]), return_exceptions=True)
 
-        found, failure = asyncio.run(play())  # pyrefly: ignore[not-iterable]
+        found, failure = run(play())  # pyrefly: ignore[not-iterable]
         assert isinstance(failure, Failed)
         assert "not finite" in str(failure)
         assert [written(found[0])] == alone(model, good)
@@ -282,5 +282,5 @@ def test_at_the_end_everybody_is_told(model: Model, monkeypatch: pytest.MonkeyPa
         return list(await asyncio.gather(*asked, return_exceptions=True))
 
     with engine_of(model, slots=1) as engine:
-        told = asyncio.run(play(engine))
+        told = run(play(engine))
     assert all(isinstance(one, Failed) and one.status == 503 for one in told)

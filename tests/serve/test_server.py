@@ -23,8 +23,9 @@ from clearhead.serve.engine import Engine
 from clearhead.serve.server import BODY_LIMIT, Server, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
+from clearhead.serve.worker import Full
 from clearhead.web import answering, listen
-from tests.serve.tiny import writer_model
+from tests.serve.tiny import endless_model, writer_model
 from tests.small_models import PAIRS, model_of
 
 NAME, TEMPLATE = "runs/tiny", "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}one"
@@ -319,9 +320,16 @@ def test_with_a_key_only_who_has_it(model: Model):
 def test_too_many_at_once(model: Model, monkeypatch: pytest.MonkeyPatch):
     with client_of(model, queue=2) as client:
         response = client.post("/v1/completions", json={"prompt": ["one"] * 3})
+        assert (response.status_code, "at most 2 texts" in response.text) == (400, True), "waiting would not help"
+        assert ask(client, prompt=["one"] * 2)
+
+        def full(*_: object) -> None:
+            raise Full
+
+        monkeypatch.setattr(Engine, "submit", full)
+        response = client.post("/v1/completions", json={"prompt": "one"})
         assert (response.status_code, response.json()["error"]["code"]) == (503, "queue_full")
         assert int(response.headers["Retry-After"]) >= 1
-        assert ask(client, prompt=["one"] * 2)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -371,7 +379,7 @@ def until(what: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_who_hangs_up_frees_the_slot(stream: bool):
-    model = writer_model(positions={"kind": "rotary"})
+    model = endless_model()
     asked = json.dumps({"prompt": "one", "max_tokens": 9000, "stream": stream, "temperature": 1.0, "n": 2})
     with served(model, slots=2) as (port, worker):
         for _ in range(3):
@@ -406,7 +414,7 @@ def test_half_a_request_harms_nobody(model: Model):
 
 
 def test_the_end_ends_open_streams():
-    model = writer_model(positions={"kind": "rotary"})
+    model = endless_model()
     found: list[bytes] = []
     with served(model, slots=2) as (port, worker):
 

@@ -1,9 +1,10 @@
 """Small models that write, an engine to itself, and what several clients ask of it at once."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from clearhead.api import Model
 from clearhead.data.tokenizers import Tokenizer
@@ -14,6 +15,7 @@ from clearhead.serve.worker import Failed, Ticket
 from clearhead.serve.writing import Prompt, Update
 from tests.small_models import model_of
 
+T = TypeVar("T")
 BYTES = ByteBPE(vocab_size=300)
 
 
@@ -22,6 +24,14 @@ def writer_model(**stacks: Any) -> Model:
     model = model_of("nano", BYTES, **stacks)
     model.network.double()
     model.generation = GenerationConfig(max_new_tokens=12)
+    return model
+
+
+def endless_model() -> Model:
+    """One that goes on until somebody stops it."""
+    model = writer_model(positions={"kind": "rotary"})
+    assert model.tokenizer.eos_id is not None
+    model.generation = GenerationConfig(banned_ids=(model.tokenizer.eos_id,))
     return model
 
 
@@ -46,6 +56,12 @@ def ask(model: Model, ids: Sequence[int], *, limit: int = 12, **fields: Any) -> 
     return Prompt(ids=list(ids), config=config, limit=limit, **given)
 
 
+def run(coroutine: Coroutine[object, object, T]) -> T:
+    """What it gives, in a thread of its own: a browser of other tests may have a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
+
 async def answer(engine: Engine, prompts: Sequence[Prompt]) -> dict[int, list[Update]]:
     """All that is told of each text of one request."""
     ticket: Ticket[Update] = Ticket()
@@ -65,7 +81,7 @@ def answers(engine: Engine, requests: Sequence[Sequence[Prompt]]) -> list[dict[i
     async def all_of_them() -> list[dict[int, list[Update]]]:
         return list(await asyncio.gather(*(answer(engine, prompts) for prompts in requests)))
 
-    return asyncio.run(all_of_them())
+    return run(all_of_them())
 
 
 def written(updates: Sequence[Update]) -> list[int]:
@@ -83,7 +99,7 @@ def failed(engine: Engine, prompts: Sequence[Prompt]) -> Failed:
             return error
         raise AssertionError("it was answered")
 
-    return asyncio.run(request())
+    return run(request())
 
 
 def texts_of(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int]) -> str:
