@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 LOCK = threading.RLock()
 """Held while a network runs: a trace sees every network that does."""
-KEPT_BYTES = 512 << 20
+KEPT_BYTES = 320 << 20
+"""Of the passes used last: fresh memory is slow to come by, so old ones make room soon (docs/log.md)."""
 MOST_BYTES = 2 << 30
 """Of the values of one pass."""
 LARGE = 1 << 24

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from clearhead.explorer.server import Answers, Desk, application
+from clearhead.training.machine import keep_freed_memory
 from clearhead.web import HOST, answering, listen, wait
 
 __all__ = ["Server", "listen", "open_browser", "serving"]
@@ -45,6 +46,7 @@ def serving(session: Answers, listener: socket.socket | None = None) -> Iterator
 
     At the end the question that is being answered is waited for; those behind it are not answered.
     """
+    keep_freed_memory()
     listener = listener or listen()
     port: int = listener.getsockname()[1]
     token, desk = secrets.token_urlsafe(24), Desk(session)

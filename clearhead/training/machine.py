@@ -8,7 +8,7 @@ import torch
 from clearhead.errors import UserError
 from clearhead.recipe.training import Training
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8
 """glibc's mallopt parameters."""
 
 
@@ -38,3 +38,5 @@ def keep_freed_memory() -> None:
         mallopt(M_MMAP_THRESHOLD, 1 << 30)
         mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
         mallopt(M_TOP_PAD, 1 << 26)
+        # What one thread has freed is for all: a server's threads would each ask for memory of their own.
+        mallopt(M_ARENA_MAX, 1)
