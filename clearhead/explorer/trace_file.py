@@ -184,7 +184,9 @@ def _by_hand(recording: Recording, address: str) -> bool:
 
 def _output(logits: Tensor, k: int) -> Output:
     values, ids = logits.topk(min(k, logits.shape[-1]), -1)
-    return Output(ids.to(torch.int32), values, logits.double().logsumexp(-1).float())
+    # A few rows at a time: all of them in double precision would be most of what a pass takes of memory.
+    lse = torch.cat([rows.double().logsumexp(-1) for rows in logits.split(8)])
+    return Output(ids.to(torch.int32), values, lse.float())
 
 
 def _edited(address: str, edit: Edit) -> Edited:

@@ -60,7 +60,7 @@ KNOWN = {
     "a100": Hardware("a100", 312e12, 80 * GIB, 2.0e12, 300e9, 25e9),
     "h100": Hardware("h100", 989e12, 80 * GIB, 3.35e12, 450e9, 50e9),
     "h200": Hardware("h200", 989e12, 141 * GB, 4.8e12, 450e9, 50e9),
-    # Two cores with bfloat16 instructions, as measured for docs/benchmarks.md; ranks of one machine share its memory.
+    # A rough guess at two cores with bfloat16 instructions, to try a plan on: give your own figures.
     "cpu": Hardware("cpu", 800e9, 16 * GIB, 40e9, 5e9, 1e9, per_node=1, is_gpu=False),
 }
 
