@@ -82,7 +82,7 @@ class Ablations:
         edit: Mapping[str, Edit] | None = None,
     ) -> None:
         """Positions as in `effects`. With `edit` the parts are taken from a network that is edited so."""
-        network.eval()
+        refuse_int8(network.eval(), "effects")
         self._network, self._position, self._edit = network, position, dict(edit or {})
         self._tokens = by_stack(network, inputs)
         self._last = list(self._tokens)[-1]
@@ -196,15 +196,13 @@ def _ablated(
     before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
     stack, x = found[name], plain[before].repeat(n, 1, 1)
     reader = network.get_submodule(projection)
-    refuse_int8(network, "effects")
     assert isinstance(reader, nn.Linear)
     closed = torch.zeros(n, reader.in_features, dtype=torch.bool, device=x.device)
     for row, part in zip(closed, parts, strict=True):
         row[part.columns] = True
     closed = closed.repeat_interleave(len(x) // n, 0)[:, None]
-    memory = None
-    if name == "decoder" and "encoder" in tokens:
-        memory = _last(plain, network, "encoder").repeat(n, 1, 1), layout["encoder"]
+    crosses = name == "decoder" and "encoder" in tokens
+    memory = (_last(plain, network, "encoder").repeat(n, 1, 1), layout["encoder"]) if crosses else None
 
     def switch_off(_module: object, read: tuple[Tensor, ...]) -> Tensor:
         return read[0].masked_fill(closed, 0.0)
