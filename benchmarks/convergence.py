@@ -24,8 +24,8 @@ PLAIN = {
     "keep_freed_memory": "false",
 }
 ADAMW = {
-    "shakespeare": '{ kind = "adamw", lr = 3e-3, betas = [0.9, 0.95] }',
-    "multi30k": '{ kind = "adamw", lr = 1e-3 }',
+    "shakespeare": '{"kind": "adamw", "lr": 3e-3, "betas": [0.9, 0.95]}',
+    "multi30k": '{"kind": "adamw", "lr": 1e-3}',
 }
 FOLDERS = {"shakespeare": "tinyshakespeare", "multi30k": "multi30k"}
 STEPS = {"shakespeare": 600, "multi30k": 2400}
