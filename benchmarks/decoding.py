@@ -1,11 +1,8 @@
 """`python -m benchmarks.decoding`: tokens written a second, ours against `transformers` and CTranslate2, in turn."""
 
 import json as json_module
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -17,7 +14,7 @@ from cyclopts import App, Parameter
 from benchmarks.decoder import Answer, Assignment, Kind
 from benchmarks.figures import within
 from benchmarks.machine import Machine
-from benchmarks.race import PAUSE
+from benchmarks.processes import Process, in_turn, started
 from clearhead.api import Model
 from clearhead.config import ModelConfig, Sinusoidal
 from clearhead.data.tokenizers import Tokenizer
@@ -101,59 +98,26 @@ def prepare(task: Task, folder: Path) -> dict[str, Path | int]:
 # --- the race -------------------------------------------------------------------------------------------------------
 
 
-class Process:
+class Writer(Process):
     """One contestant."""
 
     def __init__(self, assignment: Assignment) -> None:
+        super().__init__(assignment.kind, "benchmarks.decoder", assignment.model_dump_json())
         self.kind = assignment.kind
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.decoder"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).resolve().parents[1],
-        )
-        self.ask(assignment.model_dump_json())
 
     def turn(self) -> Answer:
         """Every input once."""
         return Answer.model_validate_json(self.ask(""))
 
-    def ask(self, line: str) -> str:
-        """A line for a line."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(line, file=self.process.stdin, flush=True)
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise UserError(f"{self.kind}: its process ended with code {self.process.wait()}; see its error above")
-        return answer
-
-
-@contextmanager
-def processes(assignments: Sequence[Assignment]) -> Iterator[list[Process]]:
-    """All of them, ready; ended when the block is left."""
-    started: list[Process] = []
-    try:
-        for assignment in assignments:
-            started.append(Process(assignment))  # noqa: PERF401 - those already started must be ended
-        yield started
-    finally:
-        for one in started:
-            one.process.kill()
-            one.process.communicate()
-
 
 def race(assignments: Sequence[Assignment], rounds: int) -> dict[Kind, list[Answer]]:
     """A turn that does not count, then rounds; who begins changes every round."""
-    with processes(assignments) as running:
+    with started(Writer, assignments) as running:
         for one in running:
             one.turn()
         found: dict[Kind, list[Answer]] = {one.kind: [] for one in running}
         for i in range(rounds):
-            first = i % len(running)
-            for one in (*running[first:], *running[:first]):
-                time.sleep(PAUSE)
+            for one in in_turn(running, i):
                 found[one.kind].append(one.turn())
         return found
 

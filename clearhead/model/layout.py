@@ -65,10 +65,7 @@ class Tokens:
 
     def real(self, value: Tensor) -> Tensor:
         """b t ... -> n ...: the valid cells of a grid-shaped value, in the order in which packed logits come."""
-        flat = value.flatten(0, 1)
-        if self.rows is not None:
-            return flat.index_select(0, self.rows)
-        return flat if self.valid is None else flat[self.valid.flatten()]
+        return _real(value, self.valid, self.rows)
 
 
 @dataclass(frozen=True)
@@ -98,10 +95,7 @@ class Layout:
 
     def real(self, grid: Tensor) -> Tensor:
         """b t ... -> n ...: the valid cells, in order, of a value on the grid."""
-        if self.rows is not None:
-            return self.pack(grid)
-        flat = grid.flatten(0, 1)
-        return flat if self.valid is None else flat[self.valid.flatten()]
+        return _real(grid, self.valid, self.rows)
 
     def pack(self, grid: Tensor) -> Tensor:
         """b t ... -> n ... when packed; itself when padded."""
@@ -114,3 +108,10 @@ class Layout:
         b, t = self.grid
         cells = stored.new_zeros(b * t, *stored.shape[1:])
         return cells.index_copy_(0, self.rows, stored).view(b, t, *stored.shape[1:])
+
+
+def _real(grid: Tensor, valid: Tensor | None, rows: Tensor | None) -> Tensor:
+    flat = grid.flatten(0, 1)
+    if rows is not None:
+        return flat.index_select(0, rows)
+    return flat if valid is None else flat[valid.flatten()]

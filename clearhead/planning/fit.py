@@ -34,20 +34,17 @@ class Estimate:
         shape: Shape,
         setting: Setting,
         device: torch.device,
-        *,
-        resumed: bool = False,
     ) -> Self:
         """For batches of this shape on each rank; weights and their mean are on the device already.
 
-        So is the optimizer's state where the run is `resumed`. A compiled network keeps less than this says.
+        A compiled network keeps less than this says.
         """
         by_length = None if device.type == "cpu" else False
         explicit = {"explicit": True, "fused": False}.get(training.attention, by_length)
         setting = replace(setting, explicit=explicit)
         network = Network(config, setting.tensor)
         memory = memory_of(network, shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
-        held = memory.weights + memory.mean + (memory.optimizer if resumed else 0)
-        return cls(memory, memory.total - held, available_memory(device))
+        return cls(memory, memory.total - memory.weights - memory.mean, available_memory(device))
 
     @property
     def fits(self) -> bool:
@@ -61,11 +58,9 @@ def require_memory(
     shape: Shape,
     setting: Setting,
     device: torch.device,
-    *,
-    resumed: bool = False,
 ) -> Estimate:
     """What a run will take, if that is there; else OutOfMemory says in one line what to lower."""
-    found = Estimate.of(config, training, shape, setting, device, resumed=resumed)
+    found = Estimate.of(config, training, shape, setting, device)
     if found.available is None or found.fits:
         return found
     remedies = [*_smaller_batch(found, training, shape, found.available)]
