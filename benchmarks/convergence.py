@@ -36,12 +36,22 @@ app = App(name="python -m benchmarks.convergence", help="What is learned, fast a
 
 
 @app.default
-def convergence(name: str, *, seeds: int = 3, steps: Steps = None, data: Data = Path("../shared/data")) -> None:
-    """Train shakespeare or multi30k with each side and seed."""
+def convergence(
+    name: str,
+    *,
+    seeds: int = 3,
+    steps: Steps = None,
+    same_optimizer: bool = True,
+    data: Data = Path("../shared/data"),
+) -> None:
+    """Train shakespeare or multi30k with each side and seed.
+
+    `--no-same-optimizer` leaves out the plain run with our optimizer.
+    """
     n_steps = steps or STEPS[name]
     variants: dict[str, dict[str, str]] = {
         "defaults": {},
-        "plain fp32, padded": PLAIN,
+        **({"plain fp32, padded": PLAIN} if same_optimizer else {}),
         "plain fp32, padded, AdamW": {**PLAIN, "optimizer": ADAMW[name]},
     }
 
