@@ -52,13 +52,15 @@ Write = Callable[[], list[list[int]]]
 
 
 def ours(a: Assignment, precision: str) -> Write:
-    """As `clearhead.load` and `generate` have it."""
+    """As `clearhead generate` and `translate` have it."""
     import torch
 
     import clearhead
     from clearhead.generation import complete
     from clearhead.recipe.generation import GenerationConfig
+    from clearhead.training.machine import keep_freed_memory
 
+    keep_freed_memory()
     torch.set_num_threads(a.threads)
     options: dict[str, Any] = {"int8": True} if precision == "int8" else {"dtype": DTYPES[precision]}
     network = clearhead.load(a.hf, **options).network

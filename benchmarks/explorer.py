@@ -23,6 +23,7 @@ from clearhead.explorer.session import Session
 from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.training.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -89,6 +90,7 @@ def explorer(*, rounds: int = 30) -> None:
     """Every figure that was promised of the page."""
 
     def measure(folder: Path) -> None:
+        keep_freed_memory()  # As `clearhead explore` begins.
         small, large = demo_model(), random_decoder()
         holds = [table("sizes", [*bundle(), overview(large)])]
         with browser() as page:

@@ -11,6 +11,7 @@ from clearhead.explorer.server import FILES
 from clearhead.explorer.serving import listen, open_browser, serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import static_file
+from clearhead.training.machine import keep_freed_memory
 
 
 def explore_command(
@@ -31,6 +32,7 @@ def explore_command(
         print(write(opened(name, text, target=target, revision=revision, device=device), export))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
         return
+    keep_freed_memory()  # Before other threads have arenas of their own.
     with listen(port) as listener:
         session = opened(name, text, target=target, revision=revision, device=device)
         with serving(session, listener) as server:

@@ -17,6 +17,7 @@ from clearhead.model.summary import summarize
 from clearhead.recipe.data import ParallelFiles, Source, TextFiles
 from clearhead.runs import score
 from clearhead.tasks.metrics import Score
+from clearhead.training.machine import keep_freed_memory
 
 UNITS = {"exact_match": "0 to 1", "loss": "nats a token"}
 
@@ -36,6 +37,7 @@ def evaluate_command(
     """Measure a model on files, or on its recipe's test (else validation) data."""
     if (source is None) != (target is None):
         raise UserError("evaluate: expected --source and --target together, got one of them")
+    keep_freed_memory()
     model = load(name, int8=int8, device=device)
     given: Source | None = None
     if source is not None and target is not None:

@@ -11,6 +11,7 @@ from clearhead.serve.engine import Engine
 from clearhead.serve.server import Server, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
+from clearhead.training.machine import keep_freed_memory
 from clearhead.web import LOOPBACK, answering, listen, wait
 
 KEY = "CLEARHEAD_API_KEY"
@@ -40,6 +41,7 @@ def serve_command(
             raise UserError(f"--{option}: expected at least 1, got {value}")
     with listen(port, host=host) as listener:
         port = listener.getsockname()[1]
+        keep_freed_memory()
         model = load(name, revision=revision, dtype=dtype, device=device, int8=int8)
         service = Service(model, name.rstrip("/") or name, slots=slots, max_length=max_length)
         worker = worker_of(service, queue=queue)

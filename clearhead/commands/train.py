@@ -133,7 +133,7 @@ def drive(
     with ProgressBar() as bar:
         consumers: list[Callable[[Event], None]] = []
         if run.ranks.is_first:
-            for line in prepared.report.lines() if prepared.report else []:
+            for line in prepared.lines():
                 tell(line)
             consumers += [bar, MetricsLog(folder), *([TensorBoardLog(folder)] if tensorboard else []), Keeper(run)]
         for event in train(run):

@@ -13,6 +13,7 @@ from clearhead.commands import tell
 from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.training.machine import keep_freed_memory
 
 
 def translate_command(
@@ -21,6 +22,7 @@ def translate_command(
     """Translate the texts, or standard input line by line; n-best lines carry their line's number and their scores."""
     if page is not None and not page.parent.is_dir():
         raise UserError(f"{page}: expected a file in a folder that is there, got no {page.parent}; make it first")
+    keep_freed_memory()
     model = load(name, int8=int8, device=device)
     config = searching(model, search)
     shown: list[tuple[str, tuple[int, ...]]] = []
@@ -95,6 +97,7 @@ def generate_command(
     name: str, prompt: str, *, sampling: Mapping[str, Any], stop: Sequence[str], int8: bool, device: str
 ) -> None:
     """Print the prompt and its continuation as it is written."""
+    keep_freed_memory()
     model = load(name, int8=int8, device=device)
     given = {name: value for name, value in sampling.items() if value is not None}
     base = model.generation

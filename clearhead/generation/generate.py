@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UserError
+from clearhead.generation.compiled import Compiled
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.model import Tokens, Transformer
@@ -113,7 +114,8 @@ def _evaluating(network: Transformer) -> Iterator[None]:
 
 def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search: Search) -> Iterator[Event]:
     with _evaluating(network):
-        decoding = Decoding(network)
+        alone = prompts.grid[1] + search.ends.limit - 1 if search.b * search.k == 1 else None
+        decoding = Decoding(network, alone=alone)
         logits = decoding.start(prompts, source).repeat_interleave(search.k, 0)
         decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
         while True:
@@ -134,13 +136,15 @@ def _no_gradients() -> torch.no_grad | torch.inference_mode:
 
 
 class Decoding:
-    """The network between two steps: its cache, and for each slot the input that it belongs to."""
+    """The network between two steps: its cache, the input of each slot, and that of each row of the memory."""
 
-    def __init__(self, network: Transformer) -> None:
-        self.network, self.cache = network, network.new_cache()
+    def __init__(self, network: Transformer, *, alone: int | None = None) -> None:
+        """`alone`: of a single slot, the tokens that the network reads in the end."""
+        self.network, self.cache, self.alone = network, network.new_cache(), alone
+        self.compiled: Compiled | None = None
         self.fast, self.n_steps = ready(network), 0
         self.memory: Memory | None = None
-        self.inputs = torch.empty(0)
+        self.inputs = self.read = torch.empty(0)
 
     @property
     def reading(self) -> Transformer:
@@ -153,7 +157,7 @@ class Decoding:
             with _no_gradients():
                 self.memory = self.reading.encode(source.to(prompts.ids.device))
         logits = self.feed(prompts)
-        self.inputs = torch.arange(prompts.grid[0], device=prompts.ids.device)
+        self.inputs = self.read = torch.arange(prompts.grid[0], device=prompts.ids.device)
         if self.memory is not None:
             # From here on the cache holds the memory's keys and values: only where they sit is still needed.
             states, layout = self.memory
@@ -164,6 +168,10 @@ class Decoding:
         """One or more tokens a slot -> n v: logits of the next one."""
         with _no_gradients():
             self.n_steps += 1
+            if self.network.compiles_steps and self.alone is not None and self.cache.length and not tracing():
+                self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.alone)
+                self.cache = self.compiled.cache
+                return self.compiled(tokens, self.memory)[:, -1]
             if self.n_steps == PATIENCE:
                 self.fast = packed(self.network)
             network = self.reading
@@ -185,14 +193,22 @@ class Decoding:
                     for block in self.cache.blocks:
                         block.attn.move(rows, index[rows])
                 return
-            self.inputs = inputs
-            self.cache.select(index)
+            read = _shared(inputs)
+            rows = torch.searchsorted(self.read, read)
+            self.inputs, self.read = inputs, read
+            self.cache.select(index, rows)
             if self.memory is not None:
                 states, layout = self.memory
-                positions = layout.positions[index] if len(layout.positions) > 1 else layout.positions
-                valid = None if layout.valid is None else layout.valid[index]
-                grid = (len(index), layout.grid[1])
+                positions = layout.positions[rows] if len(layout.positions) > 1 else layout.positions
+                valid = None if layout.valid is None else layout.valid[rows]
+                grid = (len(rows), layout.grid[1])
                 self.memory = states, replace(layout, grid=grid, positions=positions, valid=valid)
+
+
+def _shared(inputs: Tensor) -> Tensor:
+    """The inputs whose memory is kept, once for all slots of an input; once a slot where they are not as many each."""
+    each, counts = inputs.unique_consecutive(return_counts=True)
+    return each if bool((counts == counts[:1]).all()) else inputs
 
 
 # --- many inputs --------------------------------------------------------------------------------------------
@@ -226,23 +242,36 @@ def complete(
 ) -> list[list[Hypothesis]]:
     """For each input its n_best hypotheses, best first; arguments as in `generate`, inputs of unequal lengths."""
     config = (config or GenerationConfig()).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
+    found: dict[int, list[Hypothesis]] = {}
+    for batch, event in completing(network, prompts, source=source, config=config, stop=stop, budget=budget):
+        if isinstance(event, Finished):
+            found |= zip(batch, event.hypotheses, strict=True)
+    return [found[i] for i in range(len(found))]
+
+
+def completing(
+    network: Transformer,
+    prompts: Sequence[Sequence[int]] | None = None,
+    *,
+    source: Sequence[Sequence[int]] | None = None,
+    config: GenerationConfig,
+    stop: Stop | None = None,
+    budget: int = BUDGET,
+) -> Iterator[tuple[list[int], Event]]:
+    """The batches of `complete` one after another: each event of them, and which inputs it is about, by index."""
     if prompts is not None and source is not None and len(prompts) != len(source):
         raise UserError(f"expected one prompt a source, got {len(prompts)} and {len(source)}")
     inputs = source if source is not None else prompts
     lengths = [1] if inputs is None else list(map(len, inputs))
     if not all(lengths):
         raise UserError(f"input {lengths.index(0) + 1}: expected at least one token, got none; leave it out")
-    found: dict[int, list[Hypothesis]] = {}
     for batch in in_batches(lengths, budget=budget // config.width):
-        events = generate(
+        for event in generate(
             network,
             None if prompts is None else Tokens.pad([prompts[i] for i in batch], left=True),
             source=None if source is None else Tokens.pad([source[i] for i in batch], packed=True),
             config=config,
             stop=stop,
             numbers=batch,
-        )
-        for event in events:
-            if isinstance(event, Finished):
-                found |= zip(batch, event.hypotheses, strict=True)
-    return [found[i] for i in range(len(lengths))]
+        ):
+            yield batch, event

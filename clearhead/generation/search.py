@@ -185,9 +185,11 @@ class BeamSearch(Search):
     def advance(self, logits: Tensor) -> Move:
         n, k, v = len(self.rows), self.k, logits.shape[-1]
         log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history)
-        totals = self.scores[:, :, None] + log_probs.view(n, k, v)
-        best, index = totals.flatten(1).topk(min(max(2, 1 + len(self.ends.ids)) * k, k * v))
-        parents, tokens = index // v, index % v
+        c = max(2, 1 + len(self.ends.ids)) * k
+        likely, tokens = log_probs.topk(min(c, v))  # Of each hypothesis: the best of all are among them.
+        totals = self.scores[:, :, None] + likely.view(n, k, -1)
+        best, index = totals.flatten(1).topk(min(c, k * v))
+        parents, tokens = index // likely.shape[-1], tokens.view(n, -1).gather(1, index)
         ended = self._end(best, parents, tokens)
         order = ended.int().sort(dim=1, stable=True).indices[:, :k]
         self.scores = best.masked_fill(ended, NEVER).gather(1, order)

@@ -1,6 +1,6 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, explicit and fused, for every mask and grouping of heads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
@@ -87,9 +87,26 @@ class Reach:
         mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
         return cls(mask, unreachable, plain_causal, bias, rotation)
 
+    def repeated(self, n: int) -> Self:
+        """For n rows of queries where there was one."""
+        mask, unreachable = (
+            x.repeat_interleave(n, 0) if x is not None and len(x) > 1 else x for x in (self.mask, self.unreachable)
+        )
+        return replace(self, mask=mask, unreachable=unreachable)
+
 
 def _both(a: Tensor | None, b: Tensor) -> Tensor:
     return b if a is None else a & b
+
+
+def _together(q: Tensor, n: int) -> Tensor:
+    """(b n) h t k -> b h (n t) k: the queries of n rows as those of one."""
+    return q if n == 1 else q.unflatten(0, (-1, n)).transpose(1, 2).flatten(2, 3)
+
+
+def _apart(z: Tensor, n: int) -> Tensor:
+    """b h (n t) k -> (b n) h t k"""
+    return z if n == 1 else z.unflatten(2, (n, -1)).transpose(1, 2).flatten(0, 1)
 
 
 class Attention(nn.Module):
@@ -136,11 +153,14 @@ class Attention(nn.Module):
                 k, v = cache.append(k, v)
         q = q if self.q_norm is None else self.q_norm(q)
         q = q if reach.rotation is None else reach.rotation(q)
+        n = len(q) // len(k)  # Beams of an input, which read one memory.
+        if n > 1 and tracing():
+            k, v, reach, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), reach.repeated(n), 1
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
         explicit = is_explicit(self.kernel, k.shape[2], q.device, soft_cap=self.soft_cap)
-        z = (self.explicit if explicit else self.fused)(q, k, v, reach, group)
-        return self.combine(z, layout)
+        z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, reach, group)
+        return self.combine(_apart(z, n), layout)
 
     def split(self, x: Tensor) -> Tensor:
         """b t (h k) -> b h t k"""
@@ -156,7 +176,9 @@ class Attention(nn.Module):
         if reach.score_bias is not None:
             scores = scores + reach.score_bias
         scores = tap(self, "scores", scores, "b h t s")
-        masked = tap(self, "masked", scores if reach.mask is None else scores + reach.mask, "b h t s")
+        # A mask of 0 and -inf is exact in any type: one of float32 would make all that follows float32.
+        mask = None if reach.mask is None else reach.mask.to(scores.dtype)
+        masked = tap(self, "masked", scores if mask is None else scores + mask, "b h t s")
         # In the scores' own type: sums inside are float32 all the same, and autocast would copy every weight twice.
         with torch.autocast(q.device.type, enabled=False):
             weights = masked.softmax(-1).to(v.dtype)

@@ -46,7 +46,7 @@ class KeyValues:
     def select(self, index: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
         if self.k is not None and self.v is not None:
-            self.k, self.v, self.cells = self.k[index], self.v[index], None
+            self.k, self.v, self.cells = self.k[index].contiguous(), self.v[index].contiguous(), None
 
     def move(self, rows: Tensor, sources: Tensor) -> None:
         """Row rows[i] goes on from row sources[i]; the other rows stay as they are."""
@@ -88,9 +88,10 @@ class Cache:
         return cls([BlockCache() for _ in range(n_layers)])
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
-        """Make room for these new tokens; returns the layout of the queries, and of all keys."""
+        """Make room for these new tokens, of which the first may be packed; the layouts of the queries and all keys."""
         assert tokens.positions is None, "a cache counts the positions itself"
         assert tokens.documents is None, "a cache holds one document a row"
+        assert tokens.rows is None or not self.length, "what comes later is not packed"
         b, t = tokens.grid
         device = tokens.ids.device
         if tokens.valid is not None or self.valid is not None:
@@ -100,15 +101,18 @@ class Cache:
             positions = (self.valid.long().cumsum(1) - 1).clamp(min=0)
         else:
             positions = torch.arange(self.length + t, device=device)[None]
-        queries = Layout((b, t), positions[:, self.length :], start=self.length)
+        queries = Layout((b, t), positions[:, self.length :], start=self.length, rows=tokens.rows)
         self.length += t
-        return queries, Layout((b, self.length), positions, valid=self.valid)
+        return queries, Layout((b, self.length), positions, valid=self.valid, rows=tokens.rows)
 
-    def select(self, index: Tensor) -> None:
-        """Keep these rows of the batch, in this order: how a beam follows its best hypotheses."""
+    def select(self, index: Tensor, memory: Tensor | None = None) -> None:
+        """Keep these rows of the batch, in this order: how a beam follows its best hypotheses.
+
+        `memory`: rows of the memory's keys and values, where several of the batch read one; else the same ones.
+        """
         for block in self.blocks:
             block.attn.select(index)
-            block.cross.select(index)
+            block.cross.select(index if memory is None else memory)
         if self.valid is not None:
             self.valid = self.valid[index]
 

@@ -1,16 +1,19 @@
 """Generation end to end: caches, padding, batches, streaming, stopping, and what the user can get wrong."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from torch import Tensor
 
 from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.generation import Finished, Hypothesis, Step, complete, generate, in_batches
 from clearhead.model import Tokens, Transformer
+from clearhead.model.attention import Attention
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, V, all_logits, network
@@ -237,6 +240,34 @@ def test_each_step_is_one_visit_of_a_trace() -> None:
     assert [tuple(w.shape) for w in weights] == [(1, 2, 1, 4)] * len(steps)
     assert [w.shape[-1] for w in seen.visits("decoder.blocks.0.attn.weights")] == list(range(1, len(steps) + 1))
     assert not weights[0].is_inference()
+
+
+@pytest.mark.parametrize("name", ["beams", "controlled"])
+def test_beams_of_an_input_read_one_memory_and_a_trace_sees_each_its_own(name: str) -> None:
+    net, rows = network(cross=True), list[tuple[int, int]]()
+    assert net.decoder is not None
+    cross = net.decoder.blocks[1].cross
+    untraced = written(net, CONFIGS[name])
+    batches = (Tokens(torch.full((len(SOURCES), 1), BOS)), Tokens.pad(SOURCES, packed=True))
+    config = CONFIGS[name].with_ids(start_id=BOS, end_id=EOS, pad_id=PAD)
+    attend = Attention.explicit
+
+    def seen(self: Attention, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
+        if self is cross:
+            rows.append((len(k), q.shape[2]))
+        return attend(self, q, k, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Attention, "explicit", seen)
+        *_, last = generate(net, batches[0], source=batches[1], config=config)
+    assert isinstance(last, Finished)
+    assert tokens(last.hypotheses) == tokens(untraced)
+    assert rows[1] == (len(SOURCES), config.width)
+    with trace(net) as t:
+        *_, last = generate(net, batches[0], source=batches[1], config=config)
+    assert isinstance(last, Finished)
+    assert tokens(last.hypotheses) == tokens(untraced)
+    assert t.visits("decoder.blocks.1.cross.weights")[1].shape[:3] == (len(SOURCES) * config.width, 2, 1)
 
 
 def test_an_edit_changes_what_is_written() -> None:
