@@ -5,6 +5,7 @@ same optimizer; and so with AdamW. The losses are those of the validation split 
 arithmetic.
 """
 
+import math
 from pathlib import Path
 from statistics import mean
 from typing import Annotated
@@ -65,8 +66,9 @@ def convergence(
                     *("train", name, "--seed", str(seed), "--data.folder", str(data / FOLDERS[name]), *line),
                     *("--out", str(scratch / f"{variant}-{seed}")),
                 )
-                losses[variant].append(float(found["loss"]))
-                print(f"seed {seed}, {variant}: {found['loss']:.4f} in {found['wall']:.0f} s", flush=True)
+                loss = math.log(found["perplexity"])
+                losses[variant].append(loss)
+                print(f"seed {seed}, {variant}: {loss:.4f} in {found['wall']:.0f} s", flush=True)
         ours, *others = (mean(losses[variant]) for variant in variants)
         show(
             f"{name}, {n_steps} updates, mean of {seeds} seeds",
