@@ -141,6 +141,8 @@ def says(opened: Opened, words: list[str], shares: list[float]) -> None:
     found = opened.chances()
     assert [word for word, _, _ in found] == words
     assert all(agrees(text, p) for (_, text, _), p in zip(found, shares, strict=True)), found
+    if (chip := opened.page.locator(".ribbon .next small")).count():
+        assert agrees(chip.inner_text(), shares[0])
 
 
 def test_the_target_is_what_the_model_writes(open_page: Open) -> None:

@@ -51,6 +51,14 @@ export function divergence(p: Float64Array, q: Float64Array): number {
   return p.reduce((total, x, i) => (x > 0 ? total + x * Math.log(x / Math.max(q[i] ?? 0, 1e-300)) : total), 0);
 }
 
+/** The shares of the whole row of logits at the page's temperature; null where there is no such row. */
+export function sharesAt(state: Explorer, run: Run | null, position: number): Promise<Float64Array> | null {
+  const pools = state.about.plan.config.head.kind === "classification";
+  const { temperature } = state.page, length = run?.reply.facts["head.logits"]?.shape[0];
+  if (!run || length === undefined || (!pools && position >= length)) return null;
+  return run.value(pools ? "head.logits" : `head.logits[t=${position}]`).then((logits) => softmax(logits.data, temperature));
+}
+
 function leastCertain(run: Run): number {
   const values = run.tensors.get("output.values"), lse = run.tensors.get("output.lse");
   if (!values || !lse) return 0;
