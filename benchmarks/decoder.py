@@ -14,7 +14,7 @@ from benchmarks.opening import memory
 from clearhead.config import Config
 
 Kind = Literal[
-    "clearhead fp32", "clearhead bf16", "clearhead int8",
+    "clearhead fp32", "clearhead bf16", "clearhead int8", "clearhead compiled",
     "transformers fp32", "transformers bf16", "ctranslate2 fp32", "ctranslate2 int8",
 ]  # fmt: skip
 
@@ -62,8 +62,7 @@ def ours(a: Assignment, precision: str) -> Write:
 
     keep_freed_memory()
     torch.set_num_threads(a.threads)
-    options: dict[str, Any] = {"int8": True} if precision == "int8" else {"dtype": DTYPES[precision]}
-    network = clearhead.load(a.hf, **options).network
+    network = clearhead.load(a.hf, **OPTIONS[precision]).network
     config = GenerationConfig(
         max_new_tokens=a.new_tokens,
         min_new_tokens=a.new_tokens,
@@ -132,6 +131,12 @@ def ctranslate2_side(a: Assignment, precision: str) -> Write:
 
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+OPTIONS: dict[str, dict[str, Any]] = {
+    **{name: {"dtype": dtype} for name, dtype in DTYPES.items()},
+    "int8": {"int8": True},
+    "compiled": {"dtype": "float32", "compile": True},
+}
+"""How a model of ours is loaded."""
 
 
 def writer(a: Assignment) -> Write:

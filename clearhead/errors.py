@@ -27,7 +27,7 @@ class NumericError(UserError):
 
 
 class Interrupted(UserError):
-    """Training was asked to stop (Ctrl-C or SIGTERM) and saved first; `signal` decides the exit code."""
+    """Asked to stop by Ctrl-C or SIGTERM, training after it has saved; `signal` decides the exit code."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)

@@ -3,16 +3,19 @@
 import asyncio
 import errno
 import re
+import signal
 import socket
 import threading
 from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
 
 import uvicorn
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from clearhead.errors import UserError
+from clearhead.errors import Interrupted, UserError
 
 HOST = "127.0.0.1"
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
@@ -85,9 +88,19 @@ def answering(app: ASGIApp, listener: socket.socket, *, name: str, patience: int
 
 
 def wait(ended: threading.Event) -> None:
-    """Until it ends, or Ctrl-C."""
-    while not ended.wait(0.5):  # Without a limit, Windows would not let Ctrl-C through.
-        pass
+    """Until it ends; Ctrl-C raises KeyboardInterrupt and SIGTERM Interrupted, after which open answers can end."""
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        raise Interrupted("stopped by SIGTERM", number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, end) if is_main else None
+    try:
+        while not ended.wait(0.5):  # Without a limit, Windows would not let Ctrl-C through.
+            pass
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
 
 
 async def read_json(request: Request, *, limit: int, seconds: float, what: str) -> bytes:

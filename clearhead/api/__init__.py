@@ -52,13 +52,14 @@ def load(
     device: str = "cpu",
     head: Head | None = None,
     int8: bool = False,
+    compile: bool = False,  # noqa: A002
 ) -> Model:
     """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
     or another library wrote.
 
     Weights are mapped into memory, in the type they are stored in unless `dtype` says another. `head` puts a new head
     on the network, drawn at random, for fine-tuning. `int8` rounds its matrices to eight bits, for reading and writing
-    alone (docs/inference.md).
+    alone; `compile` writes a text by compiled steps, the first of which takes long (docs/inference.md).
 
     Raises UserError, one line, for what is not there, not as it was written, or not supported; and for a device that
     this machine does not have.
@@ -66,6 +67,8 @@ def load(
     place, kind = _device(device), _dtype(dtype)
     if int8 and kind not in (None, torch.float32):
         raise UserError(f"dtype: expected float32 beside int8, got {dtype}; leave one of them out")
+    if int8 and compile:
+        raise UserError("compile: expected weights as they are stored, got int8; leave one of them out")
     if head is not None and not isinstance(head, Config):
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     folder = locate(name, revision=revision)
@@ -81,6 +84,7 @@ def load(
     model.network.to(place).eval()
     if int8:
         quantized(model.network)
+    model.network.compiles_steps = compile
     return model
 
 

@@ -54,6 +54,7 @@ def generate(
     stop: Repeated = (),
     seed: int = 0,
     int8: Flag = False,
+    compile: Flag = False,  # noqa: A002
     device: Device = "cpu",
 ) -> None:
     """Go on with a text, piece by piece as it is written.
@@ -72,6 +73,7 @@ def generate(
         stop: Strings before which the text ends.
         seed: The same seed writes the same text.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        compile: Write by compiled steps, the first of which takes a minute: for GPUs; no gain on a CPU.
         device: Where to compute.
     """
     from clearhead.commands.use import generate_command
@@ -85,7 +87,7 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    generate_command(model, prompt, sampling=sampling, stop=stop, int8=int8, device=device)
+    generate_command(model, prompt, sampling=sampling, stop=stop, int8=int8, compiles=compile, device=device)
 
 
 @app.command(sort_key=6, help_epilogue="")

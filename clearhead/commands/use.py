@@ -94,11 +94,18 @@ def arriving() -> Iterator[list[str]]:
 
 
 def generate_command(
-    name: str, prompt: str, *, sampling: Mapping[str, Any], stop: Sequence[str], int8: bool, device: str
+    name: str,
+    prompt: str,
+    *,
+    sampling: Mapping[str, Any],
+    stop: Sequence[str],
+    int8: bool,
+    compiles: bool,
+    device: str,
 ) -> None:
     """Print the prompt and its continuation as it is written."""
     keep_freed_memory()
-    model = load(name, int8=int8, device=device)
+    model = load(name, int8=int8, compile=compiles, device=device)
     given = {name: value for name, value in sampling.items() if value is not None}
     base = model.generation
     if given.get("temperature", base.temperature) == 0:
@@ -107,6 +114,8 @@ def generate_command(
     pieces = model.stream(prompt, changed(base, {"beams": 1, "n_best": 1, **given}), stop=stop)
     if unknown := model.tokenizer.unknown(prompt):
         tell(f"note: the model has never seen {', '.join(unknown)}")
+    if compiles:
+        tell("note: before the second token a step is compiled, which takes from half a minute to minutes")
     print(prompt, end="", flush=True)
     try:
         for piece in pieces:

@@ -1,6 +1,6 @@
 """A network writes: greedy, by chance or by beam search, one event a token."""
 
-from clearhead.generation.generate import Event, Finished, complete, generate, in_batches
+from clearhead.generation.generate import Event, Finished, complete, completing, generate, in_batches
 from clearhead.generation.sampling import History, Sampler
 from clearhead.generation.search import Hypothesis, Step, Stop
 
@@ -13,6 +13,7 @@ __all__ = [
     "Step",
     "Stop",
     "complete",
+    "completing",
     "generate",
     "in_batches",
 ]

@@ -116,6 +116,8 @@ class Transformer(nn.Module):
         self.encoder = Stack(config.encoder, causal=False, cross=False) if config.encoder else None
         self.decoder = Stack(config.decoder, causal=True, cross=config.encoder is not None) if config.decoder else None
         self.head = heads.build_head(config)
+        self.compiles_steps = False
+        """Whether a text that is written alone is written by compiled steps."""
         self.tie()
         initialize(self, config.init)
 

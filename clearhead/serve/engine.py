@@ -5,6 +5,7 @@ The scheduling of Yu et al. 2022 (Orca), section 3.1, an iteration at a time; th
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,11 +13,12 @@ from torch import Tensor
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import is_memory
 from clearhead.model import Tokens, Transformer
+from clearhead.model.cache import Cache
 from clearhead.model.layout import Layout
 from clearhead.model.linear import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
-from clearhead.serve.slots import Prefill, Slots
+from clearhead.serve.slots import Slots
 from clearhead.serve.text import Writer
 from clearhead.serve.worker import Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, Token, Update, Writing
@@ -24,9 +26,21 @@ from clearhead.serve.writing import Prompt, Token, Update, Writing
 _log = logging.getLogger("clearhead")
 
 AT_ONCE = 512
-"""Prompt tokens, padding included, that are read between two steps, unless one prompt has more."""
+"""Tokens of several prompts, padding included, that are read between two steps."""
+PIECE = 128
+"""Tokens of a single prompt that are read between two steps: fewer take longer in all, more hold running texts up."""
 SCORED_AT_ONCE = 128
 """Positions of a prompt whose logits are in memory together."""
+
+
+@dataclass
+class Reading:
+    """Prompts that are being read: several together in one pass, or a long one in pieces."""
+
+    arrivals: list[tuple[Ticket[Update], Prompt]]
+    past: Cache
+    scores: list[list[Scored]]
+    """Of each prompt whose log-probabilities are wanted: those of the tokens read, the first of which has none."""
 
 
 class Engine(Worker[Prompt, Update]):
@@ -41,6 +55,7 @@ class Engine(Worker[Prompt, Update]):
         self.network, self.tokenizer = packed(network.eval()), tokenizer
         self.device = network.decoder.table.weight.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
+        self.reading: Reading | None = None
         self.rows: list[Writing] = []
 
     @property
@@ -51,15 +66,21 @@ class Engine(Worker[Prompt, Update]):
 
     @property
     def under_way(self) -> Sequence[Ticket[Update]]:
-        return [row.ticket for row in self.rows]
+        reading = self.reading  # read once, for other threads ask too
+        read = [] if reading is None else [ticket for ticket, _ in reading.arrivals]
+        return [*read, *(row.ticket for row in self.rows)]
 
     def turn(self) -> None:
-        """Rows whose clients are gone leave, prompts join, and every row gets a token."""
+        """Rows whose clients are gone leave, prompts are read for a while, and every row gets a token."""
         self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
-        arrivals = self.take(self.fits)
-        if arrivals:
+        if self.reading is None or all(ticket.is_gone for ticket, _ in self.reading.arrivals):
+            arrivals = self.take(self.fits)
+            scores: list[list[Scored]] = [[(None, [])] for _ in arrivals]
+            self.reading = Reading(arrivals, self.network.new_cache(), scores) if arrivals else None
+        if self.reading is not None:
+            arrivals = self.reading.arrivals
             try:
-                self.read(arrivals)
+                self.read(self.reading)
             except Exception as error:
                 self.fail([ticket for ticket, _ in arrivals], _reason(error))
                 self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
@@ -79,43 +100,51 @@ class Engine(Worker[Prompt, Update]):
             return False
         return not taken or len(together) * max(len(one.ids) for one in together) <= AT_ONCE
 
-    def read(self, arrivals: Sequence[tuple[Ticket[Update], Prompt]]) -> None:
-        """Prefill: all prompts in one pass; their texts are rows from now on, and have their first token."""
-        lengths = [len(prompt.ids) for _, prompt in arrivals]
-        tokens = Tokens.pad([prompt.ids for _, prompt in arrivals], packed=True).to(self.device)
-        prefill = Prefill(len(self.decoder.blocks))
-        states, layout = self.decoder(tokens, None, prefill)
-        ends = torch.tensor(lengths, device=self.device).cumsum(0)
+    def read(self, reading: Reading) -> None:
+        """Prefill: the next tokens of each prompt; those that have been read to their ends begin to be continued."""
+        start, size = reading.past.length, PIECE if len(reading.arrivals) == 1 else AT_ONCE
+        pieces = [prompt.ids[start : start + size] for _, prompt in reading.arrivals]
+        states, layout = self.decoder(Tokens.pad(pieces, packed=True).to(self.device), None, reading.past)
         states = states if states.dim() == 2 else states.flatten(0, 1)
-        logits = self.network.head(states[ends - 1], layout)
+        of_each = states.split([len(piece) for piece in pieces])
+        for (_, prompt), own, scores in zip(reading.arrivals, of_each, reading.scores, strict=True):
+            if prompt.scores_prompt:
+                following = prompt.ids[start + 1 : start + 1 + len(own)]
+                scores += self.score(own, following, layout, prompt.likeliest or 0)
+        if start + size >= max(len(prompt.ids) for _, prompt in reading.arrivals):
+            self.reading = None
+            self.begin(reading, self.network.head(torch.stack([own[-1] for own in of_each]), layout))
+
+    def score(self, states: Tensor, following: Sequence[int], layout: Layout, n_likeliest: int) -> list[Scored]:
+        """The scores of the tokens that follow these states, one each, but for the prompt's last."""
+        found: list[Scored] = []
+        for at in range(0, len(following), SCORED_AT_ONCE):
+            part = following[at : at + SCORED_AT_ONCE]
+            found += scored(self.network.head(states[at : at + len(part)], layout), part, n_likeliest)
+        return found
+
+    def begin(self, read: Reading, logits: Tensor) -> None:
+        """The texts that go on from prompts which have been read are rows from now on, and have their first token."""
         new: list[Writing] = []
         parents: list[int] = []
-        for i, (ticket, prompt) in enumerate(arrivals):
-            scores: list[Token] = []
-            if prompt.scores_prompt:
-                own = states[int(ends[i]) - lengths[i] : int(ends[i])]
-                scores = self.score_prompt(prompt, own, layout)
+        for i, ((ticket, prompt), scores) in enumerate(zip(read.arrivals, read.scores, strict=True)):
+            tokens = self.prompt_tokens(prompt, scores) if prompt.scores_prompt else []
             for sample in range(prompt.n):
                 row = Writing(ticket, prompt, sample, Writer(self.tokenizer, prompt.ids, prompt.stop))
-                row.scored = scores
+                row.scored = tokens
                 new.append(row)
                 parents.append(i)
-        self.slots.join(prefill, parents, [lengths[i] for i in parents])
+        self.slots.join(read.past, parents, [len(row.prompt.ids) for row in new])
         first, self.rows = len(self.rows), self.rows + new
         self.write(logits[torch.tensor(parents, device=self.device)], first=first)
 
-    def score_prompt(self, prompt: Prompt, states: Tensor, layout: Layout) -> list[Token]:
-        """The prompt's tokens with their log-probabilities; the first has none."""
-        found: list[Scored] = [(None, [])]
-        for start in range(0, len(states) - 1, SCORED_AT_ONCE):
-            part = states[start : start + SCORED_AT_ONCE][: len(states) - 1 - start]
-            logits = self.network.head(part, layout)
-            found += scored(logits, prompt.ids[start + 1 : start + 1 + len(part)], prompt.likeliest or 0)
+    def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[Token]:
+        """The prompt's tokens, where each begins, and their log-probabilities."""
         writer, offsets = Writer(self.tokenizer, []), list[int]()
         for token in prompt.ids:
-            offsets.append(len(writer.text))
+            offsets.append(len(writer.settled))
             writer.add([token])
-        return [Token(token, at, *score) for token, at, score in zip(prompt.ids, offsets, found, strict=True)]
+        return [Token(token, at, *score) for token, at, score in zip(prompt.ids, offsets, scores, strict=True)]
 
     def step(self) -> Tensor:
         """The last token of every row through the network -> n v: logits of the next."""

@@ -9,18 +9,23 @@ from pydantic import JsonValue
 from starlette.responses import JSONResponse
 
 from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
 from clearhead.generation.sampling import NEVER
+from clearhead.serve.text import UNFINISHED
 from clearhead.serve.writing import Prompt, Token, Update
 
 KINDS = {401: "authentication_error", 403: "permission_error"}
 RETRY_SECONDS = 1
+LONGEST = 500
+"""Characters of an error's message."""
 Object = dict[str, JsonValue]
 
 
 def failure(status: int, message: str, *, field: str | None = None, code: str | None = None) -> JSONResponse:
     """An error: one line, and which field it is about."""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
-    body = {"error": {"message": message, "type": kind, "param": field, "code": code}}
+    said = str(UserError(message[:LONGEST]))  # A message may quote what a client wrote.
+    body = {"error": {"message": said, "type": kind, "param": field, "code": code}}
     return JSONResponse(body, status, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None)
 
 
@@ -99,11 +104,16 @@ class Reply:
         return {
             "tokens": [self.named(token.id) for token in tokens],
             "token_logprobs": [_finite(token.log_prob) for token in tokens],
-            "top_logprobs": [
-                {self.named(other): _finite(score) for other, score in token.likeliest} or None for token in tokens
-            ],
+            "top_logprobs": [self.likeliest(token) for token in tokens],
             "text_offset": [offset + token.offset for token in tokens],
         }
+
+    def likeliest(self, token: Token) -> JsonValue:
+        """The likeliest in a token's place by their texts; of two that have one text, the likelier."""
+        found: Object = {}
+        for other, score in token.likeliest:
+            found.setdefault(self.named(other), _finite(score))
+        return found or None
 
     def chat_score(self, token: Token) -> Object:
         """Log-probabilities as chat has them: an object a token."""
@@ -113,11 +123,14 @@ class Reply:
     def scored(self, token: int, score: float | None) -> Object:
         """One token with its score."""
         text = self.named(token)
-        return {"token": text, "logprob": _finite(score), "bytes": [*text.encode()]}
+        whole = UNFINISHED not in text
+        return {"token": text, "logprob": _finite(score), "bytes": [*text.encode()] if whole else None}
 
     def named(self, token: int) -> str:
-        """A token's text, that of special ones included."""
-        return self.tokenizer.library.decode([token], skip_special_tokens=False)
+        """A token's text inside a line, that of special ones included."""
+        # After itself: some tokenizers drop the space before the first word of a text.
+        once, twice = (self.tokenizer.library.decode([token] * n, skip_special_tokens=False) for n in (1, 2))
+        return twice[len(once) :]
 
 
 def _joined(first: Mapping[str, list[JsonValue]], second: Mapping[str, list[JsonValue]]) -> JsonValue:

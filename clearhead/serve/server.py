@@ -217,7 +217,7 @@ async def _unless_gone(request: Request, answer: Callable[[], Coroutine[object, 
 # --- what goes wrong ----------------------------------------------------------------------------------------------
 
 
-def _failed(_: Request, error: Exception) -> Response:
+def _failed(request: Request, error: Exception) -> Response:
     """The answer to a request that cannot be answered, or not now."""
     match error:
         case Wrong():
@@ -227,7 +227,9 @@ def _failed(_: Request, error: Exception) -> Response:
         case Failed():
             return failure(error.status, str(error))
         case HTTPException():
-            response = failure(error.status_code, str(error.detail))
+            asked = f"{request.method} {request.url.path}"
+            known = {404: f"{asked}: no such route here", 405: f"{asked}: not by this method"}
+            response = failure(error.status_code, known.get(error.status_code, error.detail))
             response.headers.update(error.headers or {})
             return response
         case ClientDisconnect():

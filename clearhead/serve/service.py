@@ -13,7 +13,7 @@ from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
-from clearhead.serve.translations import Text
+from clearhead.serve.translations import Source
 from clearhead.serve.writing import Prompt
 
 NARROWING: dict[str, Any] = {"top_k": None, "top_p": None, "min_p": None}
@@ -67,7 +67,7 @@ class Service:
         likeliest = (asked.top_logprobs or 0) if asked.logprobs else None
         return self.prompts(asked, [ids], limit, likeliest=likeliest, field="messages")
 
-    def translation(self, asked: TranslationRequest) -> list[Text]:
+    def translation(self, asked: TranslationRequest) -> list[Source]:
         """The texts of a request; raises Wrong."""
         if not self.model.is_encoder_decoder:
             raise Wrong("this model continues texts; use /v1/completions", status=404)
@@ -76,14 +76,14 @@ class Service:
         encoder = self.model.config.encoder
         limit = (encoder.max_length if encoder else None) or self.max_length
         try:
-            lengths = [len(ids) for ids in self.model.reader.ids(asked.texts)]
+            sources = self.model.reader.ids(asked.texts)
         except UserError as error:
             raise Wrong(str(error), "text") from None
-        if not all(text.strip() for text in asked.texts) or not all(lengths):
+        if not all(text.strip() for text in asked.texts) or not all(sources):
             raise Wrong("text: expected texts that say something, got an empty one", "text")
-        if max(lengths) > limit:
-            raise Wrong(f"text: expected at most {limit} tokens, got {max(lengths)}", "text")
-        return [Text(i, text) for i, text in enumerate(asked.texts)]
+        if (longest := max(map(len, sources))) > limit:
+            raise Wrong(f"text: expected at most {limit} tokens, got {longest}", "text")
+        return [Source(i, ids) for i, ids in enumerate(sources)]
 
     def decoder_only(self, other: str) -> None:
         """Raises Wrong for a model with an encoder."""
@@ -132,6 +132,8 @@ class Service:
             raise Wrong(message, field, code="context_length_exceeded")
         if n > self.slots:
             raise Wrong(f"n: expected at most {self.slots}, as many as are written at once, got {n}", "n")
+        if asked.stream_options is not None and not asked.stream:
+            raise Wrong("stream_options: expected stream to be true with it", "stream_options")
         config = self.settings(asked)
         if n > 1 and config.temperature == 0:
             raise Wrong(f"n: expected 1 at temperature 0, where all texts are alike, got {n}", "n")

@@ -12,32 +12,6 @@ LEAST_ROOM = 64
 """Cells that a row begins with; they double."""
 
 
-class Prefill(Cache):
-    """What a decoder says of whole prompts, padded on the right or packed, before they have a slot."""
-
-    def __init__(self, n_layers: int) -> None:
-        self.attn = [Kept() for _ in range(n_layers)]
-        super().__init__([BlockCache(attn=kept) for kept in self.attn])
-
-    def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
-        """The prompts themselves are all that there is to see."""
-        layout = Layout.of(tokens)
-        return layout, layout
-
-
-class Kept(KeyValues):
-    """Keys and values of one attention over whole prompts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pair: tuple[Tensor, Tensor] | None = None
-
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep them, b h s k each."""
-        self.pair = k, v
-        return k, v
-
-
 class Slots(Cache):
     """One row of cells for each running text; the first n rows are in use, and row i is row i of the batch.
 
@@ -61,15 +35,15 @@ class Slots(Cache):
         """Rows in use."""
         return len(self.lengths)
 
-    def join(self, prompts: Prefill, parents: Sequence[int], lengths: Sequence[int]) -> None:
-        """New rows: row i begins with what prompt parents[i], of lengths[i] tokens, has said."""
-        pairs = [kept.pair for kept in prompts.attn if kept.pair is not None]
-        k = pairs[0][0]
-        first, width = self.n, k.shape[2]
+    def join(self, past: Cache, parents: Sequence[int], lengths: Sequence[int]) -> None:
+        """New rows: row i begins with the first lengths[i] cells of row parents[i] of what has been read."""
+        k, first, width = past.blocks[0].attn.k, self.n, past.length
+        assert k is not None
         cells = self.reserve(first + len(parents), width + 1, like=k)
         index = torch.tensor(parents, device=k.device)
-        for layer, pair in enumerate(pairs):
-            for part, value in enumerate(pair):
+        for layer, block in enumerate(past.blocks):
+            for part, value in enumerate((block.attn.k, block.attn.v)):
+                assert value is not None
                 cells[layer, part, first : first + len(parents), :, :width] = value[index]
         self.lengths += lengths
 

@@ -1,23 +1,24 @@
 """Translations: texts that wait together are translated together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from clearhead.api import Model
 from clearhead.errors import is_memory
+from clearhead.generation import Event, Finished, completing
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.worker import Failed, Ticket, Worker
 
 AT_ONCE = 64
-"""Texts of a batch, so that nobody waits long for the turn after it."""
+"""Texts that are taken together, so that nobody waits long for those after them."""
 
 
 @dataclass(frozen=True)
-class Text:
-    """One text of a request, and its place in it."""
+class Source:
+    """One text of a request, by its ids, and its place in it."""
 
     number: int
-    text: str
+    ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -28,29 +29,38 @@ class Translated:
     text: str
 
 
-class Translator(Worker[Text, Translated]):
+class Translator(Worker[Source, Translated]):
     """Owns an encoder-decoder, whose search has settings of its own."""
 
     def __init__(self, model: Model, config: GenerationConfig, *, most_waiting: int) -> None:
         super().__init__(most_waiting=most_waiting)
-        self.model, self.config = model, config
-        self.batch: list[Ticket[Translated]] = []
+        words = model.tokenizer
+        self.model = model
+        self.config = config.with_ids(start_id=words.bos_id, end_id=words.eos_id, pad_id=words.pad_id or 0)
+        self.taken: list[tuple[Ticket[Translated], Source]] = []
+        self.events: Iterator[tuple[list[int], Event]] = iter(())
 
     @property
     def under_way(self) -> Sequence[Ticket[Translated]]:
-        return self.batch
+        return [ticket for ticket, _ in self.taken]
 
     def turn(self) -> None:
-        """One batch from beginning to end."""
-        arrivals = self.take(lambda taken, _: len(taken) < AT_ONCE)
-        self.batch = [ticket for ticket, _ in arrivals]
+        """One step of the search; other texts are taken where nobody waits for these any more."""
         try:
-            if arrivals:
-                texts = self.model.translate([job.text for _, job in arrivals], self.config)
-                for (ticket, job), text in zip(arrivals, texts, strict=True):
-                    self.tell(ticket, Translated(job.number, text))
+            if all(ticket.is_gone for ticket in self.under_way):
+                self.taken = self.take(lambda taken, _: len(taken) < AT_ONCE)
+                sources = [source.ids for _, source in self.taken]
+                self.events = completing(self.model.network, source=sources, config=self.config)
+            match next(self.events, None):
+                case None:
+                    self.taken = []
+                case (indices, Finished(hypotheses)):
+                    for i, (best, *_) in zip(indices, hypotheses, strict=True):
+                        ticket, source = self.taken[i]
+                        self.tell(ticket, Translated(source.number, self.model.tokenizer.decode(best.tokens)))
+                case _:
+                    pass
         except Exception as error:
             if not is_memory(error):
                 raise
-            self.fail(self.batch, Failed(503, "out of memory; try again in a moment, or a shorter text"))
-        self.batch = []
+            self.fail(self.under_way, Failed(503, "out of memory; try again in a moment, or a shorter text"))

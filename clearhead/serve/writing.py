@@ -40,7 +40,7 @@ class Token:
 
     id: int
     offset: int = 0
-    """Where its text begins, in characters from the beginning of the continuation."""
+    """Where its text begins, or the character that it goes on with, from the beginning of the continuation."""
     log_prob: float | None = None
     likeliest: list[tuple[int, float]] = field(default_factory=list)
     """The likeliest tokens in its place, with their log-probabilities."""
@@ -90,7 +90,7 @@ class Writing:
         if token in self.prompt.config.end_ids:
             self.reason = "stop"
             return
-        self.untold.append(Token(token, len(self.writer.text), log_prob, likeliest))
+        self.untold.append(Token(token, len(self.writer.settled), log_prob, likeliest))
         if self.is_read_along and self.writer.add([token]):
             self.reason = "stop"
         elif len(self.written) >= self.prompt.limit:

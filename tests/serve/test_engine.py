@@ -10,7 +10,8 @@ import torch
 
 from clearhead.api import Model
 from clearhead.generation import complete
-from clearhead.serve.engine import AT_ONCE, Engine
+from clearhead.serve import engine as engine_module
+from clearhead.serve.engine import AT_ONCE, Engine, Reading
 from clearhead.serve.worker import Failed, Full, Ticket
 from clearhead.serve.writing import Prompt, Update
 from tests.serve.tiny import answer, answers, ask, engine_of, failed, run, texts_of, writer_model, written
@@ -152,6 +153,93 @@ def test_prompts_are_read_together_up_to_a_limit(model: Model):
         assert not engine.fits([short] * 4, short)
         assert engine.fits([long], short)
         assert not engine.fits([long, short], short)
+
+
+# --- a long prompt --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pieces_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "PIECE", 8)
+
+
+@pytest.mark.usefixtures("pieces_of_eight")
+@pytest.mark.parametrize("length", [7, 8, 9, 16, 50])
+def test_a_prompt_in_pieces_is_the_prompt(model: Model, length: int):
+    ids = [4 + i % 90 for i in range(length)]
+    plain = [ask(model, ids), ask(model, ids, temperature=1.0, seed=1, n=2)]
+    scored = ask(model, ids, likeliest=2, scores_prompt=True)
+    with engine_of(model) as engine:
+        found = answers(engine, [[prompt] for prompt in [*plain, scored]])
+        assert engine.reading is None
+        assert engine.slots.cells is None
+    for prompt, texts in zip(plain, found, strict=False):
+        assert sorted(written(texts[i]) for i in texts) == sorted(alone(model, prompt))
+    with torch.no_grad():
+        expected = model.network(torch.tensor([ids]))[0].log_softmax(-1)
+    tokens = found[2][0][0].prompt
+    assert [token.id for token in tokens] == ids
+    assert tokens[0].log_prob is None
+    for i, token in enumerate(tokens[1:]):
+        assert token.log_prob == pytest.approx(float(expected[i, token.id]), abs=1e-5)
+
+
+def reads_slowly(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Of each piece that is read: the tokens read before, and those that running texts had."""
+    seen, read = list[tuple[int, int]](), engine.read
+
+    def watched(reading: Reading) -> None:
+        seen.append((reading.past.length, sum(len(row.written) for row in engine.rows)))
+        read(reading)
+
+    monkeypatch.setattr(engine, "read", watched)
+    return seen
+
+
+@pytest.mark.usefixtures("pieces_of_eight")
+def test_running_texts_go_on_between_the_pieces(model: Model, monkeypatch: pytest.MonkeyPatch):
+    async def play(engine: Engine) -> None:
+        going = held(engine, monkeypatch)
+        first = asyncio.create_task(answer(engine, [ask(model, [5, 6], limit=20, min_new_tokens=12)]))
+        await begun(engine)
+        seen = reads_slowly(engine, monkeypatch)
+        long = asyncio.create_task(answer(engine, [ask(model, [7] * 30, limit=2)]))
+        await asyncio.sleep(0)
+        going.set()
+        await first
+        await long
+        assert [length for length, _ in seen] == [0, 8, 16, 24]
+        n_written = [n for _, n in seen]
+        assert n_written == [*range(n_written[0], n_written[0] + 4)], "a token between two pieces"
+
+    with engine_of(model) as engine:
+        run(play(engine))
+
+
+@pytest.mark.usefixtures("pieces_of_eight")
+def test_who_hangs_up_while_being_read_is_read_no_further(model: Model, monkeypatch: pytest.MonkeyPatch):
+    async def play(engine: Engine) -> None:
+        going = held(engine, monkeypatch)
+        first = asyncio.create_task(answer(engine, [ask(model, [5, 6], limit=20, min_new_tokens=12)]))
+        await begun(engine)
+        seen = reads_slowly(engine, monkeypatch)
+        gone: Ticket[Update] = Ticket()
+        engine.submit(gone, [ask(model, [7] * 60, limit=2)])
+        step = engine.step
+
+        def hung_up() -> torch.Tensor:
+            gone.is_gone = gone.is_gone or len(seen) == 2
+            return step()
+
+        monkeypatch.setattr(engine, "step", hung_up)
+        going.set()
+        await first
+        assert len(seen) == 2
+        assert not engine.under_way
+        assert gone.updates.empty()
+
+    with engine_of(model) as engine:
+        run(play(engine))
 
 
 # --- clients that go, and what goes wrong ---------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from clearhead.serve import server as module
 from clearhead.serve.engine import Engine
 from clearhead.serve.server import BODY_LIMIT, Server, application
 from clearhead.serve.service import Service
+from clearhead.serve.text import UNFINISHED
 from clearhead.serve.translations import Translator
 from clearhead.serve.worker import Full
 from clearhead.web import answering, listen
@@ -175,7 +176,9 @@ def test_chat(model: Model, monkeypatch: pytest.MonkeyPatch):
         assert found["object"] == "chat.completion"
         scores = choice["logprobs"]["content"]
         assert len(scores) == 6
-        assert bytes(scores[0]["bytes"]).decode() == scores[0]["token"]
+        for score in scores:
+            part_of_a_character = UNFINISHED in score["token"]
+            assert score["bytes"] == (None if part_of_a_character else [*score["token"].encode()])
         in_parts = [{"role": "user", "content": [{"type": "text", "text": "t"}, {"type": "text", "text": "wo"}]}]
         asked = {"messages": in_parts, "max_tokens": 6, "stream": True}
         parts = events(client.post("/v1/chat/completions", json=asked).text)
@@ -236,6 +239,8 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
     "suffix": ({"prompt": "one", "suffix": "x"}, "suffix"),
     "unknown field": ({"prompt": "one", "max_token": 3}, "max_token"),
     "stream options": ({"prompt": "one", "stream_options": {"usage": True}}, "stream_options"),
+    "no stream": ({"prompt": "one", "stream_options": {"include_usage": True}}, "stream_options"),
+    "lines": ({"prompt": "one", "a\nb": 3}, "a\nb"),
 }
 
 
@@ -271,6 +276,16 @@ def test_bodies_that_are_not_read(client: TestClient, monkeypatch: pytest.Monkey
     assert client.get("/v1/completions").status_code == 405
     missing = client.get("/none")
     assert (missing.status_code, missing.json()["error"]["type"]) == (404, "invalid_request_error")
+
+
+def test_a_message_is_one_line_of_a_length_to_read(client: TestClient):
+    asked: list[dict[str, Any]] = [{"prompt": "one", "a" * 9000: 1}, {"prompt": "one", "model": "a\n" * 9000}]
+    refused = [client.post("/v1/completions", json=body) for body in asked] + [client.get("/a%0Ab")]
+    assert [response.status_code for response in refused] == [400, 404, 404]
+    for response in refused:
+        message = response.json()["error"]["message"]
+        assert 10 < len(message) <= 500
+        assert message.isprintable()
 
 
 def test_another_model(client: TestClient):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
-from clearhead.serve.slots import LEAST_ROOM, Prefill, Slots
+from clearhead.serve.slots import LEAST_ROOM, Slots
 from tests.generation.networks import V, all_logits, network
 
 POSITIONS: dict[str, c.Positions] = {
@@ -25,10 +25,10 @@ STACKS = {"grouped": {"n_kv_heads": 1}, "window": {"window": 4}, "soft cap": {"s
 def join(net: Transformer, slots: Slots, texts: list[list[int]]) -> Tensor:
     """Read some texts into slots -> n v: the logits after each."""
     assert net.decoder is not None
-    prefill = Prefill(2)
-    states, layout = net.decoder(Tokens.pad(texts, packed=True), None, prefill)
+    past = net.new_cache()
+    states, layout = net.decoder(Tokens.pad(texts, packed=True), None, past)
     lengths = [len(text) for text in texts]
-    slots.join(prefill, range(len(texts)), lengths)
+    slots.join(past, range(len(texts)), lengths)
     states = states if states.dim() == 2 else states.flatten(0, 1)
     return net.head(states[torch.tensor(lengths).cumsum(0) - 1], layout)
 

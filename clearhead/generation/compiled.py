@@ -1,0 +1,46 @@
+"""A text that is written alone, each step by one compiled graph: for where launching operations takes the time."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.model.block import Memory
+from clearhead.model.cache import Cache, FixedCache
+
+BACKEND = "inductor"
+LEAST_ROOM = 256
+"""Cells of the shortest texts; they double, so that few graphs serve texts of all lengths."""
+
+
+class Compiled:
+    """The decoder's steps after what a cache has read, for one text in a number of cells that does not change."""
+
+    def __init__(self, network: Transformer, past: Cache, *, length: int) -> None:
+        """`length`: cells that are needed in the end."""
+        assert network.decoder is not None
+        room, limit = max(LEAST_ROOM, 1 << (length - 1).bit_length()), network.decoder.config.max_length
+        self.cache = FixedCache.of(past, room if limit is None else min(room, limit))
+        # Graphs that are launched whole; on a CPU there is nothing to launch.
+        mode = "reduce-overhead" if self.cache.at.device.type == "cuda" else None
+        # PyTorch keeps what it has compiled: the next text of this network finds it again.
+        self.step: Callable[[Tokens, Memory | None, Cache], Tensor] = torch.compile(
+            network.decode, dynamic=False, mode=mode, backend=BACKEND
+        )
+        for cells in (self.cache.at, *(t for b in self.cache.blocks for t in (b.attn.k, b.attn.v))):
+            # A CUDA graph writes only to what stays in its place.
+            torch._dynamo.mark_static_address(cells)
+
+    def __call__(self, tokens: Tokens, memory: Memory | None) -> Tensor:
+        """1 1 -> 1 1 v: logits after one more token; UserError where PyTorch cannot compile."""
+        from torch._dynamo.exc import BackendCompilerFailed  # which takes seconds to import
+
+        try:
+            return self.step(tokens, memory, self.cache)
+        except BackendCompilerFailed as error:
+            reason = str(error.inner_exception).strip().partition("\n")[0]
+            raise UserError(
+                f"compile: expected a machine on which torch.compile works, got {reason[:200]}; leave it out"
+            ) from error

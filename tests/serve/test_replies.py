@@ -1,0 +1,48 @@
+"""What clients read of tokens: their texts, where they begin, and which are the likeliest."""
+
+import pytest
+
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.recipe.data import BPE, ByteBPE, TokenizerConfig, Unigram, WordPiece
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.serve.replies import Reply
+from clearhead.serve.text import UNFINISHED
+from clearhead.serve.writing import Prompt, Token, Update
+
+TEXT = "the keys to the cabinet are on the table"
+
+
+def reply_of(tokenizer: Tokenizer, *, chats: bool = False) -> Reply:
+    return Reply("model", tokenizer, [Prompt([1], GenerationConfig(), likeliest=2)], chats)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [ByteBPE(vocab_size=300), BPE(vocab_size=120), WordPiece(vocab_size=120), Unigram(vocab_size=80)],
+    ids=lambda kind: kind.kind,
+)
+def test_the_tokens_of_a_text_joined_are_the_text(kind: TokenizerConfig) -> None:
+    tokenizer = Tokenizer.train([TEXT] * 4, kind)
+    reply, ids = reply_of(tokenizer), tokenizer.encode(TEXT)
+    names = [reply.named(token) for token in ids]
+    assert "".join(names).strip() == TEXT
+    assert any(name.startswith(" ") for name in names[1:])
+    assert reply.named(tokenizer.need("eos")).strip(), "special tokens have names too"
+
+
+def test_of_two_tokens_of_one_text_the_likelier_is_shown() -> None:
+    tokenizer = Tokenizer.train([TEXT, "日本"] * 4, ByteBPE(vocab_size=300))
+    reply = reply_of(tokenizer)
+    first, other = tokenizer.encode("日")[:2]
+    assert reply.named(first) == reply.named(other) == UNFINISHED
+    token = Token(first, 0, -0.5, [(first, -0.5), (other, -1.5)])
+    choice = reply.choice(Update(0, "", [token], "length", 1))
+    assert choice["logprobs"]["top_logprobs"] == [{UNFINISHED: -0.5}]  # pyrefly: ignore[bad-index, unsupported-operation]
+
+
+def test_a_part_of_a_character_has_no_bytes_of_its_own() -> None:
+    tokenizer = Tokenizer.train([TEXT], ByteBPE(vocab_size=300))
+    reply = reply_of(tokenizer, chats=True)
+    part, whole = tokenizer.encode("日")[0], tokenizer.encode("k")[0]
+    assert reply.scored(part, -1.0)["bytes"] is None
+    assert reply.scored(whole, -1.0)["bytes"] == [*reply.named(whole).encode()]
