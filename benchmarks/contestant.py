@@ -1,9 +1,12 @@
 """What a contestant is, and what a turn of it gives."""
 
+import sys
 import time
 from abc import ABC, abstractmethod
 
+from benchmarks.opening import memory
 from clearhead.config import Config
+from clearhead.recipe.training import MatmulPrecision
 
 
 class Facts(Config):
@@ -34,6 +37,10 @@ class Contestant(ABC):
         """After everything has been built."""
 
     @abstractmethod
+    def arithmetic(self) -> tuple[str, MatmulPrecision]:
+        """fp32 or bf16, and PyTorch's float32_matmul_precision."""
+
+    @abstractmethod
     def prepare(self, n_steps: int) -> None:
         """What need not be timed before the next steps."""
 
@@ -49,11 +56,19 @@ class Contestant(ABC):
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         return Turn(n_tokens=n_tokens, seconds=wall, cpu_seconds=cpu, loss=loss, peak_gb=peak_gb())
 
+    def ceiling(self, size: int) -> float:
+        """FLOPs a second of a matrix product of this size in its arithmetic, as `clearhead profile` measures it.
+
+        Asked for after all turns, so that what it imports counts in nobody's memory.
+        """
+        import torch
+
+        from clearhead.training.precision import Arithmetic
+        from clearhead.training.profile import ceiling
+
+        return ceiling(torch.device("cpu"), Arithmetic(*self.arithmetic()), size=size)
+
 
 def peak_gb() -> float:
     """Most memory this process has held, in 10^9 bytes; 0 where the system does not say."""
-    try:
-        import resource
-    except ImportError:
-        return 0.0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    return memory("VmHWM") / 1e9 if sys.platform == "linux" else 0.0

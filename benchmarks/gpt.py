@@ -5,7 +5,7 @@ fused attention, GELU, a head tied to the table, logits in one product, AdamW fu
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from benchmarks.contestant import Contestant, Facts
 from clearhead.config import Config, Probability
+from clearhead.recipe.training import MatmulPrecision
 
 
 class GptWorkload(Config):
@@ -40,6 +41,11 @@ class GptWorkload(Config):
     eps: PositiveFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.1
     clip: PositiveFloat = 1.0
+
+    @property
+    def counted(self) -> str:
+        """What the rate counts."""
+        return "tokens"
 
     @property
     def described(self) -> str:
@@ -128,6 +134,9 @@ class PlainPyTorch(Contestant):
         how = ("bf16" if self.bf16 else "fp32") + (", compiled" if self.compiled else "")
         return Facts(n_parameters=n_parameters, precision=how)
 
+    def arithmetic(self) -> tuple[str, MatmulPrecision]:
+        return "bf16" if self.bf16 else "fp32", "highest"
+
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows of the text one after the other, round and round."""
         w = self.workload
@@ -165,17 +174,37 @@ class Transformers(PlainPyTorch):
         config = GPT2Config(
             vocab_size=w.vocab_size, n_positions=w.length, n_embd=w.d_model, n_layer=w.n_layers, n_head=w.n_heads,
             resid_pdrop=w.dropout, embd_pdrop=w.dropout, attn_pdrop=w.dropout, use_cache=False,
+            bos_token_id=None, eos_token_id=None,
         )  # fmt: skip
-        return Logits(GPT2LMHeadModel._from_config(config, attn_implementation="sdpa"))
+        model = GPT2LMHeadModel._from_config(config, attn_implementation="sdpa")
+        return Logits(model, lambda ids: model(ids).logits)
+
+
+class XTransformers(PlainPyTorch):
+    """The same loop around `x-transformers`' decoder with its fused attention; most of its layers have no bias."""
+
+    def build(self) -> nn.Module:
+        from x_transformers import Decoder, TransformerWrapper
+
+        w = self.workload
+        layers = Decoder(
+            dim=w.d_model, depth=w.n_layers, heads=w.n_heads, attn_dim_head=w.d_model // w.n_heads, attn_flash=True,
+            attn_dropout=w.dropout, ff_dropout=w.dropout,
+        )  # fmt: skip
+        model = TransformerWrapper(
+            num_tokens=w.vocab_size, max_seq_len=w.length, emb_dropout=w.dropout, attn_layers=layers, tie_embedding=True
+        )
+        nn.init.normal_(model.token_emb.emb.weight, std=0.02)
+        return Logits(model, model)
 
 
 class Logits(nn.Module):
     """The loss of somebody else's logits."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, logits: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.logits = model, logits
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
         """b t, b t -> the mean loss."""
-        return F.cross_entropy(self.model(ids).logits.flatten(0, 1), labels.flatten())
+        return F.cross_entropy(self.logits(ids).flatten(0, 1), labels.flatten())

@@ -55,6 +55,14 @@ class Machine(Config):
             load=round(os.getloadavg()[0], 2) if is_linux else None,
         )
 
+    def __str__(self) -> str:
+        environment = "".join(f"; {name}={value}" for name, value in self.environment.items())
+        return (
+            f"{self.processor} ({self.capability}), {self.threads} threads on {self.cores} cores, {self.memory_gb} GB,"
+            f" load {self.load}; {self.system}, Python {self.python}, torch {self.torch}, clearhead {self.clearhead}"
+            f"{environment}."
+        )
+
 
 def _first(path: str, field: str) -> str:
     """The first `field : value` of a file of the system's, or nothing."""

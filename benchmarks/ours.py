@@ -6,14 +6,15 @@ from benchmarks.contestant import Contestant, Facts
 from benchmarks.gpt import GptWorkload
 from benchmarks.workload import EOS, N_SPECIAL, PAD, Workload
 from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
+from clearhead.data.encoded import EncodedText
+from clearhead.data.sequences import Sequences
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.training import AdamW, Constant, Training
+from clearhead.recipe.training import AdamW, Constant, MatmulPrecision, Training
 from clearhead.tasks.language_model import LanguageModel
-from clearhead.tasks.reading import RunningText
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training.train import Run, Skipped, Started, Stepped, train
 
@@ -38,6 +39,9 @@ class Ours(Contestant):
 
     def facts(self) -> Facts:
         return Facts(n_parameters=self.started.n_parameters, precision=self.started.precision)
+
+    def arithmetic(self) -> tuple[str, MatmulPrecision]:
+        return self.run.progress.precision, self.run.progress.matmul
 
     def prepare(self, n_steps: int) -> None:
         """Nothing: the loop makes its batches as it goes, by the clock."""
@@ -138,13 +142,7 @@ def language_model(w: GptWorkload) -> LanguageModel:
     """The product's language-model task on the workload's text."""
     words = " ".join(f"w{i}" for i in range(w.vocab_size - N_SPECIAL))
     tokenizer = Tokenizer.train([words], Words(vocab_size=w.vocab_size))
-    task = LanguageModel(
-        tokenizer,
-        [words],
-        [words],
-        length=w.length,
-        max_tokens=w.batch * w.length,
-        generation=GenerationConfig(),
+    text = EncodedText(Sequences.of([(w.words() + N_SPECIAL).tolist()]), is_running=True, n_bytes=1, beginning="")
+    return LanguageModel(
+        tokenizer, text, text, length=w.length, max_tokens=w.batch * w.length, generation=GenerationConfig()
     )
-    task.train = RunningText((w.words() + N_SPECIAL).tolist(), w.length, name="train")
-    return task

@@ -1,14 +1,16 @@
-"""The peer: `torch.nn.Transformer` as its documentation has it, on the same batches, padded.
+"""The peer: `torch.nn.Transformer` as its documentation has it, on the same sentences, padded.
 
-Given to it: batches by length from our own plan, collated before the clock starts; `norm_first`, `batch_first`; the
-causal hint, and no padding mask for the targets, whose padding is in nobody's past; autocast where it is faster; the
-fused AdamW. Not given: what a user of PyTorch would not have without asking, such as our settings of the allocator.
+Given to it: batches by length from our own plan (or, for comparison, at random), collated before the clock starts;
+`norm_first`, `batch_first`; the causal hint, and no padding mask for the targets, whose padding is in nobody's past;
+autocast where it is faster; the fused AdamW. Not given: what a user of PyTorch would not have without asking, such as
+our settings of the allocator.
 """
 
 import itertools
 import math
 import warnings
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,16 +19,36 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.contestant import Contestant, Facts
-from benchmarks.workload import BOS, EOS, PAD, Workload, plan
+from benchmarks.workload import BOS, EOS, PAD, Plan, Workload, by_length
+from clearhead.recipe.training import MatmulPrecision
 
 
-class PeerTransformer(nn.Module):
+@dataclass(frozen=True)
+class PaddedBatch:
+    """b s, b t, b t."""
+
+    source: Tensor
+    target: Tensor
+    labels: Tensor
+    n_tokens: int
+
+
+class PaddedNetwork(nn.Module, ABC):
+    """What a PyTorch user trains."""
+
+    @abstractmethod
+    def loss(self, batch: PaddedBatch) -> Tensor:
+        """Smoothed cross-entropy, the mean over the real target tokens."""
+
+
+class PeerTransformer(PaddedNetwork):
     """Embedding, sinusoidal positions, nn.Transformer, the embedding again as the output matrix."""
 
     positions: Tensor
 
     def __init__(self, w: Workload) -> None:
         super().__init__()
+        self.smoothing = w.label_smoothing
         self.embedding = nn.Embedding(w.vocab_size, w.d_model)
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.dropout = nn.Dropout(w.dropout)
@@ -65,6 +87,10 @@ class PeerTransformer(nn.Module):
         )
         return F.linear(states, self.embedding.weight)
 
+    def loss(self, batch: PaddedBatch) -> Tensor:
+        logits, labels = self(batch.source, batch.target).flatten(0, 1), batch.labels.flatten()
+        return F.cross_entropy(logits, labels, ignore_index=PAD, label_smoothing=self.smoothing)
+
 
 def sinusoids(length: int, d_model: int) -> Tensor:
     """PE(p, 2i) = sin(p w_i), PE(p, 2i+1) = cos(p w_i), w_i = 10000^(-2i/d)   (Vaswani et al. 2017, 3.5)"""
@@ -72,26 +98,24 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
 
 
-@dataclass(frozen=True)
-class PaddedBatch:
-    """b s, b t, b t."""
-
-    source: Tensor
-    target: Tensor
-    labels: Tensor
-    n_tokens: int
-
-
 class Peer(Contestant):
     """The loop that a PyTorch user writes."""
 
-    def __init__(self, workload: Workload, threads: int | None, *, bf16: bool) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        threads: int | None,
+        *,
+        bf16: bool,
+        network: Callable[[Workload], PaddedNetwork] = PeerTransformer,
+        plan: Plan = by_length,
+    ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
         w = self.workload = workload
         torch.manual_seed(w.seed)
-        self.bf16 = bf16
-        self.network = PeerTransformer(w).train()
+        self.bf16, self.plan = bf16, plan
+        self.network = network(w).train()
         self.optimizer = torch.optim.AdamW(
             self.network.parameters(), lr=w.lr, betas=w.betas, eps=w.eps, weight_decay=0.0, fused=True
         )
@@ -102,12 +126,15 @@ class Peer(Contestant):
         n_parameters = sum(p.numel() for p in self.network.parameters())
         return Facts(n_parameters=n_parameters, precision="bf16" if self.bf16 else "fp32")
 
+    def arithmetic(self) -> tuple[str, MatmulPrecision]:
+        return "bf16" if self.bf16 else "fp32", "highest"
+
     def batches(self) -> Iterator[PaddedBatch]:
         """Epoch after epoch."""
         source, target = self.workload.sentences()
         lengths = [(len(s) + 1, len(t) + 1) for s, t in zip(source, target, strict=True)]
         for epoch in itertools.count():
-            for examples in plan(lengths, self.workload, epoch):
+            for examples in self.plan(lengths, self.workload, epoch):
                 yield PaddedBatch(
                     source=padded([[*source[i], EOS] for i in examples]),
                     target=padded([[BOS, *target[i]] for i in examples]),
@@ -127,10 +154,7 @@ class Peer(Contestant):
         w = self.workload
         self.optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            logits = self.network(batch.source, batch.target)
-            loss = F.cross_entropy(
-                logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, label_smoothing=w.label_smoothing
-            )
+            loss = self.network.loss(batch)
         loss.backward()
         nn.utils.clip_grad_norm_(self.network.parameters(), w.clip)
         self.optimizer.step()

@@ -8,6 +8,10 @@ from statistics import median
 from benchmarks.contestant import Facts, Turn
 from benchmarks.processes import Process, in_turn, started
 from benchmarks.worker import Assignment, Kind
+from clearhead.training.profile import CEILING_SIZE
+
+N_CEILINGS = 2
+"""Times that each contestant's ceiling is measured; the higher counts."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,8 @@ class Rounds:
     """Training steps of one turn."""
     n_warm_up: int
     """Steps of each contestant before the first round."""
+    product: int = CEILING_SIZE["cpu"]
+    """Rows and columns of the matrices whose product is the ceiling."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Lane:
     kind: Kind
     facts: Facts
     turns: Sequence[Turn]
+    ceiling: float
+    """FLOPs a second of a large matrix product in its arithmetic."""
 
     @property
     def rates(self) -> list[float]:
@@ -52,7 +60,10 @@ class Worker(Process):
         self.kind, self.facts = assignment.kind, Facts.model_validate_json(self.answer)
 
     def turn(self, n_steps: int) -> Turn:
-        return Turn.model_validate_json(self.ask(str(n_steps)))
+        return Turn.model_validate_json(self.ask(f"steps {n_steps}"))
+
+    def ceiling(self, size: int) -> float:
+        return float(self.ask(f"ceiling {size}"))
 
 
 def race(assignments: Sequence[Assignment], rounds: Rounds) -> list[Lane]:
@@ -66,4 +77,8 @@ def race(assignments: Sequence[Assignment], rounds: Rounds) -> list[Lane]:
                 turns[worker.kind].append(worker.turn(rounds.n_steps))
             rates = ", ".join(f"{kind} {t[-1].n_tokens / t[-1].seconds:,.0f}" for kind, t in turns.items())
             print(f"round {i + 1} of {rounds.n_rounds}: {rates} target tokens/s", file=sys.stderr)
-        return [Lane(worker.kind, worker.facts, turns[worker.kind]) for worker in running]
+        ceilings: dict[Kind, float] = {}
+        for i in range(N_CEILINGS):
+            for worker in in_turn(running, i):
+                ceilings[worker.kind] = max(ceilings.get(worker.kind, 0.0), worker.ceiling(rounds.product))
+        return [Lane(w.kind, w.facts, turns[w.kind], ceilings[w.kind]) for w in running]

@@ -1,7 +1,7 @@
 """One contestant in a process of its own: `python -m benchmarks.worker`, told what to do on standard input.
 
-The first line in is the task; the answer to it is the facts. Each further line is a number of steps; the answer to it
-is a turn. All is JSON, a line each.
+The first line in is the task; the answer to it is the facts. Each further line is `steps N`, whose answer is a turn, or
+`ceiling N`, whose answer is the FLOPs a second of a product of N x N. All is JSON, a line each.
 """
 
 import sys
@@ -11,12 +11,14 @@ from pydantic import Field
 
 from benchmarks.contestant import Contestant
 from benchmarks.gpt import GptWorkload
-from benchmarks.workload import Workload
+from benchmarks.workload import Workload, at_random, by_length
 from clearhead.config import Config
 
 Kind = Literal[
     "clearhead", "nn.Transformer fp32", "nn.Transformer bf16",
-    "plain fp32", "plain bf16", "plain fp32 compiled", "plain bf16 compiled", "transformers bf16",
+    "nn.Transformer bf16, random batches", "annotated fp32, random batches",
+    "plain fp32", "plain bf16", "plain fp32 compiled", "plain bf16 compiled",
+    "transformers bf16", "x-transformers bf16",
 ]  # fmt: skip
 OURS: Kind = "clearhead"
 PEERS: tuple[Kind, ...] = ("nn.Transformer fp32", "nn.Transformer bf16")
@@ -38,13 +40,18 @@ def contestant(a: Assignment) -> Contestant:
         return Ours(a.workload, a.threads)
     bf16 = "bf16" in a.kind
     if isinstance(a.workload, Workload):
-        from benchmarks.peer import Peer
+        from benchmarks.annotated import Annotated
+        from benchmarks.peer import Peer, PeerTransformer
 
-        return Peer(a.workload, a.threads, bf16=bf16)
-    from benchmarks.gpt import PlainPyTorch, Transformers
+        network = Annotated if a.kind.startswith("annotated") else PeerTransformer
+        plan = at_random if a.kind.endswith("random batches") else by_length
+        return Peer(a.workload, a.threads, bf16=bf16, network=network, plan=plan)
+    from benchmarks.gpt import PlainPyTorch, Transformers, XTransformers
 
-    peer = Transformers if a.kind.startswith("transformers") else PlainPyTorch
-    return peer(a.workload, a.threads, bf16=bf16, compiled=a.kind.endswith("compiled"))
+    wrapped = {"transformers": Transformers, "x-transformers": XTransformers}
+    return wrapped.get(a.kind.split()[0], PlainPyTorch)(
+        a.workload, a.threads, bf16=bf16, compiled=a.kind.endswith("compiled")
+    )
 
 
 def main() -> None:
@@ -52,7 +59,8 @@ def main() -> None:
     me = contestant(Assignment.model_validate_json(sys.stdin.readline()))
     print(me.facts().model_dump_json(), flush=True)
     for line in sys.stdin:
-        print(me.turn(int(line)).model_dump_json(), flush=True)
+        what, n = line.split()
+        print(me.ceiling(int(n)) if what == "ceiling" else me.turn(int(n)).model_dump_json(), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What all contestants of the encoder-decoder benchmarks train on: network, sentences, optimizer. No torch."""
 
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -43,6 +44,11 @@ class Workload(Config):
     clip: PositiveFloat = 1.0
 
     @property
+    def counted(self) -> str:
+        """What the rate counts."""
+        return "target tokens"
+
+    @property
     def described(self) -> str:
         """For a report."""
         return (
@@ -67,6 +73,24 @@ class Workload(Config):
         return draw(source), draw(target)
 
 
-def plan(lengths: list[tuple[int, int]], workload: Workload, epoch: int) -> list[list[int]]:
-    """The batches of one epoch, bucketed by length: the product's own plan, handed to the peers as well."""
+Plan = Callable[[list[tuple[int, int]], Workload, int], Sequence[list[int]]]
+"""Lengths of source and target, workload, epoch -> the sentences of each batch."""
+
+
+def by_length(lengths: list[tuple[int, int]], workload: Workload, epoch: int) -> Sequence[list[int]]:
+    """The product's own plan, handed to the peers as well: sentences of like lengths together."""
     return token_budget_batches(lengths, max_tokens=workload.max_tokens, seed=workload.seed, epoch=epoch)
+
+
+def at_random(lengths: list[tuple[int, int]], workload: Workload, epoch: int) -> list[list[int]]:
+    """The same sentences in random order; a batch ends where padding would take the next one over the budget."""
+    batches: list[list[int]] = []
+    batch, widest = list[int](), (0, 0)
+    for i in np.random.default_rng((workload.seed, epoch)).permutation(len(lengths)).tolist():
+        wider = max(widest[0], lengths[i][0]), max(widest[1], lengths[i][1])
+        if batch and (len(batch) + 1) * sum(wider) > workload.max_tokens:
+            batches.append(batch)
+            batch, wider = list[int](), lengths[i]
+        batch.append(i)
+        widest = wider
+    return [*batches, batch]

@@ -1,23 +1,33 @@
 """The benchmarks run, and race like against like; no figure is judged here."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import __main__ as command
+from benchmarks import training
+from benchmarks.annotated import Annotated
 from benchmarks.contestant import Facts, Turn
+from benchmarks.flops import flops_per_token
+from benchmarks.gpt import GptWorkload, PlainGpt
 from benchmarks.machine import Machine
 from benchmarks.ours import network_config, translation
 from benchmarks.peer import Peer, PeerTransformer
 from benchmarks.race import Lane, Rounds
 from benchmarks.report import Report
-from benchmarks.worker import OURS, PEERS
-from benchmarks.workload import Workload
+from benchmarks.training import ANNOTATED, RANDOM, Benchmark
+from benchmarks.worker import OURS, PEERS, Assignment, Kind, contestant
+from benchmarks.workload import Workload, at_random, by_length
 from clearhead.model import Transformer
+from clearhead.training.profile import FUSED
 from tests.architecture.source import ROOT
 
 TINY = Workload(d_model=16, n_layers=2, n_heads=2, d_ff=24, vocab_size=50, n_pairs=60, max_tokens=256)
@@ -28,24 +38,60 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_quick_run_ends_with_one_object() -> None:
-    done = run("encdec-small", "--quick", "--json", "--threads", "1", "--rounds", "1")
+def test_quick_run_ends_with_one_object(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = Benchmark(TINY, goal=1.35, others={ANNOTATED: 6.0}, peers=(ANNOTATED,))
+    monkeypatch.setitem(training.BENCHMARKS, "encdec-small", chosen)
+    command.run("encdec-small", quick=True, json=True, threads=1, rounds=1)
+    printed = capsys.readouterr().out
+    check(json.loads(printed.splitlines()[-1]), [OURS, ANNOTATED])
+    assert "| clearhead (" in printed
+    assert f"to {ANNOTATED}, rounds" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["encdec-small", "encdec-base"])
+def test_quick_run_of_all_contestants(name: str) -> None:
+    done = run(name, "--quick", "--json", "--threads", "1", "--rounds", "1")
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+    check(json.loads(done.stdout.splitlines()[-1]), [OURS, *training.BENCHMARKS[name].peers])
+
+
+def check(figures: dict[str, Any], names: list[str]) -> None:
     assert figures["ratio"] > 0
-    assert figures["peer"] in PEERS
+    assert figures["peer"] in names
     assert figures["quick"]
-    assert [row["name"] for row in figures["rows"]] == [OURS, *PEERS]
+    assert [row["name"] for row in figures["rows"]] == names
     assert len({row["parameters"] for row in figures["rows"]}) == 1
     assert all(0 < row["loss"] < 10 for row in figures["rows"])
+    assert all(row["mfu"] >= 0 and row["ceiling"] > 0 for row in figures["rows"])
     assert figures["machine"]["torch"] == torch.__version__
-    assert "| clearhead (" in done.stdout
+
+
+@pytest.mark.parametrize("kind", [*PEERS, RANDOM, ANNOTATED])
+def test_peers_learn(kind: Kind) -> None:
+    peer = contestant(Assignment(kind=kind, workload=TINY, threads=None))
+    peer.prepare(1)
+    batch = peer.ready  # pyrefly: ignore[missing-attribute]
+    losses = [peer.steps(1) for _ in range(8)]
+    assert peer.ready is batch  # pyrefly: ignore[missing-attribute]
+    assert losses[-1][1] < losses[0][1] < 1.2 * math.log(TINY.vocab_size)
+    assert losses[0][0] == batch[0].n_tokens > 0
+
+
+def test_a_library_that_is_not_there_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training, "find_spec", lambda _: None)
+    assert training.installed(training.COMPILED) == ["plain bf16", "plain bf16 compiled"]
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "x-transformers bf16: left out, x-transformers is not installed; pip install x-transformers"
+    ]
 
 
 def test_unknown_name_is_one_line() -> None:
     done = run("nothing")
     assert done.returncode == 2
-    names = "encdec-small, encdec-base, gpt-small, gpt-small-fp32, gpt-124m"
+    names = "encdec-small, encdec-base, gpt-small, gpt-small-fp32, gpt-124m, tokenizers"
     assert done.stderr.splitlines() == [f"error: nothing: expected one of {names}; try encdec-small"]
 
 
@@ -60,6 +106,22 @@ def test_both_sides_see_the_same_batches() -> None:
         assert torch.equal(target.ids, theirs.target)
         assert torch.equal(ours.labels, theirs.labels[theirs.labels != 0])
         assert ours.n_tokens == theirs.n_tokens
+
+
+def test_random_batches_are_of_the_same_sentences() -> None:
+    source, target = TINY.sentences()
+    lengths = [(len(s) + 1, len(t) + 1) for s, t in zip(source, target, strict=True)]
+
+    def cells(batch: list[int]) -> int:
+        return len(batch) * (max(lengths[i][0] for i in batch) + max(lengths[i][1] for i in batch))
+
+    plan, again = at_random(lengths, TINY, 0), at_random(lengths, TINY, 1)
+    assert plan == at_random(lengths, TINY, 0) != again
+    for batches in (plan, again):
+        assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+        assert all(cells(batch) <= TINY.max_tokens for batch in batches)
+    grouped = by_length(lengths, TINY, 0)
+    assert sum(map(cells, plan)) > sum(map(cells, grouped)) > sum(map(sum, lengths))
 
 
 def test_both_sides_compute_the_same() -> None:
@@ -117,10 +179,10 @@ def test_dropout_stands_at_the_same_places() -> None:
 
 
 @pytest.mark.parametrize(("faster", "cpu_seconds"), [(0, 1.0), (1, 0.5)])
-def test_ratio_is_to_the_faster_peer(faster: int, cpu_seconds: float) -> None:
+def test_ratio_is_to_the_fastest_peer(faster: int, cpu_seconds: float) -> None:
     def lane(i: int, rates: list[int]) -> Lane:
         turns = [Turn(n_tokens=rate, seconds=1.0, cpu_seconds=cpu_seconds, loss=1.0, peak_gb=1.0) for rate in rates]
-        return Lane((OURS, *PEERS)[i], Facts(n_parameters=1, precision="fp32"), turns)
+        return Lane((OURS, *PEERS)[i], Facts(n_parameters=1, precision="fp32"), turns, 1e9 * (1 + i))
 
     peers = [lane(1 + i, [100, 120, 50] if i == faster else [90, 90, 90]) for i in range(2)]
     report = Report.of(
@@ -128,6 +190,7 @@ def test_ratio_is_to_the_faster_peer(faster: int, cpu_seconds: float) -> None:
         [lane(0, [150, 180, 100]), *peers],
         rounds=Rounds(3, 1, 1),
         goal=1.35,
+        others={PEERS[1 - faster]: 2.0},
         quick=False,
         workload=TINY,
         machine=Machine.now(1),
@@ -137,3 +200,22 @@ def test_ratio_is_to_the_faster_peer(faster: int, cpu_seconds: float) -> None:
     assert report.ratio == 1.5
     assert report.ratio_of_rounds == (1.5, 2.0)
     assert report.rows[0].relative == 1.5
+    [other] = report.others
+    assert (other.peer, other.goal, other.ratio) == (PEERS[1 - faster], 2.0, round(150 / 90, 3))
+    assert other.ratio_of_rounds == (round(100 / 90, 3), 2.0)
+    for i, row in enumerate(report.rows):
+        assert row.mfu == round(flops_per_token(TINY) * row.target_tokens_per_second / (1e9 * (1 + i)), 3)
+
+
+def test_flops_are_those_of_the_operators() -> None:
+    """Three forward passes of a peer's network, where nothing is padded."""
+    w = GptWorkload(d_model=32, n_layers=2, n_heads=2, vocab_size=60, length=12, batch=2)
+    ids = torch.ones(w.batch, w.length, dtype=torch.long)
+    with FlopCounterMode(display=False, custom_mapping=FUSED) as counter:
+        PlainGpt(w)(ids, ids)
+    assert flops_per_token(w) == 3 * counter.get_total_flops() / ids.numel() > 0
+    equal = TINY.model_copy(update={"shortest": 8, "longest": 8})
+    ids = torch.ones(4, 9, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        Annotated(equal)(ids, ids)
+    assert flops_per_token(equal) == 3 * counter.get_total_flops() / ids.numel() > 0
