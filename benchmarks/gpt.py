@@ -194,7 +194,7 @@ class XTransformers(PlainPyTorch):
         model = TransformerWrapper(
             num_tokens=w.vocab_size, max_seq_len=w.length, emb_dropout=w.dropout, attn_layers=layers, tie_embedding=True
         )
-        nn.init.normal_(model.token_emb.emb.weight, std=0.02)
+        nn.init.normal_(model.get_parameter("token_emb.emb.weight"), std=0.02)
         return Logits(model, model)
 
 

@@ -175,6 +175,7 @@ def main() -> None:
     """Answer line by line until there are no more."""
     a = Assignment.model_validate_json(sys.stdin.readline())
     os.environ["RAYON_NUM_THREADS"] = str(a.threads)  # which `tokenizers` reads when it first computes
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"  # as the command line has it
     me = KINDS[a.kind](a)
     print("{}", flush=True)
     for _ in sys.stdin:

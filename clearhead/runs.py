@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from pydantic import ValidationError
 
 from clearhead.api import BEST, CONFIG, Model, architecture, load, model_folder, model_json, read_config
 from clearhead.config import ModelConfig
-from clearhead.data.report import DataReport, prepare
+from clearhead.data.corpus import Corpus, encoded_language, encoded_translation
+from clearhead.data.encoded import EncodedPairs, EncodedText
+from clearhead.data.report import DataReport
 from clearhead.data.sources import Pairs, Texts, read
-from clearhead.data.splits import fingerprint, language_splits, translation_splits
+from clearhead.data.splits import language_splits, translation_splits
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
@@ -25,7 +27,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score, moses_bleu
 from clearhead.tasks.task import Task
-from clearhead.tasks.translation import EncodedPairs, Translation
+from clearhead.tasks.translation import Translation
 from clearhead.training import checkpoints
 from clearhead.training.disk import replace_text
 from clearhead.training.events import Ended, Event, Saved
@@ -49,6 +51,12 @@ class Prepared:
     tokenizer: Tokenizer
     report: DataReport | None
     fingerprint: str
+    storage: str
+    """Where the encoded data are, in words."""
+
+    def lines(self) -> list[str]:
+        """What was found, for people: one finding a line."""
+        return [*(self.report.lines() if self.report else ()), self.storage]
 
     @property
     def digest(self) -> str:
@@ -225,42 +233,31 @@ def prepare_task(recipe: TranslationRecipe | LanguageRecipe, tokenizer: Tokenize
 
 
 def _translation(recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prepared:
-    splits = translation_splits(recipe.data)
-    train = splits["train"]
-    tokenizer = tokenizer or Tokenizer.train([*train.source, *train.target], recipe.tokenizer)
-    prepared = prepare(splits, tokenizer, preparation=recipe.data.preparation)
-    encoded = {name: encode(prepared.examples, prepared.ids, name) for name in ("train", "valid")}
+    corpus = Corpus.of(recipe.data)
+    found = encoded_translation(recipe, corpus, tokenizer)
     task = Translation(
-        tokenizer,
-        encoded["train"],
-        encoded["valid"],
+        found.tokenizer,
+        found.train,
+        found.valid,
         max_tokens=recipe.training.max_tokens,
         packed=recipe.training.packed,
         generation=recipe.generation,
     )
-    return Prepared(task, tokenizer, prepared.report, fingerprint(train.source, train.target))
-
-
-def encode(examples: Mapping[str, object], ids: Mapping[str, tuple[list[list[int]], ...]], name: str) -> EncodedPairs:
-    """One prepared split as the task wants it."""
-    text = examples[name]
-    assert isinstance(text, Pairs)
-    source, target = ids[name]
-    return EncodedPairs(text, source, target)
+    return Prepared(task, found.tokenizer, found.report, found.fingerprint, corpus.line())
 
 
 def _language_model(recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
-    train, valid = language_splits(recipe.data)
-    tokenizer = tokenizer or Tokenizer.train(train, recipe.tokenizer)
+    corpus = Corpus.of(recipe.data)
+    found = encoded_language(recipe, corpus, tokenizer)
     task = LanguageModel(
-        tokenizer,
-        train,
-        valid,
+        found.tokenizer,
+        found.train,
+        found.valid,
         length=recipe.data.length,
         max_tokens=recipe.training.max_tokens,
         generation=recipe.generation,
     )
-    return Prepared(task, tokenizer, None, fingerprint(train))
+    return Prepared(task, found.tokenizer, None, found.fingerprint, corpus.line())
 
 
 def with_absolute_paths(recipe: TranslationRecipe | LanguageRecipe) -> TranslationRecipe | LanguageRecipe:
@@ -295,13 +292,14 @@ def score(
         if isinstance(recipe, TranslationRecipe):
             splits = translation_splits(recipe.data)
             where = "test" if "test" in splits else "valid"
-            data = splits[where]
+            data = Pairs.of(splits[where])
         else:
-            valid = Texts(language_splits(recipe.data)[1])
-            return list(_language_task(model, valid, recipe.data.length).measure(model.network)), "valid"
+            train, valid = language_splits(recipe.data)
+            running = train.n_documents == 1
+            return _language_scores(model, valid, recipe.data.length, running=running), "valid"
     if isinstance(data, Texts):
         length = model.config.output.max_length or 256
-        return list(_language_task(model, data, length).measure(model.network)), where
+        return _language_scores(model, data, length, running=len(data) == 1), where
     pairs = EncodedPairs.of(data, model.tokenizer)
     task = Translation(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation)
     evaluation = task.measure(model.network, pairs, generation)
@@ -310,7 +308,7 @@ def score(
     return [*evaluation.scores, *extra], where
 
 
-def _language_task(model: Model, texts: Texts, length: int) -> LanguageModel:
-    return LanguageModel(
-        model.tokenizer, texts.text, texts.text, length=length, max_tokens=8192, generation=model.generation
-    )
+def _language_scores(model: Model, documents: Iterable[Iterable[str]], length: int, *, running: bool) -> list[Score]:
+    text = EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation)
+    task = LanguageModel(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
+    return list(task.measure(model.network))

@@ -323,12 +323,12 @@ def test_what_is_trained_on_is_what_the_other_library_would_train_on(name: str, 
     tokenizer = transformers.AutoTokenizer.from_pretrained(beginning)
     for i in range(6):
         batch = task.collate([i])
-        text = task.train.text
+        text = PAIRS
         ids, labels = tokenizer(text.source[i])["input_ids"], tokenizer(text_target=text.target[i])["input_ids"]
         assert batch.inputs[0].ids.tolist() == [ids]
         assert batch.labels.tolist() == labels
         assert load(beginning).reader.ids([text.source[i]]) == [ids], "as it is translated later"
-        assert task.lengths(task.train)[i] == (len(ids), len(labels))
+        assert task.lengths(task.train)[i].tolist() == [len(ids), len(labels)]
         out = theirs(input_ids=torch.tensor([ids]), labels=torch.tensor([labels]))
         total, count = task.loss(run.network.eval(), batch)
         assert total.item() / count == pytest.approx(out.loss.item(), rel=1e-5)
@@ -373,7 +373,7 @@ def test_documents_and_windows_have_the_marks_of_the_tokenizer(tmp_path: Path):
             assert isinstance(task, LanguageModel)
             reading = task.train
             if isinstance(reading, Documents):
-                assert reading.ids[0].tolist() == [*first, *tokenizer.encode(number_pairs(60).source[0]), *last]
+                assert reading.documents[0] == [*first, *tokenizer.encode(number_pairs(60).source[0]), *last]
                 continue
             assert isinstance(reading, RunningText)
             inputs = reading.batch([3]).inputs[0].ids[0].tolist()

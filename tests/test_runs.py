@@ -83,9 +83,10 @@ def test_validation_is_held_out_by_source_and_leaves_no_trace_in_training(tmp_pa
         path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
     run = begin(recipe, tmp_path / "run", ("data.held_out", 3))
     assert isinstance(run.task, Translation)
-    train_pairs, valid = run.task.train.text, run.task.valid.text
+    train_sources, valid = run.task.tokenizer.decode_batch(run.task.train.source), run.task.valid.text
     assert len(valid) == 3
-    assert not set(valid.source) & set(train_pairs.source)
+    assert train_sources
+    assert not set(valid.source) & set(train_sources)
     other = begin(recipe, tmp_path / "other", ("data.held_out", 3), ("training.seed", 5))
     assert isinstance(other.task, Translation)
     assert other.task.valid.text == valid, "not a matter of the seed"

@@ -17,6 +17,7 @@ def main(arguments: list[str] | None = None) -> None:
     n_options = words.index("--") if "--" in words else len(words)
     debug = "--debug" in words[:n_options]
     words = [word for word in words[:n_options] if word != "--debug"] + words[n_options:]
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # Which is for those that fork; no command does.
     try:
         app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()

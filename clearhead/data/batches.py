@@ -3,19 +3,70 @@
 A plan is indices and offsets, never text; equal arguments give equal plans wherever numpy is the same.
 """
 
+from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 
 from clearhead.errors import UserError
 from clearhead.randomness import key
 
+BLOCK = 8192
+"""Examples that are Python numbers at one time."""
+
+
+T = TypeVar("T")
+
+
+class OnDemand(Sequence[T]):
+    """A list whose members are made when they are asked for."""
+
+    @abstractmethod
+    def make(self, i: int) -> T:
+        """Member i; IndexError past the end."""
+
+    @overload
+    def __getitem__(self, i: int) -> T: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[T]: ...
+    def __getitem__(self, i: int | slice) -> T | list[T]:
+        return [self.make(at) for at in range(len(self))[i]] if isinstance(i, slice) else self.make(i)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        raise TypeError("expected something to hash, got a list")
+
+
+@dataclass(frozen=True, eq=False)
+class Batches(OnDemand[list[int]]):
+    """Batches of examples, some 16 bytes an example: batch i is order[bounds[turn[i]] : bounds[turn[i] + 1]]."""
+
+    order: np.ndarray
+    bounds: np.ndarray
+    turn: np.ndarray
+
+    @classmethod
+    def of_size(cls, order: np.ndarray, size: int) -> Self:
+        """`size` examples a batch, in this order; fewer in the last."""
+        bounds = np.append(np.arange(0, len(order), size), len(order))
+        return cls(order, bounds, np.arange(len(bounds) - 1))
+
+    def __len__(self) -> int:
+        return len(self.turn)
+
+    def make(self, i: int) -> list[int]:
+        at = int(self.turn[i])
+        return self.order[self.bounds[at] : self.bounds[at + 1]].tolist()
+
 
 def token_budget_batches(
-    lengths: Sequence[int] | Sequence[tuple[int, int]], *, max_tokens: int, seed: int, epoch: int
-) -> list[list[int]]:
+    lengths: Sequence[int] | Sequence[tuple[int, int]] | np.ndarray, *, max_tokens: int, seed: int, epoch: int
+) -> Sequence[list[int]]:
     """Every example once, in batches of n * (longest source + longest target) <= max_tokens, in random order.
 
     `lengths` are an example's tokens as the network will see them, one number or (source, target). The budget
@@ -34,19 +85,24 @@ def token_budget_batches(
         )
     random = np.random.default_rng(key(seed, "batches", epoch))
     order = _by_length(sizes, random, max_tokens)
-    batches: list[list[int]] = []
-    batch: list[int] = []
+    bounds, n = [0], 0
     widest = [0] * sizes.shape[1]
     budget = int(max_tokens * random.uniform(0.5, 1.0))
-    for index, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+    for at, size in enumerate(_in_turn(sizes, order)):
         wider = [max(pair) for pair in zip(widest, size, strict=True)]
-        if batch and (len(batch) + 1) * sum(wider) > budget:
-            batches.append(batch)
-            batch, wider, budget = list[int](), size, max_tokens
-        batch.append(index)
+        if n and (n + 1) * sum(wider) > budget:
+            bounds.append(at)
+            n, wider, budget = 0, size, max_tokens
+        n += 1
         widest = wider
-    batches.append(batch)
-    return [batches[i] for i in random.permutation(len(batches))]
+    bounds.append(len(order))
+    return Batches(order, np.array(bounds), random.permutation(len(bounds) - 1))
+
+
+def _in_turn(sizes: np.ndarray, order: np.ndarray) -> Iterator[Any]:
+    """The sizes in this order."""
+    for start in range(0, len(order), BLOCK):
+        yield from sizes[order[start : start + BLOCK]].tolist()
 
 
 def _by_length(sizes: np.ndarray, random: np.random.Generator, max_tokens: int) -> np.ndarray:
@@ -106,39 +162,63 @@ class Piece:
         return self.stop - self.start
 
 
-def pack_documents(lengths: Sequence[int], width: int, *, seed: int, epoch: int) -> list[list[Piece]]:
+@dataclass(frozen=True, eq=False)
+class Rows(OnDemand[list[Piece]]):
+    """Rows of pieces of documents, some 40 bytes a piece."""
+
+    pieces: np.ndarray
+    """n 3: document, start, stop."""
+    numbers: Batches
+    """The numbers of each row's pieces."""
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def make(self, i: int) -> list[Piece]:
+        return [Piece(*piece) for piece in self.pieces[self.numbers.make(i)].tolist()]
+
+
+def pack_documents(lengths: Sequence[int] | np.ndarray, width: int, *, seed: int, epoch: int) -> Rows:
     """Rows of at most `width` tokens, of whole documents; longer ones are cut into pieces of `width`.
 
     Best fit: each piece, in random order but long before short, goes to the fullest row that has room for it.
     Every token is in exactly one piece; empty documents are in none. The rows are in random order.
     """
     random = np.random.default_rng(key(seed, "packing", epoch))
-    pieces = [
-        Piece(document, start, min(start + width, n_tokens))
-        for document, n_tokens in enumerate(lengths)
-        for start in range(0, n_tokens, width)
-    ]
-    shuffled = [pieces[i] for i in random.permutation(len(pieces))]
-    rows: list[list[Piece]] = []
+    pieces = _pieces(np.asarray(lengths, dtype=np.int64), width)
+    shuffled = random.permutation(len(pieces))
+    sizes = pieces[:, 2] - pieces[:, 1]
+    longest_first = shuffled[np.argsort(-sizes[shuffled], kind="stable")]
+    row_of = np.empty(len(pieces), dtype=np.int64)
+    n_rows = 0
     # Rows by the room left in them; `rooms` has the distinct values sorted: the best fit is one bisection.
-    by_room: dict[int, list[list[Piece]]] = {}
+    by_room: dict[int, list[int]] = {}
     rooms: list[int] = []
-    longest_first: list[Piece] = sorted(shuffled, key=lambda piece: piece.stop - piece.start, reverse=True)
-    for piece in longest_first:
-        at = bisect_left(rooms, len(piece))
-        if at < len(rooms):
-            room = rooms[at]
+    for at, size in enumerate(_in_turn(sizes, longest_first)):
+        fit = bisect_left(rooms, size)
+        if fit < len(rooms):
+            room = rooms[fit]
             row = by_room[room].pop()
             if not by_room[room]:
-                del by_room[room], rooms[at]
+                del by_room[room], rooms[fit]
         else:
-            room, row = width, list[Piece]()
-            rows.append(row)
-        row.append(piece)
-        left = room - len(piece)
+            room, row = width, n_rows
+            n_rows += 1
+        row_of[at] = row
+        left = room - size
         if left:
             if left not in by_room:
                 by_room[left] = []
                 rooms.insert(bisect_left(rooms, left), left)
             by_room[left].append(row)
-    return [rows[i] for i in random.permutation(len(rows))]
+    order = longest_first[np.argsort(row_of, kind="stable")]
+    bounds = np.append(0, np.bincount(row_of, minlength=n_rows).cumsum())
+    return Rows(pieces, Batches(order, bounds, random.permutation(n_rows)))
+
+
+def _pieces(lengths: np.ndarray, width: int) -> np.ndarray:
+    """n 3: document, start, stop of every piece, in order."""
+    counts = -(-lengths // width)
+    document = np.repeat(np.arange(len(lengths)), counts)
+    start = (np.arange(len(document)) - np.repeat(counts.cumsum() - counts, counts)) * width
+    return np.stack([document, start, np.minimum(start + width, lengths[document])], axis=1)

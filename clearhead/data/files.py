@@ -1,22 +1,35 @@
 """Files as lines of UTF-8, with the line named where they are not. Imports no torch."""
 
+import codecs
 import difflib
 import gzip
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from clearhead.errors import UserError
 
 GZIP_MAGIC = b"\x1f\x8b"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+CHUNK = 1 << 16
+"""Bytes read at once."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """The contents, gzip unpacked. Raises UserError where there is no such file, with the nearest name."""
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """The contents, gzip unpacked as it is read.
+
+    Raises UserError where there is no such file, with the nearest name.
+    """
     try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
+        with path.open("rb") as file:
+            if file.peek(2).startswith(GZIP_MAGIC):
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    yield unpacked
+            else:
+                yield file
     except FileNotFoundError:
         raise UserError(f"{path}: expected a file, got none{_instead(path)}") from None
     except IsADirectoryError:
@@ -27,30 +40,55 @@ def read_bytes(path: Path) -> bytes:
         raise UserError(f"{path}: expected a readable file, got {error.strerror}") from None
 
 
-def read_text(path: Path) -> str:
-    """The text, without a byte order mark and with plain line ends.
+def read_chunks(path: Path) -> Iterator[str]:
+    """The text as it is read, piece by piece, without a byte order mark and with plain line ends.
 
-    Raises UserError where it is empty or not UTF-8, with the line.
+    Raises UserError, when it gets there, where the text is not UTF-8, with the line, or was blank to its end.
     """
-    content = read_bytes(path)
-    if content.startswith(UTF16_MARKS):
-        raise UserError(f"{path}: expected UTF-8, got UTF-16; try saving it as UTF-8")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}:{line}: expected UTF-8, got the byte 0x{content[error.start]:02X};"
-            f" try `iconv -f LATIN1 -t UTF-8`, or the file's true encoding"
-        ) from None
-    if not text.strip():
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    n_lines, held, is_blank, more = 0, "", True, True
+    with opened(path) as file:
+        while more:
+            content = file.read(CHUNK)
+            more = bool(content)
+            if not n_lines and is_blank and content.startswith(UTF16_MARKS):
+                raise UserError(f"{path}: expected UTF-8, got UTF-16; try saving it as UTF-8")
+            try:
+                text = held + decoder.decode(content, final=not more)
+            except UnicodeDecodeError as error:
+                line = n_lines + error.object.count(b"\n", 0, error.start) + 1
+                raise UserError(
+                    f"{path}:{line}: expected UTF-8, got the byte 0x{error.object[error.start]:02X};"
+                    f" try `iconv -f LATIN1 -t UTF-8`, or the file's true encoding"
+                ) from None
+            # Its line feed may be the first of the next piece.
+            held = "\r" if more and text.endswith("\r") else ""
+            text = text[: len(text) - len(held)].replace("\r\n", "\n")
+            n_lines += content.count(b"\n")
+            is_blank = is_blank and not text.strip()
+            if text:
+                yield text
+    if is_blank:
         raise UserError(f"{path}: expected text, got an empty file; try another file")
-    return text.replace("\r\n", "\n")
 
 
-def read_lines(path: Path) -> list[str]:
+def read_text(path: Path) -> str:
+    """The whole text. Raises UserError as `read_chunks`."""
+    return "".join(read_chunks(path))
+
+
+def read_lines(path: Path) -> Iterator[str]:
     """The lines without their ends; only a line feed ends a line, so U+2028 inside a sentence does not."""
-    return read_text(path).removesuffix("\n").split("\n")
+    begun: list[str] = []
+    for chunk in read_chunks(path):
+        first, *others = chunk.split("\n")
+        begun.append(first)
+        if others:
+            yield "".join(begun)
+            yield from others[:-1]
+            begun = others[-1:]
+    if last := "".join(begun):
+        yield last
 
 
 def nearest(wanted: str, names: Iterable[str]) -> str:

@@ -47,6 +47,11 @@ def fit(config: TokenizerConfig, texts: Iterator[str]) -> tokenizers.Tokenizer:
             return tokenizer
 
 
+def joins_at_spaces(config: TokenizerConfig) -> bool:
+    """Whether a text's beginning is read as if a space stood before it."""
+    return isinstance(config, BPE | Unigram | Words)
+
+
 def _build(config: TokenizerConfig) -> tuple[tokenizers.Tokenizer, Trainer]:
     """An untrained tokenizer and the trainer that fits it."""
     special = list(SPECIAL)

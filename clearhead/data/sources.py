@@ -1,22 +1,35 @@
-"""Sentence pairs and texts from where they lie: files, tables, datasets. Imports no torch."""
+"""Sentence pairs and texts from where they lie: files, tables, datasets. Imports no torch.
 
-import re
-from collections.abc import Sequence
+Everything is read row by row, so that data may be larger than memory; `read` and its kin collect it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, assert_never, cast
 
-from clearhead.data.files import nearest, read_lines, read_text
-from clearhead.data.tables import read_columns, text_at
+from clearhead.data.files import nearest, read_chunks, read_lines, read_text
+from clearhead.data.tables import read_rows, text_at
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, Table, TextFiles
 
 if TYPE_CHECKING:
     import datasets
 
-# Between documents: whole blank lines, but not the indent of the line that follows them.
-BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
+T = TypeVar("T")
+DATASET_ROWS = 1024
+"""Read at once."""
+
+
+@dataclass(frozen=True)
+class Stream(Generic[T]):
+    """What is read anew each time one goes through it."""
+
+    begin: Callable[[], Iterator[T]]
+
+    def __iter__(self) -> Iterator[T]:
+        return self.begin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +39,20 @@ class Pairs:
     source: list[str]
     target: list[str]
 
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, ...]]) -> Self:
+        """All rows, in memory."""
+        pairs = cls([], [])
+        for source, target in rows:
+            pairs.source.append(source)
+            pairs.target.append(target)
+        return pairs
+
     def __len__(self) -> int:
         return len(self.source)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return zip(self.source, self.target, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,72 +64,102 @@ class Texts:
     def __len__(self) -> int:
         return len(self.text)
 
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return ((text,) for text in self.text)
 
-def read(source: Source) -> Pairs | Texts:
-    """All examples of a source, in order, as they stand there: empty ones too.
+
+def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
+    """The examples of a source, one after another, as they stand there: empty ones too; a pair or one text each.
 
     Raises UserError, in one line, for a missing, empty, undecodable or misaligned file, and for a missing
-    column.
+    column; the whole source has been seen when this ends.
     """
     match source:
         case ParallelFiles():
             return _parallel(source)
         case TextFiles():
-            return Texts(list(chain.from_iterable(_documents(path, source) for path in source.paths)))
+            return ((text,) for path in source.paths for text in _documents(path, source))
         case Table():
-            columns = _columns(source.source, source.target, source.text)
-            return _of(read_columns(source, columns))
+            return read_rows(source, _columns(source.source, source.target, source.text))
         case HubDataset():
             return _dataset(source)
         case _:
             assert_never(source)
 
 
-def read_pairs(source: Source) -> Pairs:
-    """As `read`. Raises UserError where the source has single texts."""
-    found = read(source)
-    if isinstance(found, Texts):
+def is_paired(source: Source) -> bool:
+    """Whether its examples are pairs."""
+    return isinstance(source, ParallelFiles) or (isinstance(source, Table | HubDataset) and source.source is not None)
+
+
+def pairs_of(source: Source) -> Stream[tuple[str, ...]]:
+    """The pairs of a source. Raises UserError where it has single texts."""
+    if not is_paired(source):
         raise UserError(f'{source.kind}: expected pairs of source and target, got single texts; try kind = "parallel"')
-    return found
+    return Stream(lambda: rows_of(source))
+
+
+def documents_of(source: Source) -> Stream[Iterable[str]]:
+    """The documents of a source, each as the pieces it is read in. Raises UserError where it has pairs."""
+    if is_paired(source):
+        raise UserError(f'{source.kind}: expected single texts, got pairs of source and target; try kind = "text"')
+    if isinstance(source, TextFiles) and source.documents == "file":
+        paths = source.paths
+        return Stream(lambda: (read_chunks(path) for path in paths))
+    return Stream(lambda: rows_of(source))
+
+
+def read(source: Source) -> Pairs | Texts:
+    """All examples of a source, in memory."""
+    return read_pairs(source) if is_paired(source) else read_texts(source)
+
+
+def read_pairs(source: Source) -> Pairs:
+    """All pairs of a source, in memory."""
+    return Pairs.of(pairs_of(source))
 
 
 def read_texts(source: Source) -> Texts:
-    """As `read`. Raises UserError where the source has pairs."""
-    found = read(source)
-    if isinstance(found, Pairs):
-        raise UserError(f'{source.kind}: expected single texts, got pairs of source and target; try kind = "text"')
-    return found
+    """All documents of a source, in memory."""
+    return Texts(["".join(document) for document in documents_of(source)])
 
 
-def _parallel(files: ParallelFiles) -> Pairs:
-    source, target = read_lines(files.source), read_lines(files.target)
-    if len(source) != len(target):
+def _parallel(files: ParallelFiles) -> Iterator[tuple[str, ...]]:
+    n_source = n_target = 0
+    for source, target in zip_longest(read_lines(files.source), read_lines(files.target)):
+        n_source, n_target = n_source + (source is not None), n_target + (target is not None)
+        if n_source == n_target:
+            yield source, target
+    if n_source != n_target:
         raise UserError(
             f"{files.source} and {files.target}: expected as many lines in both,"
-            f" got {len(source)} and {len(target)}; try files where line n translates line n"
+            f" got {n_source} and {n_target}; try files where line n translates line n"
         )
-    return Pairs(source, target)
 
 
-def _documents(path: Path, files: TextFiles) -> list[str]:
+def _documents(path: Path, files: TextFiles) -> Iterator[str]:
     match files.documents:
         case "file":
-            return [read_text(path)]
+            yield read_text(path)
         case "line":
-            return read_lines(path)
+            yield from read_lines(path)
         case "blank_line":
-            return [part for part in BLANK_LINES.split(read_text(path).strip("\n")) if part.strip()]
+            lines: list[str] = []
+            for line in read_lines(path):
+                if line.strip():
+                    lines.append(line)
+                elif lines:
+                    yield "\n".join(lines)
+                    lines = []
+            if lines:
+                yield "\n".join(lines)
 
 
 def _columns(source: Column | None, target: Column | None, text: Column | None) -> list[Column]:
     return [column for column in (source, target, text) if column is not None]
 
 
-def _of(columns: Sequence[list[str]]) -> Pairs | Texts:
-    return Texts(columns[0]) if len(columns) == 1 else Pairs(*columns)
-
-
-def _dataset(wanted: HubDataset) -> Pairs | Texts:
+def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
     rows = _load(wanted)
     names = [str(name) for name in _columns(wanted.source, wanted.target, wanted.text)]
     roots = list(dict.fromkeys(name if name in rows.column_names else name.split(".")[0] for name in names))
@@ -114,9 +169,18 @@ def _dataset(wanted: HubDataset) -> Pairs | Texts:
             raise UserError(f"{wanted.name}: expected a column {root!r}, got none{remedy}")
     if not len(rows):
         raise UserError(f"{wanted.name}: expected rows in split {wanted.split!r}, got none; try another split")
-    chosen = [dict(zip(roots, values, strict=True)) for values in zip(*(rows[r] for r in roots), strict=True)]
-    where = f"{wanted.name}:row "
-    return _of([[text_at(row, name, where=where + str(i)) for i, row in enumerate(chosen)] for name in names])
+    at, needed = 0, cast("datasets.Dataset", rows.select_columns(roots))
+    for batch in needed.iter(DATASET_ROWS):
+        for values in zip(*(batch[root] for root in roots), strict=True):
+            chosen = dict(zip(roots, values, strict=True))
+            yield tuple(text_at(chosen, name, where=f"{wanted.name}:row {at}") for name in names)
+            at += 1
+
+
+def version_of(wanted: HubDataset) -> tuple[int, str]:
+    """Bytes of a dataset in memory, and what is another when it has changed."""
+    rows = _load(wanted)
+    return rows.data.nbytes, rows._fingerprint  # By which the library keys its own caches.
 
 
 def _load(wanted: HubDataset) -> "datasets.Dataset":

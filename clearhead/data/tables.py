@@ -4,14 +4,18 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from clearhead.data.files import nearest, read_bytes, read_lines, read_text
+from clearhead.data.files import nearest, opened, read_lines
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
 
 Format = Literal["tsv", "csv", "jsonl", "parquet"]
+
+PARQUET_ROWS = 1024
+"""Read at once."""
 
 SUFFIXES: dict[str, Format] = {
     ".tsv": "tsv",
@@ -23,8 +27,8 @@ SUFFIXES: dict[str, Format] = {
 }
 
 
-def read_columns(table: Table, columns: Sequence[Column]) -> list[list[str]]:
-    """The columns asked for, each with one text a row.
+def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
+    """Row by row, the texts in the columns asked for.
 
     Raises UserError, with the line, for a row or column that is not as said.
     """
@@ -32,13 +36,15 @@ def read_columns(table: Table, columns: Sequence[Column]) -> list[list[str]]:
         case "jsonl":
             rows = _json_rows(table.path, columns)
         case "parquet":
-            return _parquet(table.path, columns)
+            rows = _parquet(table.path, columns)
         case kind:
             rows = _delimited_rows(table, columns, kind)
-    read = [list(column) for column in zip(*rows, strict=True)]
-    if not read:
+    has_rows = False
+    for row in rows:
+        has_rows = True
+        yield tuple(row)
+    if not has_rows:
         raise UserError(f"{table.path}: expected rows, got a header alone; try another file")
-    return read
 
 
 def _format(path: Path) -> Format:
@@ -71,7 +77,9 @@ def _records(table: Table, kind: Literal["tsv", "csv"]) -> Iterator[tuple[int, l
             if text:
                 yield line, text.split(table.delimiter or "\t")
         return
-    reader = csv.reader(io.StringIO(read_text(table.path), newline=""), delimiter=table.delimiter or ",", strict=True)
+    # A carriage return ends a line here.
+    lines = chain.from_iterable(io.StringIO(line + "\n", newline="") for line in read_lines(table.path))
+    reader = csv.reader(lines, delimiter=table.delimiter or ",", strict=True)
     line = 1
     try:
         for fields in reader:
@@ -119,7 +127,7 @@ def text_at(row: object, name: str, *, where: str) -> str:
     return value
 
 
-def _parquet(path: Path, columns: Sequence[Column]) -> list[list[str]]:
+def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -127,17 +135,18 @@ def _parquet(path: Path, columns: Sequence[Column]) -> list[list[str]]:
         raise UserError(
             f"{path}: expected pyarrow to read parquet, got no such package; try pip install clearhead[data]"
         ) from None
-    content = io.BytesIO(read_bytes(path))
-    try:
-        file = parquet.ParquetFile(content)
-        header = list(file.schema_arrow.names)
-        names = [header[c] if isinstance(c, int) and c < len(header) else str(c) for c in columns]
-        for name in names:
-            if name.split(".")[0] not in header:
-                raise UserError(f"{path}: expected a column {name!r}, got none{nearest(name, header)}")
-        rows = file.read(columns=[name.split(".")[0] for name in names]).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: expected parquet, got {' '.join(str(error).split())[:200]}") from None
-    if not rows:
-        raise UserError(f"{path}: expected rows, got none; try another file")
-    return [[text_at(row, name, where=f"{path}:row {i}") for i, row in enumerate(rows)] for name in names]
+    at = 0
+    with opened(path) as content:
+        try:
+            file = parquet.ParquetFile(content)
+            header = list(file.schema_arrow.names)
+            names = [header[c] if isinstance(c, int) and c < len(header) else str(c) for c in columns]
+            for name in names:
+                if name.split(".")[0] not in header:
+                    raise UserError(f"{path}: expected a column {name!r}, got none{nearest(name, header)}")
+            for batch in file.iter_batches(PARQUET_ROWS, columns=[name.split(".")[0] for name in names]):
+                for row in batch.to_pylist():
+                    yield [text_at(row, name, where=f"{path}:row {at}") for name in names]
+                    at += 1
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path}: expected parquet, got {' '.join(str(error).split())[:200]}") from None

@@ -66,12 +66,11 @@ def attention_cost(
     *,
     cross: bool,
     cached: bool,
-    masked: bool = True,
     explicit: bool | None = None,
 ) -> Cost:
     """Q and O at t positions, K and V at s; Q K^T and weights V, each t s d_head products a head.
 
-    `masked`: some keys are out of reach. `explicit`: softmax(Q K^T) V is computed step by step; default: as on a CPU.
+    `explicit`: softmax(Q K^T) V is computed step by step; default: as on a CPU.
     """
     h, h_kv, k, d = config.n_heads, config.kv_heads, config.head_width, config.d_model
     flops = 2 * d * k * (2 * h * t + 2 * h_kv * s) + 2 * (2 * h * t * s * k)
@@ -87,9 +86,9 @@ def attention_cost(
     if explicit or config.soft_cap is not None or learned_bias:
         capped, drops = config.soft_cap is not None, config.attn_dropout > 0
         kept += h * k * (t + 2 * s) + (1 + capped + 2 * drops) * h * t * s
-        # A mask or a bias is float32, and so is the softmax after it: its result is kept, and a copy for the product.
+        # A bias is float32, and so is the softmax after it: its result is kept, and a copy for the product.
         biased = isinstance(config.positions, c.RelativeBias | c.ALiBi) and not cross
-        square = 6 + 2 * drops if masked or biased else 2 + 4 * drops
+        square = 6 + 2 * drops if biased else 2 + 4 * drops
         mixed += 2 * h * k * (t + 2 * s) + (square + 2 * capped) * h * t * s
     else:
         kept += k * (h * t + 2 * h_kv * s) + h * t  # the fused kernel sums each row's exponentials
@@ -117,19 +116,17 @@ def feedforward_cost(config: c.StackConfig, t: int) -> Cost:
     )
 
 
-def parts(
-    network: Transformer, source: int, target: int, *, padded: bool = False, explicit: bool | None = None
-) -> Iterator[Part]:
+def parts(network: Transformer, source: int, target: int, *, explicit: bool | None = None) -> Iterator[Part]:
     """Every component in order of computation, on a source and a target of these lengths.
 
-    `padded`: the grid has cells without a token. `explicit`: how attention is computed; default: as on a CPU.
+    `explicit`: how attention is computed; default: as on a CPU.
     """
     config = network.config
     last = "decoder" if network.decoder else "encoder"
     if network.encoder is not None:
-        yield from stack_parts("encoder", network.encoder, source, memory=0, padded=padded, explicit=explicit)
+        yield from stack_parts("encoder", network.encoder, source, memory=0, explicit=explicit)
     if network.decoder is not None:
-        yield from stack_parts("decoder", network.decoder, target, memory=source, padded=padded, explicit=explicit)
+        yield from stack_parts("decoder", network.decoder, target, memory=source, explicit=explicit)
     length = target if network.decoder else source
     if isinstance(config.head, c.NoHead):
         kept = length * config.output.d_model
@@ -140,9 +137,7 @@ def parts(
         yield from head_parts(network.head, config, length)
 
 
-def stack_parts(
-    name: str, stack: Stack, t: int, *, memory: int, padded: bool = False, explicit: bool | None = None
-) -> Iterator[Part]:
+def stack_parts(name: str, stack: Stack, t: int, *, memory: int, explicit: bool | None = None) -> Iterator[Part]:
     """Embedding, positions, blocks and final norm; `memory` is what cross-attention reads, 0 for none."""
     config = stack.config
     yield from embedding_parts(name, stack, t)
@@ -161,11 +156,10 @@ def stack_parts(
         if _is_norm(module)
     ]
     norm = norm_cost(config, t)
-    masked = padded or causal or config.window is not None
-    cost = attention_cost(config, t, t, cross=False, cached=causal, masked=masked, explicit=explicit)
+    cost = attention_cost(config, t, t, cross=False, cached=causal, explicit=explicit)
     yield in_blocks("attention Q K V O", "attn", cost)
     if memory:
-        cost = attention_cost(config, t, memory, cross=True, cached=True, masked=padded, explicit=explicit)
+        cost = attention_cost(config, t, memory, cross=True, cached=True, explicit=explicit)
         yield in_blocks("cross-attention Q K V O", "cross", cost)
         yield Part("memory", "encoder", "memory", memory, Cost(kept=memory * config.d_model))
     yield in_blocks("feed-forward", "ffn", feedforward_cost(config, t))

@@ -1,8 +1,25 @@
 """Dropout that costs little on a CPU."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+_cheap: ContextVar[bool] = ContextVar("cheap dropout", default=True)
+
+
+@contextmanager
+def cheap_dropout(is_on: bool) -> Iterator[None]:
+    """While open, `dropout` shares its draws; or is PyTorch's own."""
+    before = _cheap.get()
+    _cheap.set(is_on)
+    try:
+        yield
+    finally:
+        _cheap.set(before)
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -14,7 +31,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """
     if not training or p == 0.0:
         return x
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not _cheap.get():
         return F.dropout(x, p)
     dropped = min(max(round(p * 256), 1), 255)
     words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)

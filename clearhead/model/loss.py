@@ -8,6 +8,8 @@ from torch import Tensor
 
 CHUNK = 1 << 24
 """Logits made at once, about: 64 MB (docs/log.md)."""
+PIECE = 4096
+"""Rows of a product that a CPU adds to a matrix of another type at once: it would copy all of them first."""
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
@@ -27,6 +29,13 @@ def linear_cross_entropy(
     weight = weight if kind is None else weight.to(kind)
     has_gradients = torch.is_grad_enabled()  # Which is off inside.
     return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk, has_gradients)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a^T b"""
+    piece = PIECE if total.device.type == "cpu" else len(total)
+    for rows, columns in zip(total.split(piece), a.split(piece, 1), strict=True):
+        rows += columns.T @ b
 
 
 class _Chunked(torch.autograd.Function):
@@ -55,7 +64,7 @@ class _Chunked(torch.autograd.Function):
                 logits = (x @ weight.T).float()
                 if bias is not None:
                     logits += bias
-                logs = logits.log_softmax(-1)
+                logs = torch.log_softmax(logits, -1, out=logits)
                 total -= (1 - smoothing) * logs.gather(1, y).sum()
                 if smoothing:
                     total -= smoothing / v * logs.sum()
@@ -68,10 +77,12 @@ class _Chunked(torch.autograd.Function):
                 if d_bias is not None:
                     d_bias += d_logits.sum(0)
                 small = d_logits.to(weight.dtype)
+                del logits, logs, d_logits  # And `small` below: to make room for those of the next chunk.
                 if d_states is not None:
                     torch.mm(small, weight, out=d_states[part])
                 if d_weight is not None:
-                    d_weight += small.T @ x
+                    _add_product(d_weight, small, x)
+                del small
         ctx.save_for_backward(*(x for x in (d_states, d_weight, d_bias) if x is not None))
         ctx.wanted, ctx.kinds = wanted, (states.dtype, weight.dtype, torch.float32 if bias is None else bias.dtype)
         return total
@@ -80,7 +91,7 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
         made = [
-            (next(saved) * outputs[0]).to(kind) if is_wanted else None
+            next(saved).mul_(outputs[0]).to(kind) if is_wanted else None  # In place: a table's gradient is large.
             for is_wanted, kind in zip(ctx.wanted, ctx.kinds, strict=True)
         ]
         return *made, None, None, None, None

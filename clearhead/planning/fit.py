@@ -96,7 +96,6 @@ def shape_of(config: ModelConfig, inputs: Sequence[Tokens]) -> Shape:
         rows=inputs[0].grid[0],
         source=lengths.get("encoder", 0),
         target=lengths.get("decoder", 0),
-        padded=any(tokens.valid is not None for tokens in inputs),
     )
 
 

@@ -1,7 +1,7 @@
 """Bytes that one rank of a training run holds: weights, gradients, optimizer, activations, logits.
 
-Weights, gradients and optimizer state are float32 numbers (Rajbhandari et al. 2020, ZeRO, 3, counts the same parts for
-half-precision weights): `fully_shard` divides all of them by its ranks, its stage 3. Activations are what this network
+Weights, gradients and optimizer state are float32 numbers, or most of them bfloat16 (Rajbhandari et al. 2020, ZeRO, 3,
+counts the same parts): `fully_shard` divides all of them by its ranks, its stage 3. Activations are what this network
 keeps for its backward pass (`model/cost.py`; Korthikanti et al. 2022, 4, is the same sum for another network); tests
 hold them to what autograd saves. A rank of tensor parallelism is counted as a network of fewer heads and a narrower
 feed-forward (Shoeybi et al. 2019, Megatron-LM, 3), with embeddings and head whole.
@@ -36,8 +36,6 @@ class Shape:
     rows: int
     source: int = 0
     target: int = 0
-    padded: bool = False
-    """Whether some cells hold no token: attention then masks."""
 
     @property
     def tokens(self) -> int:
@@ -67,6 +65,8 @@ class Setting:
     """The loss is computed over a part of the positions at a time, where logits are many (`model/loss.py`)."""
     mixed: bool = True
     """bfloat16 autocast over float32 weights."""
+    weights: Literal["fp32", "bf16"] = "fp32"
+    """bf16: matrices of linear layers and their gradients are kept in 16 bits, and so is the optimizer's state."""
     explicit: bool | None = None
     """Attention step by step, with its matrices; None: up to the length at which a CPU does."""
 
@@ -88,6 +88,19 @@ class Network:
         """Those of linear layers: what autocast copies in 16 bits."""
         found = {id(m.weight): m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear)}
         return sum(found.values())
+
+    @cached_property
+    def untied(self) -> int:
+        """Those of linear layers that are no token table too: what may be kept in 16 bits."""
+        tables = {id(m.weight) for m in self.module.modules() if isinstance(m, nn.Embedding)}
+        return sum(
+            m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear) and id(m.weight) not in tables
+        )
+
+    @cached_property
+    def vectors(self) -> int:
+        """Those of one axis: biases and norms."""
+        return sum(p.numel() for p in self.module.parameters() if p.ndim < 2)
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -118,7 +131,7 @@ class Network:
 
     def parts(self, shape: Shape, explicit: bool | None) -> list[Part]:
         """Components with the costs of one row."""
-        return list(parts(self.module, shape.source, shape.target, padded=shape.padded, explicit=explicit))
+        return list(parts(self.module, shape.source, shape.target, explicit=explicit))
 
 
 def divided(config: ModelConfig, ranks: int) -> ModelConfig:
@@ -261,14 +274,15 @@ def memory_of(network: Network, shape: Shape, setting: Setting, *, optimizer: Op
     """Of one rank, for one batch of this shape on it."""
     shards = setting.data if setting.parallel == "fsdp" else 1
     activations = Activations.of(network, shape, setting)
-    copies = 2 * network.linear if setting.mixed else 0
+    halved = network.untied if setting.weights == "bf16" else 0
+    copies = 2 * (network.linear - halved) if setting.mixed else 0
     if shards > 1:  # the unit at work and the next one, gathered; and the gradients of one, before they are sent
         copies += 3 * 4 * network.largest_unit
     return Memory(
-        weights=4 * network.weights // shards,
+        weights=(4 * network.weights - 2 * halved) // shards,
         copies=copies,
-        gradients=4 * network.weights // shards,
-        optimizer=optimizer_bytes(network, optimizer) // shards,
+        gradients=(4 * network.weights - 2 * halved) // shards,
+        optimizer=optimizer_bytes(network, optimizer, rounded=setting.weights == "bf16") // shards,
         mean=4 * network.weights // shards if ema else 0,
         activations=activations.kept(setting),
         logits=activations.loss(setting),
@@ -278,10 +292,14 @@ def memory_of(network: Network, shape: Shape, setting: Setting, *, optimizer: Op
     )
 
 
-def optimizer_bytes(network: Network, optimizer: Optimizer) -> int:
-    """AdamW: two float32 means a parameter; Muon: one for the matrices inside blocks, which it takes."""
+def optimizer_bytes(network: Network, optimizer: Optimizer, *, rounded: bool = False) -> int:
+    """AdamW: two means a parameter; Muon: one for the matrices inside blocks, which it takes.
+
+    In float32, or, `rounded`, in 16 bits, but for those of vectors.
+    """
     hidden = network.hidden if isinstance(optimizer, Muon) else 0
-    return 4 * (2 * (network.weights - hidden) + hidden)
+    n_means = 2 * network.weights - hidden
+    return 2 * n_means + 2 * 2 * network.vectors if rounded else 4 * n_means
 
 
 def tied_bytes(network: Network) -> int:
@@ -293,9 +311,9 @@ def tied_bytes(network: Network) -> int:
 
 
 def update_bytes(network: Network, optimizer: Optimizer) -> int:
-    """Muon: the momentum it looks ahead with, and its largest batch of matrices of one shape; AdamW: nothing."""
+    """Muon: its largest batch of matrices of one shape, and the momentum that those look ahead with; AdamW: nothing."""
     if not isinstance(optimizer, Muon) or not network.matrices:
         return 0
     shapes = Counter(network.matrices)
     at_once = [max(rows * columns, min(MUON_BATCH, n * rows * columns)) for (rows, columns), n in shapes.items()]
-    return 4 * network.hidden + MUON_BYTES * max(at_once)
+    return (4 + MUON_BYTES) * max(at_once)

@@ -109,8 +109,11 @@ class Plan:
 def plan(job: Job, machine: Hardware, gpus: int) -> Plan:
     """What each layout costs on so many GPUs.
 
-    Raises UserError for no GPU, nodes that are not full, and an update with fewer sequences than GPUs.
+    Raises UserError for no GPU, nodes that are not full, an update with fewer sequences than GPUs, and weights in
+    bfloat16 on more than one.
     """
+    if gpus > 1 and job.training.weights == "bf16":
+        raise UserError(f"training.weights: expected fp32 with {gpus} GPUs, got bf16; leave it out, or try --gpus 1")
     if gpus < 1:
         raise UserError(f"--gpus: expected 1 or more, got {gpus}; try 1")
     if gpus > machine.per_node and gpus % machine.per_node:
@@ -160,6 +163,7 @@ def best(job: Job, machine: Hardware, parallel: Parallel, data: int, tensor: int
                 accumulate=accumulate,
                 checkpointed=checkpointed,
                 mixed=job.mixed,
+                weights=job.training.weights,
                 explicit=False if machine.is_gpu else None,
             )
             shape = Shape(rows // accumulate, job.source, job.target)
@@ -239,6 +243,8 @@ def levers(job: Job, machine: Hardware, chosen: Alternative) -> Sequence[tuple[s
         ("whole logits", replace(setting, chunked=False)),
         ("explicit attention", replace(setting, explicit=True)),
     ]
+    if setting.mixed and setting.data * setting.tensor == 1 and setting.weights == "fp32":
+        changed.append(("weights in bfloat16", replace(setting, weights="bf16")))
     if setting.checkpointed:
         changed[0] = ("no activation checkpointing", replace(setting, checkpointed=False))
     return [(name, alternative(job, machine, network, one, chosen.shape)) for name, one in changed]

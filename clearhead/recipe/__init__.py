@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import UserError
-from clearhead.recipe.data import BPE, Characters, Preparation, Source, TokenizerConfig
+from clearhead.recipe.data import BPE, Characters, Preparation, Source, Storage, TokenizerConfig
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import Training
 
@@ -68,6 +68,10 @@ class TranslationData(Config):
     test: Source | None = None
     held_out: PositiveInt = 1000
     preparation: Preparation = Preparation()
+    storage: Storage = "auto"
+    """Where encoded examples are: in memory, or on disk and read when their turn comes; auto: by the files' size."""
+    cache: Path | None = None
+    """Folder of those on disk, kept for the next run; None: clearhead's, of the user's caches."""
 
 
 class LanguageData(Config):
@@ -80,6 +84,10 @@ class LanguageData(Config):
     held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     length: PositiveInt = 256
     """Tokens of context a window holds."""
+    storage: Storage = "auto"
+    """Where the encoded text is: in memory, or on disk and read when its turn comes; auto: by the files' size."""
+    cache: Path | None = None
+    """Folder of those on disk, kept for the next run; None: clearhead's, of the user's caches."""
 
 
 class TranslationRecipe(Config):

@@ -156,6 +156,11 @@ def _check_columns(source: Column | None, target: Column | None, text: Column | 
         raise ValueError(f"columns: expected source and target, or text alone, got {source=}, {target=}, {text=}")
 
 
+# --- where the encoded data are ---
+
+Storage = Literal["auto", "memory", "disk"]
+
+
 # --- preparation --------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,8 @@
 """How a training run steps, as data: the optimizer and the curve of its learning rate. Imports no torch."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearhead.config import Config, Probability
 
@@ -23,6 +23,8 @@ class AdamW(Config):
     betas: tuple[Probability, Probability] = (0.9, 0.98)
     """Decay of the running mean of the gradient, and of its square."""
     eps: PositiveFloat = 1e-9
+    fused: bool = True
+    """PyTorch's one kernel for a whole update, where the device has it."""
     weight_decay: NonNegativeFloat = 0.0
     """Applied to matrices only: never to biases, norms or embeddings (a tied head is an embedding)."""
 
@@ -47,6 +49,8 @@ class Muon(Config):
     betas: tuple[Probability, Probability] = (0.9, 0.98)
     """AdamW's, for the rest."""
     eps: PositiveFloat = 1e-9
+    """AdamW's, for the rest."""
+    fused: bool = True
     """AdamW's, for the rest."""
 
 
@@ -126,6 +130,9 @@ class Training(Config):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """bf16: matrix products in bfloat16, weights and sums in float32; auto: the faster one on this machine."""
+    weights: Literal["fp32", "bf16"] = "fp32"
+    """bf16: matrices of linear layers, their gradients and the optimizer's state in bfloat16, rounded by chance; needs
+    bf16 precision. Embeddings, and heads tied to them, stay in float32."""
     matmul_precision: Literal["auto"] | MatmulPrecision = "auto"
     """PyTorch's float32_matmul_precision; auto: medium where it is faster and has float32's accuracy all the same."""
     compile: bool = False
@@ -143,6 +150,8 @@ class Training(Config):
     """Refuse to begin where the first batch is not expected to fit into memory."""
     keep_freed_memory: bool = True
     """Have the C library keep freed memory for the next step."""
+    cheap_dropout: bool = True
+    """On a CPU, draw eight decisions of dropout at once, to 1/256 of a probability; else PyTorch's own dropout."""
     seed: NonNegativeInt = 0
     threads: Annotated[int, Field(ge=1, le=512)] | None = None
     """CPU threads; None for PyTorch's default."""
@@ -168,3 +177,9 @@ class Training(Config):
     on_nan: Literal["stop", "skip"] = "stop"
     """What an update with NaN or infinity does: end the run before it touches a weight, or be left out (10 in a
     row end the run all the same)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.weights == "bf16" and self.precision == "fp32":
+            raise ValueError("weights: expected fp32 with precision=fp32, got bf16; try precision=bf16")
+        return self

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from clearhead.config import ModelConfig
+from clearhead.data.batches import Batches
+from clearhead.data.encoded import EncodedText
 from clearhead.data.marks import template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
@@ -28,24 +30,21 @@ class LanguageModel(Task):
     def __init__(
         self,
         tokenizer: Tokenizer,
-        train: Sequence[str],
-        valid: Sequence[str],
+        train: EncodedText,
+        valid: EncodedText,
         *,
         length: int,
         max_tokens: int,
         generation: GenerationConfig,
     ) -> None:
         self.tokenizer, self.length, self.generation = tokenizer, length, generation
-        # One training text runs on, several are documents; validation is read in the same way.
-        running = len(train) == 1
-        self.train = read_as(train, length, tokenizer, generation=generation, running=running, name="train")
-        self.valid = read_as(valid, length, tokenizer, generation=generation, running=running, name="valid")
-        self.valid_texts = valid
+        self.train = read_as(train, length, tokenizer, name="train")
+        self.valid = read_as(valid, length, tokenizer, name="valid")
+        self.valid_text = valid
         self.batch_size = max(1, max_tokens // length)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        examples = self.train.examples(seed=seed, epoch=epoch)
-        return [examples[i : i + self.batch_size] for i in range(0, len(examples), self.batch_size)]
+        return Batches.of_size(self.train.examples(seed=seed, epoch=epoch), self.batch_size)
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.train.batch(examples)
@@ -61,10 +60,10 @@ class LanguageModel(Task):
     def check(self, config: ModelConfig) -> None:
         self.check_kind(config)
         check_length("decoder", config.output, self.length, remedy="try a lower data.length")
-        check_vocabulary("decoder", config.output, [*self.train.sequences(), *self.valid.sequences()])
+        check_vocabulary("decoder", config.output, max(self.train.largest, self.valid.largest))
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        ids = self.tokenizer.encode(self.valid_texts[0][: 8 * PROMPT_TOKENS])[: min(PROMPT_TOKENS, self.length // 2)]
+        ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]
         prompt = [*template_marks(self.tokenizer).before, *ids]
         written = complete(
             network,
@@ -88,5 +87,5 @@ class LanguageModel(Task):
                 total, count = self.loss(network, batch.to(device))
                 nats, n_tokens = nats + total.item(), n_tokens + count
         network.train(training)
-        n_bytes = sum(len(text.encode()) for text in self.valid_texts)
-        return (Score("loss", nats / n_tokens), perplexity(nats, n_tokens), bits_per_byte(nats, n_bytes))
+        per_byte = bits_per_byte(nats, self.valid_text.n_bytes)
+        return (Score("loss", nats / n_tokens), perplexity(nats, n_tokens), per_byte)

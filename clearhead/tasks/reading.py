@@ -7,12 +7,13 @@ import numpy as np
 import torch
 
 from clearhead.data.batches import Piece, pack_documents, spans, windows
-from clearhead.data.marks import Marks, document_marks, template_marks
+from clearhead.data.encoded import EncodedText
+from clearhead.data.marks import template_marks
+from clearhead.data.sequences import Sequences
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.randomness import key
-from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.task import Batch
 
 IGNORED = -1
@@ -25,12 +26,11 @@ class Reading(ABC):
     length: int
     """Tokens a row at most."""
 
-    @abstractmethod
-    def sequences(self) -> Sequence[np.ndarray]:
-        """All its token ids."""
+    largest: int
+    """The largest of its token ids."""
 
     @abstractmethod
-    def examples(self, *, seed: int, epoch: int) -> list[int]:
+    def examples(self, *, seed: int, epoch: int) -> np.ndarray:
         """Every example of an epoch once, in random order: a function of (seed, epoch) alone."""
 
     @abstractmethod
@@ -48,16 +48,14 @@ class RunningText(Reading):
     `begin` takes the place of a window's first tokens: it then reads as a prompt does that a tokenizer marks.
     """
 
-    def __init__(self, ids: Sequence[int], length: int, *, name: str, begin: Sequence[int] = ()) -> None:
-        self.ids, self.length, self.begin = np.array(ids), length, torch.tensor(begin[:length], dtype=torch.long)
-        if len(ids) <= length:
-            raise UserError(f"{name}: expected more than {length} tokens, got {len(ids)}; lower data.length")
+    def __init__(self, text: Sequences, length: int, *, name: str, begin: Sequence[int] = ()) -> None:
+        self.ids, self.largest, self.length = text.ids, text.largest, length
+        self.begin = torch.tensor(begin[:length], dtype=torch.long)
+        if len(self.ids) <= length:
+            raise UserError(f"{name}: expected more than {length} tokens, got {len(self.ids)}; lower data.length")
 
-    def sequences(self) -> Sequence[np.ndarray]:
-        return [self.ids]
-
-    def examples(self, *, seed: int, epoch: int) -> list[int]:
-        return windows(len(self.ids), self.length, seed=seed, epoch=epoch).tolist()
+    def examples(self, *, seed: int, epoch: int) -> np.ndarray:
+        return windows(len(self.ids), self.length, seed=seed, epoch=epoch)
 
     def batch(self, examples: Sequence[int]) -> Batch:
         return self._windows(examples, self.length)
@@ -71,7 +69,7 @@ class RunningText(Reading):
                 yield self._windows(starts[i : i + size], length)
 
     def _windows(self, starts: Sequence[int], length: int) -> Batch:
-        rows = torch.from_numpy(self.ids[np.asarray(starts)[:, None] + np.arange(length + 1)])
+        rows = torch.from_numpy(np.stack([self.ids[at : at + length + 1] for at in starts]).astype(np.int64))
         inputs = rows[:, :-1].clone()
         begin = self.begin[:length]
         inputs[:, : len(begin)] = begin
@@ -84,17 +82,13 @@ class Documents(Reading):
     Attention stays inside a document, and each counts its positions from 0.
     """
 
-    def __init__(self, documents: Sequence[Sequence[int]], length: int, marks: Marks) -> None:
-        self.ids = [np.array(marks.around(ids)) for ids in documents]
-        self.length = length
-        self.rows = pack_documents([len(ids) - 1 for ids in self.ids], length, seed=0, epoch=0)
+    def __init__(self, documents: Sequences, length: int) -> None:
+        self.documents, self.largest, self.length = documents, documents.largest, length
+        self.rows = pack_documents(np.maximum(documents.lengths - 1, 0), length, seed=0, epoch=0)
 
-    def sequences(self) -> Sequence[np.ndarray]:
-        return self.ids
-
-    def examples(self, *, seed: int, epoch: int) -> list[int]:
+    def examples(self, *, seed: int, epoch: int) -> np.ndarray:
         random = np.random.default_rng(key(seed, "rows", epoch))
-        return random.permutation(len(self.rows)).tolist()
+        return random.permutation(len(self.rows))
 
     def batch(self, examples: Sequence[int]) -> Batch:
         rows = [self.rows[i] for i in examples]
@@ -121,20 +115,11 @@ class Documents(Reading):
             yield self.batch(range(i, min(i + size, len(self.rows))))
 
     def _tokens(self, piece: Piece, shift: int) -> np.ndarray:
-        return self.ids[piece.document][piece.start + shift : piece.stop + shift]
+        return self.documents.read(piece.document, piece.start + shift, piece.stop + shift).astype(np.int64)
 
 
-def read_as(
-    texts: Sequence[str],
-    length: int,
-    tokenizer: Tokenizer,
-    *,
-    generation: GenerationConfig,
-    running: bool,
-    name: str,
-) -> Reading:
-    """The texts as one that runs on, or as documents; `name` says in an error which data are too short."""
-    if running:
-        begin = template_marks(tokenizer).before
-        return RunningText(tokenizer.encode("\n".join(texts)), length, name=name, begin=begin)
-    return Documents(tokenizer.encode_batch(texts), length, document_marks(tokenizer, generation))
+def read_as(text: EncodedText, length: int, tokenizer: Tokenizer, *, name: str) -> Reading:
+    """The text as one that runs on, or as documents; `name` says in an error which data are too short."""
+    if text.is_running:
+        return RunningText(text.ids, length, name=name, begin=template_marks(tokenizer).before)
+    return Documents(text.ids, length)

@@ -1,11 +1,10 @@
 """A task: how examples become batches, what the loss is, and how good the network is at it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,9 +96,8 @@ def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> 
         raise UserError(f"model.{name}: expected positions for {length} tokens, got {stack.max_length}; {remedy}")
 
 
-def check_vocabulary(name: str, stack: StackConfig, sequences: Iterable[Sequence[int] | np.ndarray]) -> None:
-    """Nothing, if the stack has an embedding for every token of the data."""
-    largest = max((int(np.max(ids)) for ids in sequences if len(ids)), default=0)
+def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
+    """Nothing, if the stack has an embedding for every token of the data, up to the `largest`."""
     if isinstance(stack.input, TokenInput) and largest >= stack.input.vocab_size:
         raise UserError(
             f"model.{name}: expected tokens below {stack.input.vocab_size}, the size of its embedding, got {largest};"

@@ -2,15 +2,15 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
 
+import numpy as np
 import torch
 
 from clearhead.config import ModelConfig
 from clearhead.data.batches import token_budget_batches
+from clearhead.data.encoded import EncodedPairs
 from clearhead.data.marks import source_marks, target_marks
-from clearhead.data.sources import Pairs
+from clearhead.data.sequences import largest_of, lengths_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
@@ -20,20 +20,6 @@ from clearhead.tasks.metrics import Score, bleu, chrf, exact_match, perplexity
 from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_vocabulary, check_writes
 
 N_SAMPLES = 4
-
-
-@dataclass(frozen=True)
-class EncodedPairs:
-    """Sentence pairs as text and as ids, without marks such as bos and eos."""
-
-    text: Pairs
-    source: list[list[int]]
-    target: list[list[int]]
-
-    @classmethod
-    def of(cls, text: Pairs, tokenizer: Tokenizer) -> Self:
-        """The pairs as this tokenizer reads them, each side as its language."""
-        return cls(text, tokenizer.encode_batch(text.source), tokenizer.encode_batch(text.target, target=True))
 
 
 class Translation(Task):
@@ -61,10 +47,10 @@ class Translation(Task):
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
         return token_budget_batches(self.lengths(self.train), max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
-    def lengths(self, pairs: EncodedPairs) -> list[tuple[int, int]]:
-        """Tokens of each pair as the network sees them."""
-        source, target = len(self.source_marks), len(self.target_marks)
-        return [(len(s) + source, len(t) + target) for s, t in zip(pairs.source, pairs.target, strict=True)]
+    def lengths(self, pairs: EncodedPairs) -> np.ndarray:
+        """n 2: tokens of each pair as the network sees them."""
+        sides = lengths_of(pairs.source) + len(self.source_marks), lengths_of(pairs.target) + len(self.target_marks)
+        return np.stack(sides, axis=1)
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.batch(self.train, examples)
@@ -93,12 +79,11 @@ class Translation(Task):
     def check(self, config: ModelConfig) -> None:
         self.check_kind(config)
         assert config.encoder is not None
-        lengths = [*self.lengths(self.train), *self.lengths(self.valid)]
-        for name, stack, side in (("encoder", config.encoder, 0), ("decoder", config.output, 1)):
-            longest = max(pair[side] for pair in lengths)
-            check_length(name, stack, longest, remedy="try a lower data.preparation.max_length")
-        check_vocabulary("encoder", config.encoder, [*self.train.source, *self.valid.source])
-        check_vocabulary("decoder", config.output, [*self.train.target, *self.valid.target])
+        longest = np.maximum(*(self.lengths(pairs).max(axis=0) for pairs in (self.train, self.valid))).tolist()
+        for name, stack, length in zip(("encoder", "decoder"), (config.encoder, config.output), longest, strict=True):
+            check_length(name, stack, length, remedy="try a lower data.preparation.max_length")
+        check_vocabulary("encoder", config.encoder, max(map(largest_of, (self.train.source, self.valid.source))))
+        check_vocabulary("decoder", config.output, max(map(largest_of, (self.train.target, self.valid.target))))
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.measure(network, self.valid, self.generation)
@@ -135,7 +120,7 @@ class Translation(Task):
         """Of the targets given the sources, without label smoothing."""
         nats, n_tokens = 0.0, 0
         lengths = self.lengths(pairs)
-        budget = max(self.max_tokens, 4096, *map(sum, lengths))
+        budget = max(self.max_tokens, 4096, int(lengths.sum(axis=1).max()))
         training = network.training
         network.eval()
         with torch.inference_mode():

@@ -36,6 +36,7 @@ def levers(run: "Run", why: str) -> tuple[Lever, ...]:
     found = [
         Lever("device", str(device), "asked for" if config.device != "auto" else "the best one here", "device"),
         Lever("precision", at.precision, why, "precision"),
+        Lever("weights", config.weights, _weights(config), "weights"),
         Lever("float32 products", at.matmul, "see precision", "matmul_precision"),
         _attention(config, on_cpu),
         Lever("packed batches", _said(config.packed), "padding never reaches a linear layer", "packed"),
@@ -45,12 +46,16 @@ def levers(run: "Run", why: str) -> tuple[Lever, ...]:
         found.insert(1, Lever("threads", str(torch.get_num_threads()), threads, "threads"))
         kept = "freed memory is used again, not handed back and faulted in page by page (glibc)"
         found.append(Lever("allocator", _said(config.keep_freed_memory), kept, "keep_freed_memory"))
+        shared = "eight elements share one 64-bit draw, so that a probability is a multiple of 1/256"
+        found.append(Lever("cheap dropout", _said(config.cheap_dropout), shared, "cheap_dropout"))
     if isinstance(run.network.config.head, LanguageHead):
         found.append(_loss(run))
     again = "a block's values are computed again in the backward pass: a third more time, much less memory"
     found.append(Lever("recomputation", _said(config.checkpoint_activations), again, "checkpoint_activations"))
-    fused = "one kernel for all weights" if isinstance(config.optimizer, AdamW) else _muon(device)
-    found.append(Lever("optimizer", config.optimizer.kind, fused, "optimizer.kind"))
+    hidden = "AdamW for all" if isinstance(config.optimizer, AdamW) else _muon(device)
+    found.append(Lever("optimizer", config.optimizer.kind, hidden, "optimizer.kind"))
+    fused = "AdamW in one kernel for all its float32 weights"
+    found.append(Lever("fused optimizer", _said(config.optimizer.fused), fused, "optimizer.fused"))
     slow = "the first steps take a minute or more, kept in PyTorch's cache for the next run; then faster ones"
     found.append(Lever("compilation", _said(config.compile), slow, "compile"))
     if run.ranks.size > 1:
@@ -83,7 +88,15 @@ def _loss(run: "Run") -> Lever:
 
 def _muon(device: torch.device) -> str:
     kind = str(fast_dtype(device)).removeprefix("torch.")
-    return f"hidden matrices of one shape at once, in {kind}; AdamW, fused, for the rest"
+    return f"hidden matrices of one shape at once, in {kind}; AdamW for the rest"
+
+
+def _weights(config: Training) -> str:
+    if config.weights == "fp32":
+        return "updates are added to them in full"
+    return (
+        "matrices, their gradients and the optimizer's state take half; updates are rounded by chance, right on average"
+    )
 
 
 def _said(is_on: bool) -> str:

@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from collections.abc import Callable
 
 import torch
 
@@ -30,13 +31,27 @@ def prepare_machine(config: Training) -> torch.device:
 
 def keep_freed_memory() -> None:
     """Have glibc keep freed memory for the next step instead of handing it back page by page (docs/log.md)."""
-    if sys.platform == "linux":
-        try:
-            mallopt = ctypes.CDLL(None).mallopt
-        except (OSError, AttributeError):
-            return
+    mallopt = _glibc("mallopt")
+    if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 1 << 30)
         mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
         mallopt(M_TOP_PAD, 1 << 26)
         # What one thread has freed is for all: a server's threads would each ask for memory of their own.
         mallopt(M_ARENA_MAX, 1)
+
+
+def hand_back_freed_memory() -> None:
+    """Have glibc hand back what is free now: what trying things out has taken need not stay for good."""
+    trim = _glibc("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
+def _glibc(name: str) -> Callable[..., int] | None:
+    """A function of the C library, where that has it."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError):
+        return None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.recipe import training as recipe
 from clearhead.training.parts import part, whole
+from clearhead.training.rounding import RoundedAdamW, Rounding
 from clearhead.training.tensors import check_tensors
 
 Role = Literal["hidden", "matrix", "plain"]
@@ -81,21 +82,28 @@ class Muon(torch.optim.Optimizer):
             for p in weights:
                 if not self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-            gradients = [p.grad for p in weights]
-            momenta = [self.state[p]["momentum_buffer"] for p in weights]
-            torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
-            updates = torch._foreach_lerp(gradients, momenta, group["momentum"])
-            if group["weight_decay"]:
-                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
             for rows in _batches(weights):
-                dtype = self.dtype or fast_dtype(weights[rows[0]].device)
-                wide = torch.stack([_wide(whole(updates[i])).to(dtype) for i in rows])
-                rate = -0.2 * group["lr"] * math.sqrt(wide.shape[-1])
-                directions = orthogonalize(wide).to(weights[rows[0]].dtype).mul_(rate).unbind()
-                turned = [d if weights[i].shape == d.shape else d.mT for i, d in zip(rows, directions, strict=True)]
-                mine = [part(d, like=weights[i]) for i, d in zip(rows, turned, strict=True)]
-                torch._foreach_add_([weights[i] for i in rows], mine)
+                self._step([weights[i] for i in rows], group)
         return loss
+
+    def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """Of matrices that lie alike, in float32, whatever they are kept in."""
+        kept = [self.state[w]["momentum_buffer"] for w in weights]
+        gradients, momenta = [_full(w.grad) for w in weights if w.grad is not None], [_full(m) for m in kept]
+        torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+        updates = torch._foreach_lerp(gradients, momenta, group["momentum"])
+        wide = torch.stack([_wide(whole(update)).to(self.dtype or fast_dtype(update.device)) for update in updates])
+        exact = [_full(w) for w in weights]
+        if group["weight_decay"]:
+            torch._foreach_mul_(exact, 1 - group["lr"] * group["weight_decay"])
+        rate = -0.2 * group["lr"] * math.sqrt(wide.shape[-1])
+        directions = orthogonalize(wide).to(exact[0].dtype).mul_(rate).unbind()
+        turned = [d if w.shape == d.shape else d.mT for w, d in zip(weights, directions, strict=True)]
+        torch._foreach_add_(exact, [part(d, like=w) for w, d in zip(weights, turned, strict=True)])
+        if exact[0] is not weights[0]:
+            rounding = Rounding(exact[0].device)
+            for half, full in zip([*weights, *kept], [*exact, *momenta], strict=True):
+                rounding.store(half, full)
 
 
 def orthogonalize(matrices: Tensor, *, steps: int = 5, eps: float = 1e-7) -> Tensor:
@@ -157,6 +165,15 @@ class Optimizers:
         for optimizer in self._parts.values():
             optimizer.zero_grad(set_to_none=True)
 
+    def allocate(self) -> None:
+        """Make the state that is not there yet, side by side.
+
+        The first step would do it too, but then in the gaps between tensors that come and go.
+        """
+        for s in self._slots():
+            if s.key not in s.state:
+                s.state[s.key] = s.fresh()
+
     def state_tensors(self) -> dict[str, Tensor]:
         """Live tensors of state by name, such as `adamw.decoder.blocks.0.attn.q.weight.exp_avg`.
 
@@ -181,12 +198,13 @@ class Optimizers:
             for group in optimizer.param_groups:
                 for p in group["params"]:
                     where = f"{kind}.{self._names[p]}"
-                    like = torch.empty_like(p, device="meta", requires_grad=False)
+                    dtype = torch.bfloat16 if kind == "adamw16" else p.dtype
+                    like = torch.empty_like(p, dtype=dtype, device="meta", requires_grad=False)
                     for key in ("momentum_buffer",) if kind == "muon" else ("exp_avg", "exp_avg_sq"):
                         yield _Slot(f"{where}.{key}", optimizer.state[p], key, like, p.device)
-                    if kind == "adamw":
+                    if kind != "muon":
                         # The fused AdamW counts its steps on the device, the others on the CPU.
-                        device = p.device if group["fused"] else torch.device("cpu")
+                        device = p.device if group.get("fused", True) else torch.device("cpu")
                         count = torch.empty((), dtype=torch.float32, device="meta")
                         yield _Slot(f"{where}.step", optimizer.state[p], "step", count, device)
 
@@ -213,10 +231,11 @@ def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
     names = {p: name for name, p in named.items()}
     if not names:
         raise UserError("optimizer: expected a parameter to train, got a network whose every parameter is frozen")
+    rounded = any(p.dtype == torch.bfloat16 for p in names)
     parts: dict[str, torch.optim.Optimizer] = {}
     match config:
         case recipe.AdamW():
-            parts["adamw"] = _adamw(take["hidden"] + take["matrix"], take["plain"], config, lr=config.lr)
+            parts |= _adamw(take["hidden"] + take["matrix"], take["plain"], config, lr=config.lr, rounded=rounded)
         case recipe.Muon():
             dtype = {"auto": None, "bfloat16": torch.bfloat16, "float32": torch.float32}[config.precision]
             if take["hidden"]:
@@ -228,21 +247,38 @@ def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
                     dtype=dtype,
                 )
             if take["matrix"] or take["plain"]:
-                parts["adamw"] = _adamw(take["matrix"], take["plain"], config, lr=config.adamw_lr)
+                parts |= _adamw(take["matrix"], take["plain"], config, lr=config.adamw_lr, rounded=rounded)
     return Optimizers(parts, names)
 
 
 def _adamw(
-    decayed: list[nn.Parameter], plain: list[nn.Parameter], config: recipe.AdamW | recipe.Muon, *, lr: float
-) -> torch.optim.AdamW:
-    groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
-    ]
-    fused = all(p.device.type in {"cpu", "cuda"} and p.is_floating_point() for p in decayed + plain)
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=lr, betas=config.betas, eps=config.eps, fused=fused
-    )
+    decayed: list[nn.Parameter],
+    plain: list[nn.Parameter],
+    config: recipe.AdamW | recipe.Muon,
+    *,
+    lr: float,
+    rounded: bool,
+) -> dict[str, torch.optim.Optimizer]:
+    """PyTorch's; and ours, with its state in bfloat16, for what has two axes where the network is kept so."""
+
+    def groups(wanted: Callable[[nn.Parameter], bool]) -> list[dict[str, Any]]:
+        both = [(decayed, config.weight_decay), (plain, 0.0)]
+        found = [{"params": list(filter(wanted, some)), "weight_decay": decay} for some, decay in both]
+        return [group for group in found if group["params"]]
+
+    parts: dict[str, torch.optim.Optimizer] = {}
+    settings = {"lr": lr, "betas": config.betas, "eps": config.eps}
+    if full := groups(lambda p: p.ndim < 2 or not rounded):
+        able = all(p.device.type in {"cpu", "cuda"} and p.is_floating_point() for p in decayed + plain)
+        parts["adamw"] = torch.optim.AdamW(full, fused=config.fused and able, **settings)
+    if half := groups(lambda p: p.ndim >= 2 and rounded):
+        parts["adamw16"] = RoundedAdamW(half, **settings)
+    return parts
+
+
+def _full(tensor: Tensor) -> Tensor:
+    """Itself, or a copy in float32 of one in bfloat16."""
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def _batches(weights: list[nn.Parameter]) -> list[list[int]]:

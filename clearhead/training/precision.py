@@ -71,13 +71,14 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task, ran
     Processes that share a network make the same passes, and the first one's figures count.
     """
     device, why = batch.labels.device, list[str]()
+    only_bf16 = config.precision == "bf16" or config.weights == "bf16"
     kinds: list[MatmulPrecision] = ["highest"]
     if config.matmul_precision == "auto":
-        if config.precision != "bf16":
+        if not only_bf16:
             kinds = ranks.first(accurate(network, device, why))
     else:
         kinds = [config.matmul_precision]
-    candidates = [Arithmetic("fp32", kind) for kind in kinds] if config.precision != "bf16" else []
+    candidates = [] if only_bf16 else [Arithmetic("fp32", kind) for kind in kinds]
     if config.precision != "fp32":
         candidates.append(Arithmetic("bf16", kinds[0]))
     if len(candidates) == 1:

@@ -132,6 +132,12 @@ def clip(parameters: Sequence[nn.Parameter], limit: float) -> float:
     groups: dict[object, list[nn.Parameter]] = {}
     for p in parameters:
         groups.setdefault(_place(p), []).append(p)
+    if list(groups) == [None] and any(p.dtype == torch.bfloat16 for p in parameters):
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients]).norm().item()
+        if norm > limit:
+            torch._foreach_mul_(gradients, limit / (norm + 1e-6))
+        return norm
     if list(groups) == [None]:
         return nn.utils.clip_grad_norm_(parameters, limit).item()
     norms = [

@@ -20,16 +20,30 @@ def model_tensors(network: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
+def saved_tensors(network: nn.Module) -> dict[str, Tensor]:
+    """The same as a file holds them: in float32, which loses nothing, what training keeps in bfloat16."""
+    return {name: t.float() if t.dtype == torch.bfloat16 else t for name, t in model_tensors(network).items()}
+
+
 def restore(network: nn.Module, tensors: Mapping[str, Tensor], *, where: str = "model.safetensors") -> None:
     """Copy `tensors` into `network`, exactly; `where` names their file in the errors.
 
     Raises UserError for a missing, an unknown or a misshapen tensor, and then changes nothing.
     """
     targets = model_tensors(network)
-    check_tensors(tensors, targets, where=where)
+    check_tensors(tensors, _in_a_file(targets), where=where)
     with torch.no_grad():
         for name, target in targets.items():
             target.copy_(tensors[name])
+
+
+def _in_a_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Their shapes and types as `saved_tensors` has them, without memory."""
+    small = torch.bfloat16
+    return {
+        name: torch.empty_like(t, dtype=torch.float32, device="meta") if t.dtype == small else t
+        for name, t in tensors.items()
+    }
 
 
 def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, where: str) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
+from clearhead.model.dropout import cheap_dropout
 from clearhead.model.linear import forget
 from clearhead.planning.fit import require_memory, shape_of
 from clearhead.planning.memory import Setting
@@ -23,16 +24,17 @@ from clearhead.training import checkpoints
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
 from clearhead.training.length import Length, Progress
 from clearhead.training.levers import levers, set_levers
-from clearhead.training.machine import prepare_machine
+from clearhead.training.machine import hand_back_freed_memory, prepare_machine
 from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
 from clearhead.training.precision import accurate, choose
 from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.rounding import require_one, store_in_bfloat16
 from clearhead.training.saving import Saver
 from clearhead.training.schedules import factor
 from clearhead.training.sharding import clip, divide, gathered, gradients_stay, is_sharded, replicated
 from clearhead.training.signals import Stop
-from clearhead.training.tensors import model_tensors, restore
+from clearhead.training.tensors import model_tensors, restore, saved_tensors
 
 MAX_SKIPPED = 10
 
@@ -57,6 +59,9 @@ class Run:
         self.network.to(self.device)
         set_levers(self.network, self.config)
         self.mean = copy.deepcopy(self.network).eval() if self.config.ema is not None else None
+        if self.config.weights == "bf16":
+            require_one(self.ranks)
+            store_in_bfloat16(self.network)
         self.is_sharded = is_sharded(self.config, self.ranks)
         for network in filter(None, (self.network, self.mean)):
             divide(network, self.config, self.ranks)
@@ -72,11 +77,11 @@ class Run:
     def checkpoint(self) -> checkpoints.Files:
         """Everything needed to go on, or to use the model."""
         tensors = {
-            "model.safetensors": model_tensors(self.model),
+            "model.safetensors": saved_tensors(self.model),
             "optimizer.safetensors": self.optimizer.state_tensors(),
         }
         if self.mean is not None:
-            tensors["training.safetensors"] = model_tensors(self.network)
+            tensors["training.safetensors"] = saved_tensors(self.network)
         state = vars(self.progress) | {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
@@ -116,10 +121,11 @@ def train(run: Run) -> Iterator[Event]:
     require_limit(config)
     length = Length.of(config, len(run.task.plan(seed=config.seed, epoch=0)))
     feed = Feed(run)
-    yield _begin(run, feed.first())
+    yield _begin(run, feed)
     clock = time.perf_counter() - at.seconds
     with (
         at.arithmetic.products(),
+        cheap_dropout(config.cheap_dropout),
         Stop() as stop,
         Saver(run.folder, run.ranks, at.step, shared=run.is_sharded, in_background=config.save_in_background) as saver,
     ):
@@ -168,17 +174,20 @@ def require_limit(config: Training) -> None:
         raise UserError("training: expected a limit, got none; set training.steps, training.epochs or training.minutes")
 
 
-def _begin(run: Run, batch: Batch) -> Started:
+def _begin(run: Run, feed: "Feed") -> Started:
     """Look before the first step: at the memory there is, and at what is fastest here."""
     config, at, ranks = run.config, run.progress, run.ranks
     if config.check_memory and at.step == 0:
-        ranks.together(lambda: check_memory(run, batch))
+        ranks.together(lambda: check_memory(run, feed.first()))
     why = "as when the run began"
     if not at.precision:
-        choice = choose(run.network, batch, config, run.task, ranks)
+        # Half a batch in float32 keeps about as much as a whole one in bfloat16, and takes half the time.
+        choice = choose(run.network, feed.first(half=True), config, run.task, ranks)
         at.precision, at.matmul, why = choice.arithmetic.precision, choice.arithmetic.matmul, choice.why
     elif config.matmul_precision == "auto" and at.matmul not in ranks.first(accurate(run.network, run.device, [])):
         at.matmul, why = "highest", f"the run began with {at.matmul} products, which are not float32 on this machine"
+    hand_back_freed_memory()
+    run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
     return Started(at.step, n_parameters, str(at.arithmetic), str(run.device), levers(run, why))
 
@@ -194,7 +203,8 @@ def check_memory(run: Run, batch: Batch) -> None:
         checkpointed=config.checkpoint_activations,
         chunked=config.chunked_loss,
         # The probe tries float32 too, unless it is told not to.
-        mixed=config.precision == "bf16",
+        mixed=config.precision == "bf16" or config.weights == "bf16",
+        weights=config.weights,
     )
     shape = shape_of(network, batch.inputs)
     require_memory(network, config, shape, setting, run.device)
@@ -207,9 +217,10 @@ class Feed:
         self.run = run
         self.plan = run.task.plan(seed=run.config.seed, epoch=run.progress.epoch)
 
-    def first(self) -> Batch:
-        """This process's share of a batch, to try things on; the feed does not move."""
+    def first(self, *, half: bool = False) -> Batch:
+        """This process's share of a batch or of half of it, to try things on; the feed does not move."""
         examples = self.plan[0]
+        examples = examples[: (len(examples) + 1) // 2] if half else examples
         return self.run.task.collate(self.run.ranks.share(examples) or examples[:1]).to(self.run.device)
 
     def next(self) -> list[tuple[Batch, bool]]:
@@ -272,7 +283,11 @@ def average_into(mean: nn.Module, network: nn.Module, decay: float) -> None:
     """mean <- decay mean + (1 - decay) weights"""
     means: list[Tensor] = [p.data for p in mean.parameters()]
     weights: list[Tensor] = [p.data for p in network.parameters()]
-    torch._foreach_lerp_(means, weights, 1 - decay)
+    if all(a.dtype == b.dtype for a, b in zip(means, weights, strict=True)):
+        torch._foreach_lerp_(means, weights, 1 - decay)
+    else:
+        for a, b in zip(means, weights, strict=True):
+            a.lerp_(b.to(a.dtype), 1 - decay)
 
 
 def _evaluate(run: Run) -> Evaluated:

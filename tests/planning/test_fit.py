@@ -77,7 +77,7 @@ def test_shape_of_batches() -> None:
     source, target = (Tokens(torch.zeros(2, n, dtype=torch.long)) for n in (5, 7))
     padded = Tokens.pad([[1, 2], [3]])
     assert shape_of(preset("demo"), [source, target]) == Shape(2, 5, 7)
-    assert shape_of(NANO, [padded]) == Shape(2, 0, 2, padded=True)
+    assert shape_of(NANO, [padded]) == Shape(2, 0, 2)
     assert shape_of(preset("bert-base"), [source]) == Shape(2, 5, 0)
     assert shape_of(preset("vit-tiny"), [Tokens(torch.zeros(3, 3, 224, 224))]) == Shape(3, 197, 0)
 

@@ -1,7 +1,7 @@
 """Predicted bytes against what autograd saves, what the optimizers hold, and the peak that a tracker sees."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from clearhead.planning import memory
 from clearhead.planning.memory import Activations, Network, Setting, Shape, divided, divides, memory_of
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training.optimizers import build, roles
+from clearhead.training.rounding import store_in_bfloat16
 
 BAND = 0.05
 """Relative; on this machine's PyTorch the worst of these is 0.7%, the factors of rotary positions."""
@@ -132,15 +133,21 @@ def test_worst_moment_is_the_peak(
     assert found.total == pytest.approx(peak, rel=PEAK_BAND)
 
 
+@pytest.mark.parametrize("weights", ["fp32", "bf16"])
 @pytest.mark.parametrize("optimizer", [AdamW(), Muon()])
 @pytest.mark.parametrize("kind", ["decoder", "both"])
-def test_optimizer_bytes_are_its_states(optimizer: AdamW | Muon, kind: str) -> None:
+def test_weights_and_optimizer_bytes_are_those_held(
+    optimizer: AdamW | Muon, kind: str, weights: Literal["fp32", "bf16"]
+) -> None:
     config = config_of(kind)
     network, counted = Transformer(config), Network(config)
+    if weights == "bf16":
+        store_in_bfloat16(network)
     state = build(network, optimizer).state_tensors()
     held = sum(x.nbytes for name, x in state.items() if not name.endswith(".step"))
-    found = memory_of(counted, shape_of(config), Setting(), optimizer=optimizer, ema=True)
-    assert (found.optimizer, found.weights, found.mean) == (held, 4 * counted.weights, 4 * counted.weights)
+    found = memory_of(counted, shape_of(config), Setting(weights=weights), optimizer=optimizer, ema=True)
+    assert (found.optimizer, found.mean) == (held, 4 * counted.weights)
+    assert found.weights == found.gradients == sum(p.nbytes for p in network.parameters())
     named = dict(network.named_parameters())
     assert counted.hidden == sum(named[name].numel() for name, role in roles(network).items() if role == "hidden")
 

@@ -111,6 +111,20 @@ def test_levers_trade_memory_for_time() -> None:
     assert whole.memory.logits > one.memory.logits
 
 
+def test_weights_of_16_bits_are_for_one_gpu() -> None:
+    one = plan(job(), H100, 1).chosen
+    assert one is not None
+    name, halved = list(levers(job(), H100, one))[-1]
+    assert name == "weights in bfloat16"
+    assert halved.memory.resting < 0.75 * one.memory.resting
+    asked = Training(steps=1, weights="bf16")
+    chosen = plan(job(training=asked), H100, 1).chosen
+    assert chosen is not None
+    assert chosen.memory == halved.memory
+    with pytest.raises(UserError, match=r"training\.weights: expected fp32 with 8 GPUs, got bf16"):
+        plan(job(training=asked), H100, 8)
+
+
 @pytest.mark.parametrize(
     ("gpus", "batch", "message"),
     [

@@ -21,18 +21,20 @@ from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Reading, RunningText
 from clearhead.training.events import Evaluated, Stepped
 from clearhead.training.train import train
-from tests.training.tiny import GENERATION, language, new_network, new_run, number_pairs
+from tests.training.tiny import GENERATION, language, new_network, new_run, number_pairs, text_of
 
 LINE = "the quick brown fox jumps over the lazy dog and runs away. "
 
 
 def characters(train: str, valid: str, *, length: int = 16, max_tokens: int = 64) -> LanguageModel:
     tokenizer = Tokenizer.train([LINE], Characters())
-    return LanguageModel(tokenizer, [train], [valid], length=length, max_tokens=max_tokens, generation=GENERATION)
+    texts = [text_of([text], tokenizer) for text in (train, valid)]
+    return LanguageModel(tokenizer, *texts, length=length, max_tokens=max_tokens, generation=GENERATION)
 
 
 def running(reading: Reading) -> np.ndarray:
     assert isinstance(reading, RunningText)
+    assert isinstance(reading.ids, np.ndarray)
     return reading.ids
 
 
@@ -77,7 +79,7 @@ def test_measures_every_token_of_the_validation_text_but_the_first_once():
     n = len(ids) - 1
     assert scores["loss"] == pytest.approx(nats / n, rel=1e-5)
     assert scores["perplexity"] == pytest.approx(math.exp(nats / n), rel=1e-5)
-    n_bytes = len(task.valid_texts[0].encode())
+    n_bytes = len(task.tokenizer.decode(ids).encode())
     assert scores["bits_per_byte"] == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-5)
 
 
@@ -85,7 +87,8 @@ def test_documents_are_read_each_alone_from_bos_to_eos():
     """However they are packed; one longer than a row is cut."""
     texts = [*number_pairs(9).source, " ".join(number_pairs(4, seed=3).source)]
     tokenizer = Tokenizer.train(texts, Words())
-    task = LanguageModel(tokenizer, texts, texts, length=12, max_tokens=36, generation=GENERATION)
+    data = text_of(texts, tokenizer)
+    task = LanguageModel(tokenizer, data, data, length=12, max_tokens=36, generation=GENERATION)
     network = new_network(task, positions={"kind": "learned", "max_length": 12}).eval()
     whole = [tokenizer.encode(text, bos=True, eos=True) for text in texts]
     assert max(map(len, whole)) > 13

@@ -27,7 +27,8 @@ def losses(kind: Kind, **changes: Any) -> list[float]:
     "lever",
     [
         {"attention": "explicit"}, {"attention": "fused"}, {"chunked_loss": False}, {"checkpoint_activations": True},
-        {"keep_freed_memory": False}, {"matmul_precision": "medium"},
+        {"keep_freed_memory": False}, {"matmul_precision": "medium"}, {"cheap_dropout": False},
+        {"optimizer": {"kind": "adamw", "fused": False}},
     ],
 )  # fmt: skip
 def test_a_lever_changes_no_loss(kind: Kind, lever: dict[str, Any], monkeypatch: pytest.MonkeyPatch):

@@ -182,6 +182,17 @@ def test_resume_is_equal_to_the_bit(config, cut):
     assert whole_both.state_tensors().keys() == state.keys()
 
 
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.kind}-{getattr(c, 'precision', '')}")
+def test_state_made_before_the_first_step_changes_none(config):
+    (lazy, lazy_both), (eager, eager_both) = make(config), make(config)
+    eager_both.allocate()
+    held = {name: t.data_ptr() for name, t in eager_both.state_tensors().items()}
+    for network, both in ((lazy, lazy_both), (eager, eager_both)):
+        advance(network, both, range(1, 4))
+    assert {name: t.data_ptr() for name, t in eager_both.state_tensors().items()} == held
+    assert all(torch.equal(a, b) for a, b in zip(lazy.parameters(), eager.parameters(), strict=True))
+
+
 def test_state_is_named_by_parameter():
     _, both = make(CONFIGS[1])
     names = both.state_tensors().keys()

@@ -35,15 +35,18 @@ def test_trying_leaves_no_trace():
 
 def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatch):
     wanted = finish(new_run(translation()))
-    tried: list[str] = []
+    tried: list[int] = []
 
-    def try_and_take_fp32(*arguments, **named):
-        tried.append(choose(*arguments, **named).why)
+    def try_and_take_fp32(network, batch, *others):
+        choose(network, batch, *others)
+        tried.append(batch.n_tokens)
         return Choice(Arithmetic("fp32"), "")
 
     monkeypatch.setattr(loop, "choose", try_and_take_fp32)
-    assert finish(new_run(translation(), precision="auto")) == wanted
-    assert len(tried) == 1
+    run = new_run(translation(), precision="auto")
+    assert finish(run) == wanted
+    [n_tokens] = tried
+    assert n_tokens < 0.7 * loop.Feed(run).first().n_tokens, "half a batch takes less memory than an update"
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "wanted"), [(1.0, 2.0, "fp32"), (2.0, 1.0, "bf16")])

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ MUON = {"kind": "muon", "lr": 3e-3, "precision": "float32"}
 LATER = {"training.save_in_background": True}
 SHARED_HEADS = {"model.stacks.n_heads": 4, "model.stacks.n_kv_heads": 2, "model.stacks.qk_norm": True}
 SHARED_HEADS |= {"model.stacks.positions": {"kind": "relative"}}
+ON_DISK = {"data.storage": "disk"}
 RUNS: list[dict[str, Any]] = [
-    {"name": "ddp", "changes": {**PLAIN, "training.accumulate": 3}},
+    {"name": "ddp", "changes": {**PLAIN, **ON_DISK, "training.accumulate": 3}},
     {"name": "fsdp", "changes": {**PLAIN, "training.parallel": "fsdp", "training.ema": 0.9}},
     {"name": "tensor", "changes": {**PLAIN, **SHARED_HEADS, "training.tensor_parallel": 2}},
     {
@@ -59,6 +61,13 @@ def rewound(folder: Path, step: int) -> None:
             checkpoints.discard(path)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
     """The folder of all runs, and what each process saw of each run of two processes."""
@@ -69,7 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list
             k: v for k, v in entry["changes"].items() if k not in ("training.parallel", "training.tensor_parallel")
         }
         drive(begin(recipe, folder / ALIKE[entry["name"]], *alone.items()))
-    drive(begin(recipe, folder / "grown", *PLAIN.items()))
+    drive(begin(recipe, folder / "grown", *PLAIN.items(), *ON_DISK.items()))
     rewound(folder / "grown", 2)
     (folder / "plan.json").write_text(json.dumps(RUNS), encoding="utf-8")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "tests.training.of_ranks"]

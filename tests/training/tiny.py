@@ -12,6 +12,7 @@ from torch import Tensor
 
 from clearhead.api import architecture
 from clearhead.config import ModelConfig
+from clearhead.data.encoded import EncodedPairs, EncodedText
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
@@ -23,7 +24,7 @@ from clearhead.runs import Keeper, start
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Batch, Evaluation, Task
-from clearhead.tasks.translation import EncodedPairs, Translation
+from clearhead.tasks.translation import Translation
 from clearhead.training import checkpoints
 from clearhead.training.events import Event, Stepped
 from clearhead.training.tensors import model_tensors
@@ -64,7 +65,14 @@ def translation(n: int = 24, *, max_tokens: int = 60, packed: bool = True) -> Tr
 def language() -> LanguageModel:
     train_text, valid = (" ".join(number_pairs(n, seed=n).source) for n in (60, 12))
     tokenizer = Tokenizer.train([train_text], Words())
-    return LanguageModel(tokenizer, [train_text], [valid], length=12, max_tokens=48, generation=GENERATION)
+    texts = [text_of([text], tokenizer) for text in (train_text, valid)]
+    return LanguageModel(tokenizer, *texts, length=12, max_tokens=48, generation=GENERATION)
+
+
+def text_of(documents: list[str], tokenizer: Tokenizer) -> EncodedText:
+    """One runs on, several are documents."""
+    pieces = [[document] for document in documents]
+    return EncodedText.of(pieces, tokenizer, running=len(documents) == 1, generation=GENERATION)
 
 
 def task_of(kind: Kind) -> Task:
@@ -116,7 +124,7 @@ def finish(run: Run) -> dict[int, str]:
 def digest(tensors: Mapping[str, Tensor]) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
-        sha.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        sha.update(name.encode() + tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
 
 

@@ -1,0 +1,180 @@
+"""A recipe's data, encoded once: from what they are read from to what a task trains on. Imports no torch.
+
+In memory or on disk is one question, of where the ids are written. On disk they are an entry of a cache, which the
+first process makes and all read; each reads the ids of its own batches when their turn comes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache as once
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from clearhead.data.cache import Cache, Facts, default_folder
+from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
+from clearhead.data.marks import document_marks
+from clearhead.data.preparation import prepare
+from clearhead.data.report import DataReport
+from clearhead.data.schemes import joins_at_spaces
+from clearhead.data.sequences import Shelf
+from clearhead.data.sources import Pairs, version_of
+from clearhead.data.splits import files_of, fingerprint, language_splits, located, translation_splits
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.recipe import LanguageData, LanguageRecipe, TranslationData, TranslationRecipe
+from clearhead.recipe.data import HubDataset, Source, TokenizerConfig
+
+ON_DISK_FROM = 64 * 2**20
+"""Bytes of training files from which `data.storage = "auto"` keeps their ids on disk."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Where a recipe's data lie, and what they are made of."""
+
+    data: TranslationData | LanguageData
+    cache: Cache
+    made_of: dict[str, JsonValue]
+    state: JsonValue
+    """What tells that a file has changed."""
+
+    @classmethod
+    def of(cls, data: TranslationData | LanguageData) -> "Corpus":
+        """Raises UserError where a file to be read more than once cannot be."""
+        sources = [located(source, data.folder) for source in _sources(data)]
+        states = [state for source in sources for state in _states(source, is_kept=data.storage != "memory")]
+        size = sum(n_bytes for n_bytes, _ in states)
+        on_disk = data.storage == "disk" or (data.storage == "auto" and size >= ON_DISK_FROM)
+        folder = default_folder() if data.cache is None else data.folder / data.cache.expanduser()
+        made_of = data.model_dump(mode="json", exclude={"storage", "cache", "folder", "train", "valid", "test"})
+        made_of["sources"] = [source.model_dump(mode="json") for source in sources]
+        return cls(data, Cache(folder if on_disk else None), made_of, [list(state) for state in states])
+
+    def line(self) -> str:
+        """Where the ids are, in words."""
+        if self.cache.folder is None:
+            return "data: encoded in memory (data.storage)"
+        return f"data: encoded on disk, in {self.cache.folder} (data.storage)"
+
+    def tokenizer(self, config: TokenizerConfig, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+        """One fitted to these texts."""
+
+        def make(_: Shelf) -> Facts:
+            files = Tokenizer.train(texts(), config).to_files()
+            return {name: content.decode() for name, content in files.items()}
+
+        made_of = {**self.made_of, "tokenizer": config.model_dump(mode="json")}
+        files = self.cache.get("tokenizer", make, of=made_of, state=self.state).facts
+        return Tokenizer.from_files({name: str(content).encode() for name, content in files.items()})
+
+
+@dataclass(frozen=True)
+class EncodedTranslation:
+    """Pairs to train a translator on, and to measure it with."""
+
+    tokenizer: Tokenizer
+    train: EncodedPairs
+    valid: EncodedPairs
+    report: DataReport
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class EncodedLanguage:
+    """Text to train a language model on, and to measure it with."""
+
+    tokenizer: Tokenizer
+    train: EncodedText
+    valid: EncodedText
+    fingerprint: str
+
+
+def encoded_translation(recipe: TranslationRecipe, corpus: Corpus, tokenizer: Tokenizer | None) -> EncodedTranslation:
+    """Read the data and train the tokenizer, unless there is one or that was done before."""
+    splits = once(lambda: translation_splits(recipe.data))
+
+    def side(i: int) -> Iterator[str]:
+        return (row[i] for row in splits()["train"])
+
+    ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: chain(side(0), side(1)))
+
+    def make(shelf: Shelf) -> Facts:
+        prepared = prepare(splits(), ids, preparation=recipe.data.preparation, shelf=shelf)
+        return {
+            "report": prepared.report.model_dump(mode="json"),
+            "rows": {name: [list(row) for row in rows] for name, rows in prepared.rows.items()},
+            "sha256": fingerprint(*(((text,) for text in side(i)) for i in range(2))),
+        }
+
+    entry = corpus.cache.get("pairs", make, of=corpus.made_of | _read_by(ids), state=corpus.state)
+    rows: Any = entry.facts["rows"]
+
+    def pairs(name: str) -> EncodedPairs:
+        text = Pairs.of(tuple(map(str, row)) for row in rows.get(name, ()))
+        return EncodedPairs(text, entry.sequences[f"{name}.0"], entry.sequences[f"{name}.1"])
+
+    report = DataReport.model_validate(entry.facts["report"])
+    return EncodedTranslation(ids, pairs("train"), pairs("valid"), report, str(entry.facts["sha256"]))
+
+
+def encoded_language(recipe: LanguageRecipe, corpus: Corpus, tokenizer: Tokenizer | None) -> EncodedLanguage:
+    """As `encoded_translation`. One training text runs on, several are documents; validation is read the same way."""
+    splits = once(lambda: language_splits(recipe.data))
+    ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer))
+    marks = document_marks(ids, recipe.generation)
+
+    def make(shelf: Shelf) -> Facts:
+        running = splits()[0].n_documents == 1
+        facts: Facts = {"running": running, "sha256": fingerprint(splits()[0])}
+        for name, text in zip(("train", "valid"), splits(), strict=True):
+            seen = encode_text(text, ids, shelf.writer(name, ids.vocab_size), marks=None if running else marks)
+            facts[name] = {"n_bytes": seen.n_bytes, "beginning": seen.beginning}
+        return facts
+
+    made_of = corpus.made_of | _read_by(ids) | {"marks": [*marks.before, "text", *marks.after]}
+    entry = corpus.cache.get("text", make, of=made_of, state=corpus.state)
+
+    def text(name: str) -> EncodedText:
+        seen: Any = entry.facts[name]
+        return EncodedText(entry.sequences[name], bool(entry.facts["running"]), **seen)
+
+    return EncodedLanguage(ids, text("train"), text("valid"), str(entry.facts["sha256"]))
+
+
+def _to_train(documents: Iterable[Iterable[str]], config: TokenizerConfig) -> Iterator[str]:
+    """What a tokenizer is fitted to: the documents, in pieces that together count what they count whole."""
+    joins = joins_at_spaces(config)
+    for document in documents:
+        for i, piece in enumerate(pieces(document)):
+            yield continued(piece, joins and i > 0)
+
+
+def _read_by(tokenizer: Tokenizer) -> dict[str, JsonValue]:
+    files = sorted(tokenizer.to_files().items())
+    return {"read by": sha256(repr(files).encode()).hexdigest()}
+
+
+def _sources(data: TranslationData | LanguageData) -> list[Source]:
+    test = data.test if isinstance(data, TranslationData) else None
+    return [source for source in (data.train, data.valid, test) if source is not None]
+
+
+def _states(source: Source, *, is_kept: bool) -> list[tuple[int, int | str]]:
+    """Of each file its size and when it was last written; of a dataset its size and fingerprint."""
+    if isinstance(source, HubDataset):
+        return [version_of(source)] if is_kept else []
+    return [_state(path) for path in files_of(source)]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:  # Of which reading tells.
+        return 0, 0
+    if not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: expected a file, which is read more than once, got a pipe; write it to a file first")
+    return found.st_size, found.st_mtime_ns

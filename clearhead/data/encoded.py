@@ -1,0 +1,173 @@
+"""Texts as token ids, encoded as they are read. Imports no torch."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from clearhead.data.marks import Marks, document_marks
+from clearhead.data.sequences import Sequences, Shelf, Writer
+from clearhead.data.sources import Pairs
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.recipe.generation import GenerationConfig
+
+PIECE = 1 << 16
+"""Characters that are encoded at once."""
+BEGINNING = 128
+"""Characters of a text that are kept as text."""
+
+
+# --- pairs --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """Sentence pairs as ids, without marks such as bos and eos; and as text, where that is asked for again."""
+
+    text: Pairs
+    source: Sequence[Sequence[int]]
+    target: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(cls, text: Pairs, tokenizer: Tokenizer) -> Self:
+        """The pairs as this tokenizer reads them, each side as its language."""
+        return cls(text, tokenizer.encode_batch(text.source), tokenizer.encode_batch(text.target, target=True))
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """One text that runs on, or documents, each with its marks."""
+
+    ids: Sequences
+    is_running: bool
+    n_bytes: int
+    beginning: str
+    """The first characters of the first document."""
+
+    @classmethod
+    def of(
+        cls, documents: Iterable[Iterable[str]], tokenizer: Tokenizer, *, running: bool, generation: GenerationConfig
+    ) -> Self:
+        """These documents, each in pieces; the ids are in memory."""
+        shelf = Shelf()
+        seen = encode_text(
+            documents,
+            tokenizer,
+            shelf.writer("text", tokenizer.vocab_size),
+            marks=None if running else document_marks(tokenizer, generation),
+        )
+        return cls(shelf.in_memory()["text"], running, seen.n_bytes, seen.beginning)
+
+
+@dataclass
+class Seen:
+    """What is known of a text that went by."""
+
+    n_bytes: int = 0
+    n_documents: int = 0
+    beginning: str = ""
+
+    def note(self, part: "Part") -> None:
+        """More of it."""
+        self.n_bytes += len(part.text.encode("utf-8", "surrogatepass"))
+        if not self.n_documents:
+            self.beginning += part.text[: BEGINNING - len(self.beginning)]
+        self.n_documents += part.is_last
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a document, to be encoded at once."""
+
+    text: str
+    is_first: bool
+    is_last: bool
+
+
+def encode_text(
+    documents: Iterable[Iterable[str]], tokenizer: Tokenizer, writer: Writer, *, marks: Marks | None
+) -> Seen:
+    """Write the ids of documents, each with its marks; without any, of all as one text with a line end between them."""
+    seen, joins = Seen(), joins_at_spaces(tokenizer)
+    texts, around = ([running(documents)], Marks()) if marks is None else (documents, marks)
+    for block in _blocks(_parts(texts)):
+        for part in block:
+            seen.note(part)
+        found = tokenizer.encode_batch([continued(part.text, joins and not part.is_first) for part in block])
+        # Only the first of a block can go on with what was before: a part that something follows fills its block.
+        writer.add(
+            [
+                [*(around.before if part.is_first else ()), *ids, *(around.after if part.is_last else ())]
+                for part, ids in zip(block, found, strict=True)
+            ],
+            continued=not block[0].is_first,
+        )
+    return seen
+
+
+def running(documents: Iterable[Iterable[str]]) -> Iterator[str]:
+    """One text, with a line end between the documents."""
+    for i, document in enumerate(documents):
+        if i:
+            yield "\n"
+        yield from document
+
+
+def pieces(text: Iterable[str]) -> Iterator[str]:
+    """The same text in pieces of PIECE characters or a little less, the last one shorter.
+
+    They are cut where tokenizers begin a token: before a space between two letters. Only where there is none for long,
+    as in Chinese, may a token at a cut, after a line if there is one, be another than in the whole text.
+    """
+    held, start = "", 0
+    for more in text:
+        held += more
+        while len(held) - start > PIECE:
+            stop = _cut(held, start, start + PIECE)
+            yield held[start:stop]
+            start = stop
+        held, start = held[start:], 0
+    if held:
+        yield held
+
+
+def continued(text: str, joins: bool) -> str:
+    """A piece as what it goes on from would have it, for a tokenizer that `joins_at_spaces`."""
+    return text.removeprefix(" ") if joins else text
+
+
+def joins_at_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether words that are encoded apart give what they give with a space between them."""
+    return tokenizer.encode("a b") == tokenizer.encode("a") + tokenizer.encode("b")
+
+
+def _cut(text: str, start: int, stop: int) -> int:
+    at = stop
+    while (at := text.rfind(" ", (start + stop) // 2, at)) >= 0:
+        if text[at - 1].isalpha() and text[at + 1].isalpha():
+            return at
+    return text.rfind("\n", (start + stop) // 2, stop) + 1 or stop
+
+
+def _parts(texts: Iterable[Iterable[str]]) -> Iterator[Part]:
+    for text in texts:
+        rest, is_first = pieces(text), True
+        piece: str | None = next(rest, "")
+        while piece is not None:
+            following = next(rest, None)
+            yield Part(piece, is_first, following is None)
+            piece, is_first = following, False
+
+
+def _blocks(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    block, n_characters = list[Part](), 0
+    for part in parts:
+        block.append(part)
+        n_characters += len(part.text)
+        if not part.is_last or n_characters >= PIECE:
+            yield block
+            block, n_characters = list[Part](), 0
+    if block:
+        yield block

@@ -1,0 +1,260 @@
+"""From examples as they were read to those that are trained on: `prepare` applies the policy and counts as it goes.
+
+So the report is of what was done. Imports no torch.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from clearhead.data.report import DataReport, OverlapReport, SideReport, SplitReport
+from clearhead.data.sequences import Shelf, Writer
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.recipe.data import Preparation
+
+TRAIN = "train"
+ROWS = 1024
+"""Examples that are encoded at once."""
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is kept of each split but `train` as text (the ids are on the shelf), and what was counted."""
+
+    rows: dict[str, list[Row]]
+    report: DataReport
+
+
+def prepare(
+    splits: Mapping[str, Iterable[Row]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
+) -> Prepared:
+    """Apply the policy to every split, and count; each side's ids go onto the shelf as "train.0", "train.1", ...
+
+    Only the split `train` loses examples for being long, repeated or shared; in the others what is too long
+    is cut, so that a score is over all examples that have both sides. The limit is for pairs: texts are read
+    in windows. `train` is read in passing and may be larger than memory, the others are kept as text. Raises
+    UserError where nothing is left of a split.
+    """
+    others = {name: list(split) for name, split in splits.items() if name != TRAIN}
+    elsewhere = {source for rows in others.values() for source in _sources(rows)}
+    works: dict[str, _Work] = {}
+    for name, split in splits.items():
+        work = works[name] = _Work(name, tokenizer, preparation, elsewhere, shelf)
+        for rows in _some(others.get(name, split)):
+            work.take(rows)
+        if not work.n_kept:
+            n_read = work.counts["read"]
+            raise UserError(f"{name}: expected examples, got none: all {n_read} left out; try a higher max_length")
+    report = DataReport(
+        vocab_size=tokenizer.vocab_size,
+        max_length=preparation.max_length,
+        splits=tuple(work.report() for work in works.values()),
+        overlaps=_overlaps(others, works[TRAIN].met if TRAIN in works else None),
+    )
+    return Prepared({name: work.rows for name, work in works.items() if name != TRAIN}, report)
+
+
+def _some(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    turn = iter(rows)
+    while some := list(islice(turn, ROWS)):
+        yield some
+
+
+class Repeats:
+    """Which 64-bit numbers came before, at 8 bytes each: sorted runs, of which no two are of like lengths."""
+
+    def __init__(self) -> None:
+        self.runs: list[np.ndarray] = []
+
+    def first(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of these are here for the first time."""
+        first = np.zeros(len(numbers), dtype=bool)
+        first[np.unique(numbers, return_index=True)[1]] = True
+        for run in self.runs:
+            first &= run[np.minimum(np.searchsorted(run, numbers), len(run) - 1)] != numbers
+        new = np.sort(numbers[first])
+        while len(self.runs) and len(self.runs[-1]) <= 2 * len(new):
+            new = np.sort(np.concatenate([self.runs.pop(), new]), kind="stable")
+        if len(new):
+            self.runs.append(new)
+        return first
+
+
+@dataclass
+class _Side:
+    """One side of a split's kept examples, as it goes by."""
+
+    name: str
+    writer: Writer
+    max_length: int = 0
+    n_unknown: int = 0
+
+    def add(self, ids: Sequence[list[int]], unknown: int | None) -> None:
+        self.writer.add(ids)
+        self.max_length = max([self.max_length, *map(len, ids)])
+        self.n_unknown += 0 if unknown is None else sum(sequence.count(unknown) for sequence in ids)
+
+    def report(self, n_kept: int) -> SideReport:
+        return SideReport(
+            name=self.name,
+            n_tokens=self.writer.n_ids,
+            mean_length=self.writer.n_ids / n_kept,
+            max_length=self.max_length,
+            n_unknown=self.n_unknown,
+        )
+
+
+@dataclass
+class _Work:
+    """One split on its way through the policy, some examples at a time."""
+
+    name: str
+    tokenizer: Tokenizer
+    preparation: Preparation
+    elsewhere: set[str]
+    """Sources of the splits but `train`."""
+    shelf: Shelf
+    met: set[str] = field(default_factory=set)
+    """Those that this split has too."""
+    rows: list[Row] = field(default_factory=list)
+    """What is kept, of other splits than `train`."""
+    n_kept: int = 0
+    sides: list[_Side] = field(default_factory=list)
+    repeats: Repeats = field(default_factory=Repeats)
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("read", "empty", "duplicates", "duplicates_removed", "overlap_removed", "dropped", "cut"), 0
+        )
+    )
+
+    @property
+    def is_train(self) -> bool:
+        return self.name == TRAIN
+
+    def take(self, rows: list[Row]) -> None:
+        """More examples."""
+        if not self.sides:
+            names = ("text",) if len(rows[0]) == 1 else ("source", "target")
+            size = self.tokenizer.vocab_size
+            self.sides = [_Side(name, self.shelf.writer(f"{self.name}.{i}", size)) for i, name in enumerate(names)]
+        self.counts["read"] += len(rows)
+        self.met |= self.elsewhere.intersection(_sources(rows))
+        some = _Some.of(rows, self.tokenizer)
+        self.counts["empty"] += some.keep([all(t.strip() for t in row) and all(ids) for row, ids in some])
+        self.leave_out_repeated(some)
+        if self.is_train and self.preparation.remove_overlap:
+            kept = [row[0].strip() not in self.elsewhere for row in some.rows]
+            self.counts["overlap_removed"] += some.keep(kept)
+        if self.preparation.max_length is not None and len(self.sides) > 1:
+            self.limit_lengths(some, self.preparation.max_length)
+        for i, side in enumerate(self.sides):
+            side.add([ids[i] for ids in some.ids], self.tokenizer.unk_id)
+        self.n_kept += len(some.rows)
+        if not self.is_train:
+            self.rows += some.rows
+
+    def leave_out_repeated(self, some: "_Some") -> None:
+        first = self.repeats.first(np.array([_number(row) for row in some.rows], dtype=np.uint64))
+        self.counts["duplicates"] += len(first) - int(first.sum())
+        if self.is_train and self.preparation.remove_duplicates:
+            self.counts["duplicates_removed"] += some.keep(first.tolist())
+
+    def limit_lengths(self, some: "_Some", limit: int) -> None:
+        fits = [max(map(len, ids)) <= limit for ids in some.ids]
+        if self.is_train and self.preparation.too_long == "drop":
+            self.counts["dropped"] += some.keep(fits)
+            return
+        self.counts["cut"] += fits.count(False)
+        for i, (row, sides) in enumerate(some):
+            cut = [
+                (text, ids) if len(ids) <= limit else _cut(text, limit, self.tokenizer, target=side > 0)
+                for side, (text, ids) in enumerate(zip(row, sides, strict=True))
+            ]
+            some.rows[i], some.ids[i] = tuple(text for text, _ in cut), tuple(ids for _, ids in cut)
+
+    def report(self) -> SplitReport:
+        return SplitReport(
+            name=self.name,
+            n_read=self.counts["read"],
+            n_kept=self.n_kept,
+            sides=tuple(side.report(self.n_kept) for side in self.sides),
+            n_empty=self.counts["empty"],
+            n_duplicates=self.counts["duplicates"],
+            n_duplicates_removed=self.counts["duplicates_removed"],
+            n_overlap_removed=self.counts["overlap_removed"],
+            n_dropped=self.counts["dropped"],
+            n_cut=self.counts["cut"],
+        )
+
+
+@dataclass
+class _Some:
+    """Examples as text and as ids, a tuple of sides each."""
+
+    rows: list[Row]
+    ids: list[tuple[list[int], ...]]
+
+    @classmethod
+    def of(cls, rows: list[Row], tokenizer: Tokenizer) -> "_Some":
+        columns = zip(*rows, strict=True)
+        ids = [tokenizer.encode_batch(column, target=side > 0) for side, column in enumerate(columns)]
+        return cls(rows, list(zip(*ids, strict=True)))
+
+    def __iter__(self) -> Iterator[tuple[Row, tuple[list[int], ...]]]:
+        return zip(list(self.rows), list(self.ids), strict=True)
+
+    def keep(self, kept: Sequence[bool]) -> int:
+        """Leave out the others; how many they were."""
+        n_before = len(self.rows)
+        self.rows = [row for row, keep in zip(self.rows, kept, strict=True) if keep]
+        self.ids = [ids for ids, keep in zip(self.ids, kept, strict=True) if keep]
+        return n_before - len(self.rows)
+
+
+def _number(row: Row) -> int:
+    """64 bits of an example: among a million examples two have the same less than once in ten million times."""
+    digest = hashlib.blake2b("\0".join(row).encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _sources(rows: Iterable[Row]) -> list[str]:
+    return [source for row in rows if (source := row[0].strip())]
+
+
+def _cut(text: str, limit: int, tokenizer: Tokenizer, *, target: bool) -> tuple[str, list[int]]:
+    """The longest beginning of `text` that ends with a token and whose own ids are at most `limit`.
+
+    A beginning may be split otherwise than the whole was, so its ids are made anew.
+    """
+    ends = [end for _, end in tokenizer.offsets(text)]
+    for end in reversed(ends[:limit]):
+        ids = tokenizer.encode(text[:end], target=target)
+        if len(ids) <= limit:
+            return text[:end], ids
+    return "", []
+
+
+def _overlaps(splits: Mapping[str, Sequence[Row]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
+    """For every split and each one before it, `train` the first."""
+    sources = {name: _sources(rows) for name, rows in splits.items()}
+    names, found = list(sources), list[OverlapReport]()
+    before = [] if met_in_train is None else [(TRAIN, met_in_train, names)]
+    before += [(name, set(sources[name]), names[i + 1 :]) for i, name in enumerate(names)]
+    for other, known, later in before:
+        for name in later:
+            shared = [source for source in sources[name] if source in known]
+            found.append(
+                OverlapReport(
+                    split=name,
+                    other=other,
+                    n_shared=len(shared),
+                    share=len(shared) / max(len(sources[name]), 1),
+                    example=shared[0] if shared else None,
+                )
+            )
+    return tuple(found)

@@ -1,0 +1,186 @@
+"""Token ids of many sequences, end to end: in memory, or in files of which only what is asked for is read.
+
+Reads go through the file and not through a map of memory: what a process holds stays small, and a file that somebody
+cuts is an error and no crash. Imports no torch.
+"""
+
+import io
+import os
+import weakref
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, Self
+
+import numpy as np
+
+from clearhead.config import Config
+from clearhead.data.batches import OnDemand
+from clearhead.errors import UserError
+
+
+class Described(Config):
+    """What the files of some sequences hold."""
+
+    dtype: str
+    n_ids: int
+    n_sequences: int
+    largest: int
+
+
+class IdsFile:
+    """Ids in a file; a slice is read when it is asked for."""
+
+    def __init__(self, path: Path, n_ids: int, dtype: str) -> None:
+        self.path, self.n_ids, self.dtype = path, n_ids, np.dtype(dtype)
+        self._handle = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._handle)
+
+    def __len__(self) -> int:
+        return self.n_ids
+
+    def __getitem__(self, which: slice) -> np.ndarray:
+        start, stop, _ = which.indices(self.n_ids)
+        n_bytes, size = max(0, stop - start) * self.dtype.itemsize, self.dtype.itemsize
+        content = bytearray()
+        while len(content) < n_bytes:
+            more = os.pread(self._handle, n_bytes - len(content), start * size + len(content))
+            if not more:
+                raise UserError(f"{self.path}: expected {self.n_ids} token ids, got fewer: somebody cut it; run again")
+            content += more
+        return np.frombuffer(content, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences(OnDemand[list[int]]):
+    """Sequence i is ids[offsets[i] : offsets[i + 1]]."""
+
+    ids: np.ndarray | IdsFile
+    offsets: np.ndarray
+    largest: int
+    """The largest id; -1 where there is none."""
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> Self:
+        """Those of a list, in memory."""
+        flat = np.fromiter(chain.from_iterable(sequences), dtype=np.int64)
+        return cls(flat, offsets_of(lengths_of(sequences)), largest_of(sequences))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Ids of each sequence."""
+        return np.diff(self.offsets)
+
+    def read(self, i: int, start: int, stop: int) -> np.ndarray:
+        """Ids [start, stop) of sequence i."""
+        at = int(self.offsets[i])
+        return self.ids[at + start : at + stop]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def make(self, i: int) -> list[int]:
+        at = range(len(self))[i]
+        return self.ids[int(self.offsets[at]) : int(self.offsets[at + 1])].tolist()
+
+
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """0, and the sum up to each."""
+    return np.append(np.int64(0), lengths.cumsum(dtype=np.int64))
+
+
+def lengths_of(sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    """Ids of each."""
+    return sequences.lengths if isinstance(sequences, Sequences) else np.fromiter(map(len, sequences), np.int64)
+
+
+def largest_of(sequences: Sequence[Sequence[int]]) -> int:
+    """The largest id; -1 where there is none."""
+    return sequences.largest if isinstance(sequences, Sequences) else max(map(max, filter(None, sequences)), default=-1)
+
+
+@dataclass
+class Writer:
+    """Takes sequences as they are encoded."""
+
+    file: BinaryIO
+    dtype: np.dtype
+    lengths: "array[int]" = field(default_factory=lambda: array("q"))
+    largest: int = -1
+    n_ids: int = 0
+
+    def add(self, sequences: Sequence[Sequence[int]], *, continued: bool = False) -> None:
+        """More sequences; `continued`: the first goes on with the last one before."""
+        sizes = list(map(len, sequences))
+        flat = np.fromiter(chain.from_iterable(sequences), self.dtype, count=sum(sizes))
+        if continued and sizes and self.lengths:
+            self.lengths[-1] += sizes.pop(0)
+        self.lengths.extend(sizes)
+        self.largest = max(self.largest, int(flat.max(initial=0)) if len(flat) else -1)
+        self.n_ids += len(flat)
+        self.file.write(flat.data)
+
+    def described(self) -> Described:
+        """What was written."""
+        return Described(dtype=self.dtype.str, n_ids=self.n_ids, n_sequences=len(self.lengths), largest=self.largest)
+
+
+class Shelf:
+    """Where sequences are written as they are encoded, each kind under its name: a folder, or memory without one."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self.writers: dict[str, Writer] = {}
+
+    def writer(self, name: str, vocab_size: int) -> Writer:
+        """For sequences of ids below `vocab_size`."""
+        file = io.BytesIO() if self.folder is None else (self.folder / f"{name}.ids").open("wb")
+        self.writers[name] = Writer(file, np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4"))
+        return self.writers[name]
+
+    def in_memory(self) -> dict[str, Sequences]:
+        """All that was written, without a folder."""
+        found: dict[str, Sequences] = {}
+        for name, writer in self.writers.items():
+            assert isinstance(writer.file, io.BytesIO)
+            ids = np.frombuffer(writer.file.getbuffer(), writer.dtype)
+            found[name] = Sequences(ids, offsets_of(np.array(writer.lengths, np.int64)), writer.largest)
+        return found
+
+    def on_disk(self) -> dict[str, Described]:
+        """What the files hold, which are whole and safe from a crash when this returns."""
+        assert self.folder is not None
+        for name, writer in self.writers.items():
+            lengths = np.array(writer.lengths, "<i8")
+            with (self.folder / f"{name}.lengths").open("wb") as file:
+                file.write(lengths.data)
+                _settle(file)
+            with writer.file as file:
+                _settle(file)
+        return {name: writer.described() for name, writer in self.writers.items()}
+
+    def close(self) -> None:
+        """Leave files that are not whole."""
+        for writer in self.writers.values():
+            with suppress(OSError):  # What a full disk does not take, again.
+                writer.file.close()
+
+
+def open_sequences(folder: Path, name: str, described: Described) -> Sequences | None:
+    """Those that a shelf left in the folder; None where its files are not of the size they were written with."""
+    ids, lengths = folder / f"{name}.ids", folder / f"{name}.lengths"
+    wanted = {ids: described.n_ids * np.dtype(described.dtype).itemsize, lengths: 8 * described.n_sequences}
+    if any(path.stat().st_size != size for path, size in wanted.items()):
+        return None
+    offsets = offsets_of(np.fromfile(lengths, "<i8"))
+    if offsets[-1] != described.n_ids:
+        return None
+    return Sequences(IdsFile(ids, described.n_ids, described.dtype), offsets, described.largest)
+
+
+def _settle(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
