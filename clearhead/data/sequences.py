@@ -36,8 +36,8 @@ class IdsFile:
 
     def __init__(self, path: Path, n_ids: int, dtype: str) -> None:
         self.path, self.n_ids, self.dtype = path, n_ids, np.dtype(dtype)
-        self._handle = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._handle)
+        self._file = path.open("rb", buffering=0)
+        weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
         return self.n_ids
@@ -46,8 +46,9 @@ class IdsFile:
         start, stop, _ = which.indices(self.n_ids)
         n_bytes, size = max(0, stop - start) * self.dtype.itemsize, self.dtype.itemsize
         content = bytearray()
+        self._file.seek(start * size)
         while len(content) < n_bytes:
-            more = os.pread(self._handle, n_bytes - len(content), start * size + len(content))
+            more = self._file.read(n_bytes - len(content))
             if not more:
                 raise UserError(f"{self.path}: expected {self.n_ids} token ids, got fewer: somebody cut it; run again")
             content += more

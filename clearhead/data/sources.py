@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, assert_never, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cast
 
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
 from clearhead.data.tables import read_rows, text_at
@@ -169,7 +169,7 @@ def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
             raise UserError(f"{wanted.name}: expected a column {root!r}, got none{remedy}")
     if not len(rows):
         raise UserError(f"{wanted.name}: expected rows in split {wanted.split!r}, got none; try another split")
-    at, needed = 0, cast("datasets.Dataset", rows.select_columns(roots))
+    at, needed = 0, cast(Any, rows.select_columns(roots))
     for batch in needed.iter(DATASET_ROWS):
         for values in zip(*(batch[root] for root in roots), strict=True):
             chosen = dict(zip(roots, values, strict=True))
