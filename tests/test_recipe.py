@@ -93,7 +93,7 @@ def test_unknown_field_is_named_with_the_nearest(change: dict[str, Any], field: 
 
 def test_unknown_field_like_no_other_lists_all():
     told = message(merge(BASE, {"data": {"zzz": 1}}))
-    assert told.startswith("my.toml:data.zzz: no such field; try one of folder, held_out, preparation, test,")
+    assert told.startswith("my.toml:data.zzz: no such field; try one of cache, folder, held_out, preparation, storage,")
 
 
 @pytest.mark.parametrize(
