@@ -1,5 +1,6 @@
 """`python -m benchmarks.explorer`: sizes and times of the explorer, in a real browser."""
 
+import gc
 import gzip
 import time
 from collections.abc import Iterator
@@ -90,7 +91,8 @@ def explorer(*, rounds: int = 30) -> None:
     """Every figure that was promised of the page."""
 
     def measure(folder: Path) -> None:
-        keep_freed_memory()  # As `clearhead explore` begins.
+        keep_freed_memory()  # As `clearhead explore` begins,
+        gc.freeze()  # and as `clearhead.load` leaves what it has imported.
         small, large = demo_model(), random_decoder()
         holds = [table("sizes", [*bundle(), overview(large)])]
         with browser() as page:

@@ -7,7 +7,7 @@ A trace sees its own thread alone: what others compute meanwhile is neither reco
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -40,6 +40,12 @@ def _seen(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
 def tracing() -> bool:
     """Whether somebody looks: an op that hides a tapped value then takes its explicit form."""
     return bool(_tracers) and threading.get_ident() in _tracers
+
+
+def looked_at(owner: nn.Module, name: str) -> bool:
+    """Whether somebody wants this value: one that is made for them alone need not be made else."""
+    tracer = _tracers.get(threading.get_ident()) if _tracers else None
+    return tracer is not None and tracer.wants(owner, name)
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,14 @@ class Trace:
     edits: list[tuple[Address, Edit]] = field(default_factory=list)
     axes: dict[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    without: frozenset[str] = frozenset()
+    """Names, such as heads, that are not seen where no edit is on them; only such as follow from others."""
     _values: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def wants(self, owner: nn.Module, name: str) -> bool:
+        """Whether it is seen, or edited."""
+        path = f"{self.paths.get(owner)}.{name}"
+        return name not in self.without or any(address.path == path for address, _ in self.edits)
 
     def visit(self, owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
         """Record a tapped value, edited where asked; the network goes on with what this returns."""
@@ -158,8 +171,12 @@ class Trace:
 
 
 @contextmanager
-def trace(network: nn.Module, edit: Mapping[str, Edit] | None = None) -> Iterator[Trace]:
+def trace(
+    network: nn.Module, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
+) -> Iterator[Trace]:
     """See every tapped value of `network` while the block runs, and replace those named in `edit`.
+
+    `without`: names to be left out where they are made for a trace alone: heads.
 
     Compiled code runs eagerly meanwhile. An edit that no forward pass met is an error, for it changed nothing.
     """
@@ -169,7 +186,7 @@ def trace(network: nn.Module, edit: Mapping[str, Edit] | None = None) -> Iterato
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
     # torch.compile wraps a module in another, which has no part in an address.
     paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
-    current = Trace(paths, edits)
+    current = Trace(paths, edits, without=frozenset(without))
     _tracers[thread] = current
     try:
         # Importing the compiler takes seconds; where nobody did, nothing is compiled.

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -235,9 +235,11 @@ class Model:
         images = self.reader.images
         return Model(network, tokenizer, self.generation, images=images, pooling=self.pooling, family=self.family)
 
-    def tracing(self, edit: Mapping[str, Edit] | None = None) -> AbstractContextManager[Trace]:
-        """A trace around whatever runs inside, such as a whole translation."""
-        return trace(self.network, edit)
+    def tracing(
+        self, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
+    ) -> AbstractContextManager[Trace]:
+        """A trace around whatever runs inside, such as a whole translation; as `clearhead.trace.trace`."""
+        return trace(self.network, edit, without=without)
 
     def explore(self, text: str | None = None, target: str | None = None, *, image: "Picture | None" = None) -> Any:
         """A page in which every value of a forward pass is seen, explained and edited, beginning with this input.

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -80,9 +81,9 @@ def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
     known = halves | by_hand | {"encoder.embed.pixels", *recording.numbers()}
     known |= {op.out for op in _following(ops, known)}
     values = {a: _half(recording.value(a)) for a in halves} | {a: recording.value(a) for a in by_hand}
-    rest, left = sorted(facts.keys() - known, key=lambda a: recording.tensors[a].numel()), SPARE_BYTES
+    rest, left = sorted(facts.keys() - known, key=lambda a: prod(facts[a].shape)), SPARE_BYTES
     for address in rest:
-        left -= recording.tensors[address].nbytes
+        left -= 4 * prod(facts[address].shape)
         if left < 0:
             break
         values[address] = recording.value(address)

@@ -35,7 +35,7 @@ KEPT_BYTES = 320 << 20
 MOST_BYTES = 2 << 30
 """Of the values of one pass."""
 LARGE = 1 << 24
-"""Parameters from which the start-up probe of float32 products may pay."""
+"""Parameters from which the start-up probe of float32 products may pay, and keeping less of a pass."""
 LIKELIEST = 20
 DEPTH = 8
 """Runs patched from runs patched from runs ..."""
@@ -89,6 +89,7 @@ class Passes:
         self._passes: Kept[Pass] = Kept(64, n_bytes=KEPT_BYTES, size=_size)
         self._depth = 0
         self._quickest: Arithmetic | None = None
+        self._is_large = sum(p.numel() for p in model.network.parameters()) >= LARGE
 
     def model_of(self, run: RunRequest) -> Model:
         """The checkpoint and the config that are asked for."""
@@ -128,7 +129,7 @@ class Passes:
         """The quickest float32 for this network here, found out once; small networks have nothing to gain."""
         if self._quickest is None:
             network, self._quickest = self.model.network, Arithmetic("fp32")
-            if sum(p.numel() for p in network.parameters()) >= LARGE:
+            if self._is_large:
                 device = next(network.parameters()).device
                 self._quickest = quickest(network, device, lambda: states(network, reading.inputs))
         return self._quickest
@@ -146,7 +147,7 @@ class Passes:
         check_size(model.config, reading)
         edit: dict[str, Edit] = dict(functions(edits, self._value))
         with self._arithmetic(reading).products():
-            recording = trace_file.observe(model, reading, edit=edit, likeliest=LIKELIEST)
+            recording = trace_file.observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
         said = tuple(one.said() for one in edits)
         recording = replace(recording, manifest=recording.manifest.model_copy(update={"edits": said}))
         return Pass(model, reading, edit, recording, target, (*_unknown(model, run), *notes))

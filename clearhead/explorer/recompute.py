@@ -46,12 +46,11 @@ def differences(
     for op in ops:
         if op.out in values and op.out in by_hand:
             continue
-        weights = [network.get_parameter(name).detach().float().cpu() for name in op.weights]
         inputs = [values[name] if name in values else made[name] for name in op.inputs]
         if op.op == "mask":
             result = inputs[0].masked_fill(closed_cells(masks[op.how], *inputs[0].shape[-2:]), float("-inf"))
         else:
-            result = _COMPUTE[op.op](_Step(op, inputs, weights))
+            result = evaluated(op, inputs, network)
         if op.out not in values:
             made[op.out] = result
             continue
@@ -61,6 +60,13 @@ def differences(
         most = float((result - recorded).abs().max())
         found[op.out] = Difference(most, most / max(float(recorded.abs().max()), 1e-30))
     return found
+
+
+@torch.no_grad()
+def evaluated(op: Op, inputs: list[Tensor], network: nn.Module) -> Tensor:
+    """What an op, other than a mask, makes of these."""
+    weights = [network.get_parameter(name).detach().float().cpu() for name in op.weights]
+    return _COMPUTE[op.op](_Step(op, inputs, weights))
 
 
 @dataclass(frozen=True)

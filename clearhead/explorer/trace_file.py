@@ -22,7 +22,8 @@ from clearhead.errors import UserError
 from clearhead.explorer import codecs
 from clearhead.explorer.manifest import FORMAT, Check, Edited, Manifest, TensorFact
 from clearhead.explorer.ops import masks_of, ops_of
-from clearhead.explorer.recompute import Difference, differences
+from clearhead.explorer.outputs import Output
+from clearhead.explorer.recompute import Difference, differences, evaluated
 from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.model import Transformer
 from clearhead.trace import Address, Edit
@@ -33,20 +34,10 @@ from clearhead.weights.safetensors import check_finite
 
 TRACE = "trace.json"
 OVERVIEW = "overview.safetensors"
+MADE_AGAIN = ("heads",)
+"""Names of values that a lean recording makes again."""
 LIKELIEST = 200
 """How many logits of each position are kept with their ids."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a language head says: softmax over the whole vocabulary is exp(values - lse)."""
-
-    ids: Tensor
-    """t k, int32: the likeliest first."""
-    values: Tensor
-    """t k: their logits."""
-    lse: Tensor
-    """t: log sum exp of all logits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,17 +49,24 @@ class Recording:
     closed: Mapping[str, Tensor]
     """Of tensors that an edit made -inf in places: where, bool; the numbers there are 0."""
     output: Output | None = None
+    network: Transformer | None = None
+    """What makes values again that are not kept."""
 
     def value(self, address: str) -> Tensor:
         """As the network saw it. UserError for an address that is not stored."""
         where = Address.parse(address)
-        if where.path not in self.tensors:
+        if where.path not in self.manifest.tensors:
             why = self._why_not(where.path)
             raise UserError(f"{where.path}: expected an address of this trace, got {why}; try another")
-        value = self.tensors[where.path]
+        value = self.tensors[where.path] if where.path in self.tensors else self._again(where.path)
         if where.path in self.closed:
             value = value.masked_fill(self.closed[where.path], float("-inf"))
         return where.of(value, self.manifest.tensors[where.path].axes)
+
+    def _again(self, path: str) -> Tensor:
+        op = next(op for op in self.manifest.ops if op.out == path)
+        assert self.network is not None
+        return evaluated(op, [self.value(name) for name in op.inputs], self.network)
 
     def _why_not(self, path: str) -> str:
         op = next((op for op in self.manifest.ops if op.out == path), None)
@@ -107,14 +105,16 @@ def observe(
     *,
     edit: Mapping[str, Edit] | None = None,
     likeliest: int = 0,
+    lean: bool = False,
 ) -> Recording:
     """The same of what was read, with no check, and nothing said of the edits.
 
+    `lean` keeps no head's share of its output, which would be most of what is kept: it is made again when asked for.
     UserError where an edit makes a number that is not finite, other than -inf, which closes a cell.
     """
     config = model.config
     model.network.eval()
-    with torch.no_grad(), model.tracing(edit) as seen:
+    with torch.no_grad(), model.tracing(edit, without=MADE_AGAIN if lean else ()) as seen:
         model.network(*reading.inputs)
     by_hand = frozenset(Address.parse(address).path for address in edit or {})
     values = {a: seen[a][0].float().cpu() for a in seen if a in by_hand or not a.endswith(".masked")}
@@ -126,13 +126,18 @@ def observe(
         a: TensorFact(shape=tuple(value.shape), axes=axes[a], by_hand=a in by_hand, closed=a in closed)
         for a, value in tensors.items()
     }
+    ops = ops_of(config)
+    for op in ops:
+        if op.op == "project" and op.out not in facts:
+            width = len(model.network.get_parameter(op.weights[0]))
+            facts[op.out] = TensorFact(shape=(*tensors[op.inputs[0]].shape[:2], width), axes="h t d")
     manifest = Manifest(
         format=FORMAT, family=model.family, config=config, tokens=reading.tokens, masks=masks_of(config),
-        tensors=facts, ops=ops_of(config),
+        tensors=facts, ops=ops,
     )  # fmt: skip
     is_language = isinstance(config.head, LanguageHead)
-    output = _output(tensors["head.logits"], likeliest or LIKELIEST) if is_language else None
-    return Recording(manifest, tensors, closed, output)
+    output = Output.of(tensors["head.logits"], likeliest or LIKELIEST) if is_language else None
+    return Recording(manifest, tensors, closed, output, model.network)
 
 
 def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -180,13 +185,6 @@ def recomputed(recording: Recording, network: Transformer) -> dict[str, Differen
 
 def _by_hand(recording: Recording, address: str) -> bool:
     return recording.manifest.tensors[address].by_hand
-
-
-def _output(logits: Tensor, k: int) -> Output:
-    values, ids = logits.topk(min(k, logits.shape[-1]), -1)
-    # A few rows at a time: all of them in double precision would be most of what a pass takes of memory.
-    lse = torch.cat([rows.double().logsumexp(-1) for rows in logits.split(8)])
-    return Output(ids.to(torch.int32), values, lse.float())
 
 
 def _edited(address: str, edit: Edit) -> Edited:

@@ -13,7 +13,7 @@ from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import PositionEncoding, Rotation
-from clearhead.trace import tap, tracing
+from clearhead.trace import looked_at, tap, tracing
 
 Kernel = Literal["auto", "explicit", "fused"]
 EXPLICIT_UP_TO: int = 512
@@ -207,8 +207,8 @@ class Attention(nn.Module):
     def combine(self, z: Tensor, layout: Layout) -> Tensor:
         """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless somebody looks at each head's share."""
         z = tap(self, "z", z, "b h t k")
-        if not tracing():
-            return self.out(layout.pack(z.transpose(1, 2).flatten(2)))
+        if not looked_at(self, "heads"):
+            return tap(self, "out", self.out(layout.pack(z.transpose(1, 2).flatten(2))), "b t d")
         per_head = self.out.weight.unflatten(1, (self.n_heads, self.d_head))
         heads = tap(self, "heads", torch.einsum("bhtk,dhk->bhtd", z, per_head), "b h t d")
         out = heads.sum(1) if self.out.bias is None else heads.sum(1) + self.out.bias

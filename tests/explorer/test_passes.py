@@ -98,3 +98,23 @@ def test_a_pass_as_a_trace_is_the_trace() -> None:
     for address in again:
         assert torch.equal(again[address], seen[address])
         assert again.axes[address] == seen.axes[address]
+
+
+@pytest.mark.parametrize("name", ["decoder_rotary_grouped", "encoder_decoder_post", "encoder_classifier"])
+def test_of_a_large_model_heads_are_made_again_and_all_is_as_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a page asks for says which it was; an edit of a head is made all the same."""
+    model = model_of(CONFIGS[name])
+    stack_name = "encoder" if model.config.decoder is None else "decoder"
+    at = f"{stack_name}.blocks.0.attn.heads"
+    for edits in ([], [{"at": f"{at}[h=1]", "do": "zero"}]):
+        run = RunRequest.model_validate({"text": "one two three", "edits": edits})
+        whole = Passes(model, None, []).get(run).recording
+        with monkeypatch.context() as patch:
+            patch.setattr(passes, "LARGE", 1)
+            lean = Passes(model, None, []).get(run).recording
+        kept = {a for a in lean.tensors if a.endswith(".heads")}
+        assert kept == ({at} if edits else set())
+        assert lean.manifest.tensors == whole.manifest.tensors
+        for address in whole.tensors:
+            torch.testing.assert_close(lean.value(address), whole.value(address), rtol=1e-5, atol=1e-5)
+        assert trace_file.recompute(lean, model.network).recompute_max_abs < 1e-5
