@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clearhead.data import corpus as module
@@ -83,13 +84,14 @@ def test_data_that_changed_are_encoded_anew_and_a_run_that_began_with_others_is_
 def read(monkeypatch: pytest.MonkeyPatch) -> list[range]:
     """What is read from files of ids, as bytes of them."""
     seen: list[range] = []
-    pread = os.pread
+    read = IdsFile.__getitem__
 
-    def noted(handle: int, n: int, at: int) -> bytes:
-        seen.append(range(at, at + n))
-        return pread(handle, n, at)
+    def noted(file: IdsFile, which: slice) -> np.ndarray:
+        start, stop, _ = which.indices(len(file))
+        seen.append(range(start * file.dtype.itemsize, stop * file.dtype.itemsize))
+        return read(file, which)
 
-    monkeypatch.setattr(os, "pread", noted)
+    monkeypatch.setattr(IdsFile, "__getitem__", noted)
     return seen
 
 
