@@ -7,12 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.annotated import Annotated
-from benchmarks.ours import network_config, translation
 from benchmarks.peer import Peer
-from benchmarks.workload import PAD, Workload, at_random
+from benchmarks.workload import PAD, at_random
 from clearhead.model import Transformer
-
-TINY = Workload(d_model=16, n_layers=2, n_heads=2, d_ff=24, vocab_size=50, n_pairs=60, max_tokens=256)
+from tests.benchmarks.agreement import TINY, check_logits
 
 
 def as_annotated(network: Transformer) -> dict[str, Tensor]:
@@ -26,16 +24,7 @@ def as_annotated(network: Transformer) -> dict[str, Tensor]:
 
 
 def test_logits_are_ours() -> None:
-    torch.manual_seed(1)
-    ours, peer = Transformer(network_config(TINY)).eval(), Annotated(TINY).eval()
-    peer.load_state_dict(as_annotated(ours))
-    task = translation(TINY)
-    batch = task.collate(task.plan(seed=0, epoch=0)[0])
-    source, target = batch.inputs
-    assert source.valid is not None
-    with torch.no_grad():
-        expected = target.real(peer(source.ids, target.ids))
-        assert torch.allclose(ours(source, target), expected, atol=1e-5)
+    check_logits(Annotated, as_annotated)
 
 
 def test_loss_is_the_cross_entropy_of_the_smoothed_labels() -> None:

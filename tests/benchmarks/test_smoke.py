@@ -25,12 +25,11 @@ from benchmarks.race import Lane, Rounds
 from benchmarks.report import Report
 from benchmarks.training import ANNOTATED, RANDOM, Benchmark
 from benchmarks.worker import OURS, PEERS, Assignment, Kind, contestant
-from benchmarks.workload import Workload, at_random, by_length
+from benchmarks.workload import at_random, by_length
 from clearhead.model import Transformer
 from clearhead.training.profile import FUSED
 from tests.architecture.source import ROOT
-
-TINY = Workload(d_model=16, n_layers=2, n_heads=2, d_ff=24, vocab_size=50, n_pairs=60, max_tokens=256)
+from tests.benchmarks.agreement import TINY, check_logits
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -125,17 +124,8 @@ def test_random_batches_are_of_the_same_sentences() -> None:
 
 
 def test_both_sides_compute_the_same() -> None:
-    """With one set of weights, the peer's logits on real tokens are ours: masks, positions, scale and norms agree."""
-    torch.manual_seed(1)
-    ours, peer = Transformer(network_config(TINY)).eval(), PeerTransformer(TINY).eval()
-    peer.load_state_dict(as_peer(ours))
-    task = translation(TINY)
-    batch = task.collate(task.plan(seed=0, epoch=0)[0])
-    source, target = batch.inputs
-    assert source.valid is not None
-    with torch.no_grad():
-        expected = target.real(peer(source.ids, target.ids))
-        assert torch.allclose(ours(source, target), expected, atol=1e-5)
+    """Masks, positions, scale and norms agree."""
+    check_logits(PeerTransformer, as_peer)
 
 
 def as_peer(network: Transformer) -> dict[str, Tensor]:

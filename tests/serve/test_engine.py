@@ -196,13 +196,21 @@ def reads_slowly(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     return seen
 
 
+Going = tuple[threading.Event, "asyncio.Task[Any]", list[tuple[int, int]]]
+
+
+async def a_text_under_way(engine: Engine, model: Model, monkeypatch: pytest.MonkeyPatch) -> Going:
+    """What lets it go on, its answer, and what `reads_slowly` sees from now on."""
+    going = held(engine, monkeypatch)
+    first = asyncio.create_task(answer(engine, [ask(model, [5, 6], limit=20, min_new_tokens=12)]))
+    await begun(engine)
+    return going, first, reads_slowly(engine, monkeypatch)
+
+
 @pytest.mark.usefixtures("pieces_of_eight")
 def test_running_texts_go_on_between_the_pieces(model: Model, monkeypatch: pytest.MonkeyPatch):
     async def play(engine: Engine) -> None:
-        going = held(engine, monkeypatch)
-        first = asyncio.create_task(answer(engine, [ask(model, [5, 6], limit=20, min_new_tokens=12)]))
-        await begun(engine)
-        seen = reads_slowly(engine, monkeypatch)
+        going, first, seen = await a_text_under_way(engine, model, monkeypatch)
         long = asyncio.create_task(answer(engine, [ask(model, [7] * 30, limit=2)]))
         await asyncio.sleep(0)
         going.set()
@@ -219,10 +227,7 @@ def test_running_texts_go_on_between_the_pieces(model: Model, monkeypatch: pytes
 @pytest.mark.usefixtures("pieces_of_eight")
 def test_who_hangs_up_while_being_read_is_read_no_further(model: Model, monkeypatch: pytest.MonkeyPatch):
     async def play(engine: Engine) -> None:
-        going = held(engine, monkeypatch)
-        first = asyncio.create_task(answer(engine, [ask(model, [5, 6], limit=20, min_new_tokens=12)]))
-        await begun(engine)
-        seen = reads_slowly(engine, monkeypatch)
+        going, first, seen = await a_text_under_way(engine, model, monkeypatch)
         gone: Ticket[Update] = Ticket()
         engine.submit(gone, [ask(model, [7] * 60, limit=2)])
         step = engine.step
