@@ -15,7 +15,7 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Reach
 from clearhead.model.block import Memory
-from clearhead.model.linear import refuse_int8
+from clearhead.model.int8 import refuse_int8
 from clearhead.model.transformer import Stack
 from clearhead.trace import Address, Edit, Trace, trace, zero
 

@@ -13,6 +13,7 @@ from clearhead.model import Layout, Transformer
 from clearhead.model.block import Block
 from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead, pool
 from clearhead.model.layout import Tokens
+from clearhead.model.linear import effective_weight
 from clearhead.model.norm import LayerNorm, RMSNorm
 from clearhead.trace import Edit, Trace, trace
 
@@ -59,7 +60,7 @@ def attribute(
     with torch.no_grad(), trace(network, edit) as seen:
         logits = network(*tokens.values())
     with torch.no_grad():
-        direction, bias = _difference(head.output.weight, logit, minus), head.output.bias
+        direction, bias = _difference(effective_weight(head.output), logit, minus), head.output.bias
         if isinstance(head, LanguageHead) and head.scale is not None:
             direction = direction * head.scale
         shares = {part: _pick(head, x, layout, position) @ direction for part, x in _written(network, seen, name)}

@@ -25,7 +25,7 @@ from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model.assign import assemble, new_head
-from clearhead.model.linear import quantized
+from clearhead.model.int8 import quantized
 from clearhead.training import checkpoints
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.hub import locate

@@ -25,7 +25,7 @@ from clearhead.generation import Hypothesis, Step, complete, generate
 from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import Pool, pool
-from clearhead.model.linear import refuse_int8
+from clearhead.model.int8 import refuse_int8
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace

@@ -13,7 +13,7 @@ from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
-from clearhead.model.linear import forget, packed, ready
+from clearhead.model.packing import forget, packed, ready
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import tracing
 

@@ -11,6 +11,7 @@ from clearhead.config import StackConfig
 from clearhead.model.cache import KeyValues
 from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout
+from clearhead.model.linear import effective_weight
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import PositionEncoding, Rotation
 from clearhead.trace import looked_at, tap, tracing
@@ -209,7 +210,7 @@ class Attention(nn.Module):
         z = tap(self, "z", z, "b h t k")
         if not looked_at(self, "heads"):
             return tap(self, "out", self.out(layout.pack(z.transpose(1, 2).flatten(2))), "b t d")
-        per_head = self.out.weight.unflatten(1, (self.n_heads, self.d_head))
+        per_head = effective_weight(self.out).unflatten(1, (self.n_heads, self.d_head))
         heads = tap(self, "heads", torch.einsum("bhtk,dhk->bhtd", z, per_head), "b h t d")
         out = heads.sum(1) if self.out.bias is None else heads.sum(1) + self.out.bias
         return tap(self, "out", out, "b t d")

@@ -15,7 +15,7 @@ from clearhead.errors import is_memory
 from clearhead.model import Tokens, Transformer
 from clearhead.model.cache import Cache
 from clearhead.model.layout import Layout
-from clearhead.model.linear import packed
+from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.slots import Slots

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
 from clearhead.model.dropout import cheap_dropout
-from clearhead.model.linear import forget
+from clearhead.model.packing import forget
 from clearhead.planning.fit import require_memory, shape_of
 from clearhead.planning.memory import Setting
 from clearhead.randomness import key

@@ -71,6 +71,14 @@ def pairs() -> Iterator[tuple[str, dict[str, Any]]]:
 PAIRS = {**dict(pairs()), **LAYERS}
 
 
+def matrix(shape: tuple[int, int], *, bias: bool, by_inputs: bool) -> nn.Linear:
+    """New weights; with `by_inputs` the outputs of one input lie side by side in memory, as in some checkpoints."""
+    made = nn.Linear(*shape, bias=bias)
+    if by_inputs:
+        made.weight = nn.Parameter(made.weight.detach().T.contiguous().T)
+    return made
+
+
 def stack(**changes: Any) -> c.StackConfig:
     """Two blocks of four heads over 16 numbers."""
     base: dict[str, Any] = {

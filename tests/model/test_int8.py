@@ -1,0 +1,133 @@
+"""Eight-bit matrices compute the product of the rounded numbers, on every processor and with each kind of product."""
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.errors import UserError
+from clearhead.generation import complete
+from clearhead.model import Transformer, int8
+from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, Part, RoundedRows, quantized, refuse_int8
+from clearhead.model.linear import effective_weight
+from clearhead.model.packing import packed
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.trace import trace
+from tests.model import small
+from tests.model.small import ids, matrix
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
+
+HALF = 2.0**-8
+"""bfloat16's relative step."""
+KINDS = [Bfloat16Rows, *([RoundedRows] if torch.backends.mkldnn.is_available() and int8.sums_are_exact() else [])]
+SHAPES = [(16, 24), (288, 768), (513, 70), (BLOCK, 3)]
+
+
+def rounded(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Integers and the scale of each row."""
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale).round(), scale
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("n_rows", [1, 5, FEW_ROWS, 64])
+@pytest.mark.parametrize("by_inputs", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_int8_is_the_product_of_rounded_numbers(
+    kind: type[Int8Linear], shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool
+) -> None:
+    with torch.inference_mode(False):
+        plain = matrix(shape, bias=bias, by_inputs=by_inputs)
+    x = torch.randn(n_rows, shape[0]) * torch.logspace(-3, 3, n_rows)[:, None]
+    eight = kind(plain)
+    w, s_w = rounded(plain.weight)
+    assert torch.allclose(eight.effective_weight(), w * s_w)
+    q, s_x = rounded(x) if kind is RoundedRows else (x.bfloat16(), torch.ones(n_rows, 1))
+    product = q.double() @ w.double().T * s_x * s_w.T
+    expected = product.float() + (0 if plain.bias is None else plain.bias)
+    # A number halfway between two integers may go either way; a sum that lies so is rounded to either bfloat16.
+    step = 2 * (s_x * s_w.T * w.abs().amax(1)) if kind is RoundedRows else HALF * product.abs() + 1e-6
+    assert ((eight(x) - expected).abs() <= step).all()
+    assert (eight(x) - expected).norm() <= (2e-3 if kind is RoundedRows else HALF) * expected.norm()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_does_not_depend_on_the_others(kind: type[Int8Linear], shape: tuple[int, int]) -> None:
+    """Up to the last rounding, for which kernels differ: of float32, or of bfloat16."""
+    eight, x = kind(matrix(shape, bias=True, by_inputs=False)), torch.randn(64, shape[0])
+    together, largest = eight(x), eight(x).abs().max()
+    alone = torch.cat([eight(row[None]) for row in x])
+    assert (alone - together).abs().max() <= (1e-6 if kind is RoundedRows else HALF) * largest
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("n_rows", [2, FEW_ROWS + 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_int8_of_nothing_is_the_bias(kind: type[Int8Linear], n_rows: int) -> None:
+    with torch.inference_mode(False):
+        plain = nn.Linear(8, 3)
+        nn.init.zeros_(plain.weight[1])
+    eight = kind(plain)
+    assert torch.equal(eight(torch.zeros(n_rows, 8)), plain.bias.expand(n_rows, -1))
+    assert eight(torch.randn(n_rows, 8))[:, 1].tolist() == [plain.bias[1].item()] * n_rows
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_int8_network(kind: type[Int8Linear], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "sums_are_exact", lambda: kind is RoundedRows)
+    network: Transformer = getattr(small, name)()
+    inputs = [ids(2, 5)] if name == "decoder" else [ids(2, 6), ids(2, 5)]
+    exact, table = network(*inputs), network.last_stack.table.weight
+    assert quantized(network.bfloat16()) is network
+    assert {type(m) for m in network.modules() if isinstance(m, (nn.Linear, Int8Linear))} == {kind}
+    assert {p.dtype for p in network.parameters()} == {torch.float32}
+    assert network.last_stack.table.weight.shape == table.shape, "the embedding stays"
+    found = network(*inputs)
+    assert 0 < (found - exact).norm() < 0.1 * exact.norm()
+    with trace(network) as t:
+        seen = network(*inputs)
+    assert (seen - exact).norm() < 0.1 * exact.norm()
+    assert "decoder.blocks.1.attn.heads" in t
+    for part in (network.get_submodule("decoder.blocks.0.attn.q"), network.get_submodule("decoder.blocks.0.attn.v")):
+        x = torch.randn(1, 16)
+        assert isinstance(part, Part)
+        assert (part(x) - nn.functional.linear(x, effective_weight(part), part.bias)).norm() < 0.02 * part(x).norm()
+    assert packed(network) is network
+    config = GenerationConfig(max_new_tokens=12, start_id=0, beams=2)
+    found = complete(network, [[1, 2]], source=[[3]] if network.encoder else None, config=config)
+    assert found == complete(network, [[1, 2]], source=[[3]] if network.encoder else None, config=config)
+
+
+def test_a_write_to_rounded_weights_is_no_silent_one() -> None:
+    network = quantized(small.decoder())
+    for name in ("decoder.blocks.0.attn.q", "decoder.blocks.0.ffn.down"):
+        with pytest.raises(AttributeError, match="weight"):
+            network.get_parameter(f"{name}.weight").data[0, 0] = 80.0
+
+
+def test_int8_on_another_device_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^int8: expected a CPU that oneDNN supports, got meta; try"):
+        quantized(small.decoder().to("meta"))
+
+
+def test_what_needs_the_weights_is_refused() -> None:
+    network = small.decoder()
+    refuse_int8(network, "save")
+    with pytest.raises(UserError, match=r"^save: expected weights as they were stored, got int8"):
+        refuse_int8(quantized(network), "save")
+
+
+@pytest.mark.parametrize(("found", "kind"), [(40.0, Bfloat16Rows), (64.0, RoundedRows)])
+def test_the_kind_of_product_is_probed(found: float, kind: type[Int8Linear], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without VNNI, sums of two products saturate 16 bits."""
+    int8.sums_are_exact.cache_clear()
+    monkeypatch.setattr(int8, "_rounded_product", lambda *_: torch.full((1, 16), found))
+    assert int8.sums_are_exact() == (kind is RoundedRows)
+    monkeypatch.undo()
+    int8.sums_are_exact.cache_clear()

@@ -1,0 +1,42 @@
+"""The numeric tests on other kinds of processor, which oneDNN and ATen imitate when told to use fewer instructions."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+NUMERIC = (
+    *("model/test_int8.py", "model/test_packing.py", "model/test_attention.py", "model/test_heads.py"),
+    *("test_int8.py", "training/test_levers.py", "training/test_precision.py", "serve/test_engine.py"),
+    *("generation/test_generate.py", "generation/test_compiled.py"),
+)
+PROCESSORS = {
+    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+    "avx512_vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
+}
+"""Laptops and older servers; servers without and with eight-bit sums. This machine itself runs the whole suite."""
+LIMIT = 900
+"""Seconds: only a guard against a process that hangs."""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instruction sets of x86")
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_numeric_tests_pass(processor: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *(f"tests/{name}" for name in NUMERIC)],
+        cwd=ROOT,
+        env={**os.environ, **PROCESSORS[processor]},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
