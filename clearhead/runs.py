@@ -23,6 +23,7 @@ from clearhead.model.assign import assemble
 from clearhead.randomness import key
 from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain, merge, validate
 from clearhead.recipe.data import Source
+from clearhead.recipe.evaluation import Tokenize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score, moses_bleu
@@ -37,6 +38,7 @@ from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
 from clearhead.training.tensors import model_tensors
 from clearhead.training.train import Run, require_limit
+from clearhead.weights.documents import read_json
 
 RECIPE, DATA, REPORT = "recipe.json", "data.json", "data_report.json"
 SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id", "banned_ids")
@@ -242,6 +244,7 @@ def _translation(recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prep
         max_tokens=recipe.training.max_tokens,
         packed=recipe.training.packed,
         generation=recipe.generation,
+        tokenize=recipe.evaluation.tokenize,
     )
     return Prepared(task, found.tokenizer, found.report, found.fingerprint, corpus.line())
 
@@ -276,19 +279,28 @@ def with_absolute_paths(recipe: TranslationRecipe | LanguageRecipe) -> Translati
 
 
 def score(
-    model: Model, folder: Path, given: Source | None, generation: GenerationConfig, *, moses: str | None = None
+    model: Model,
+    folder: Path,
+    given: Source | None,
+    generation: GenerationConfig,
+    *,
+    tokenize: Tokenize | None = None,
+    moses: str | None = None,
 ) -> tuple[list[Score], str]:
-    """A model's figures on the given data, or on its recipe's test (else validation) data; and what those are."""
+    """A model's figures on the given data, or on its recipe's test (else validation) data; and what those are.
+
+    `tokenize` is BLEU's: None takes the recipe's, or "auto" where there is no recipe. `moses` adds the BLEU of papers
+    on small corpora, which has a tokenizer of its own.
+    """
+    recipe = recipe_of(folder)
     if given is not None:
         data: Pairs | Texts = read(given)
         where = " and ".join(
             str(v) for n, v in given.model_dump().items() if n in ("source", "target", "path", "paths")
         )
     else:
-        if not folder.is_dir() or not (model_folder(folder) / RECIPE).is_file():
+        if recipe is None:
             raise UserError(f"{folder}: no recipe with data; give --source and --target, or --text")
-        saved = checkpoints.load(model_folder(folder))
-        recipe = validate(saved.json[RECIPE], where=f"{folder}/{RECIPE}")
         if isinstance(recipe, TranslationRecipe):
             splits = translation_splits(recipe.data)
             where = "test" if "test" in splits else "valid"
@@ -301,11 +313,21 @@ def score(
         length = model.config.output.max_length or 256
         return _language_scores(model, data, length, running=len(data) == 1), where
     pairs = EncodedPairs.of(data, model.tokenizer)
-    task = Translation(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation)
+    if tokenize is None:
+        tokenize = recipe.evaluation.tokenize if isinstance(recipe, TranslationRecipe) else "auto"
+    task = Translation(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, tokenize=tokenize)
     evaluation = task.measure(model.network, pairs, generation)
     outputs = list(evaluation.outputs)
     extra = [moses_bleu(outputs, data.target, moses)] if moses is not None else []
     return [*evaluation.scores, *extra], where
+
+
+def recipe_of(folder: Path) -> TranslationRecipe | LanguageRecipe | None:
+    """The recipe of the run whose model is in this folder; None for a model that no run wrote."""
+    is_elsewhere = (folder / CONFIG).is_file() and not (folder / RECIPE).is_file()
+    if is_elsewhere or not folder.is_dir() or not (path := model_folder(folder) / RECIPE).is_file():
+        return None
+    return validate(read_json(path), where=str(path))
 
 
 def _language_scores(model: Model, documents: Iterable[Iterable[str]], length: int, *, running: bool) -> list[Score]:

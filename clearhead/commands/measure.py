@@ -15,6 +15,7 @@ from clearhead.commands.use import searching
 from clearhead.errors import UserError
 from clearhead.model.summary import summarize
 from clearhead.recipe.data import ParallelFiles, Source, TextFiles
+from clearhead.recipe.evaluation import Tokenize
 from clearhead.runs import score
 from clearhead.tasks.metrics import Score
 from clearhead.training.machine import keep_freed_memory
@@ -29,6 +30,7 @@ def evaluate_command(
     target: Path | None,
     text: Path | None,
     search: Mapping[str, Any],
+    tokenize: Tokenize | None,
     moses: str | None,
     int8: bool,
     device: str,
@@ -46,11 +48,11 @@ def evaluate_command(
         given = TextFiles(paths=(text,))
     if model.is_encoder_decoder and text is not None:
         raise UserError(f"{name}: expected --source and --target for a translator, got --text")
-    if not model.is_encoder_decoder and (source is not None or moses is not None):
+    if not model.is_encoder_decoder and any(one is not None for one in (source, tokenize, moses)):
         raise UserError(f"{name}: expected --text for a language model, got what is for a translator")
     config = searching(model, search) if model.is_encoder_decoder else model.generation
     tell(f"{name}: measuring ...")
-    scores, where = score(model, Path(name), given, config, moses=moses)
+    scores, where = score(model, Path(name), given, config, tokenize=tokenize, moses=moses)
     given_files = " and ".join(str(path) for path in (source, target, text) if path is not None)
     tell(f"{name} on {given_files or f'its {where} data'}:")
     for one in scores:

@@ -1,5 +1,6 @@
 """A task: how examples become batches, what the loss is, and how good the network is at it."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,8 @@ class Evaluation:
     samples: tuple[Sample, ...] = ()
     outputs: tuple[str, ...] = ()
     """Every output, in the order of the data, where the task writes text."""
+    loss: float = math.nan
+    """Mean negative log-likelihood in nats a token, which decides between equal main scores."""
 
     def value(self, name: str) -> float:
         """A figure by its name."""
@@ -60,7 +63,7 @@ class Task(ABC):
     """Loss is a sum and a count, so that accumulation and data parallelism are exact."""
 
     main_score: str
-    """The figure that chooses the best checkpoint."""
+    """The figure that chooses the best checkpoint; where it does not change, the loss does."""
     higher_is_better: bool
 
     @abstractmethod

@@ -15,6 +15,7 @@ from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
 from clearhead.model.dropout import cheap_dropout
 from clearhead.model.linear import forget
+from clearhead.model.mode import Evaluating
 from clearhead.planning.fit import require_memory, shape_of
 from clearhead.planning.memory import Setting
 from clearhead.randomness import key
@@ -296,17 +297,29 @@ def _evaluate(run: Run) -> Evaluated:
     model = gathered(run.model, run.ranks) if run.is_sharded else run.model
     evaluation = None
     if model is not None and run.ranks.is_first:
-        model.eval()
-        with at.arithmetic.autocast(run.device):
+        with Evaluating(model), at.arithmetic.autocast(run.device):
             evaluation = task.evaluate(model)
         forget(model)
     evaluation = run.ranks.first(evaluation)
     assert evaluation is not None
-    score = evaluation.value(task.main_score)
     at.evaluated = at.step
-    better = at.best_score is None or (score > at.best_score if task.higher_is_better else score < at.best_score)
-    if better := better and math.isfinite(score):
-        at.best_score, at.best_step, at.evaluations_since_best = score, at.step, 0
+    score, loss = evaluation.value(task.main_score), evaluation.loss
+    before, now = _merit(task, at.best_score, at.best_loss), _merit(task, score, loss)
+    by_loss = now > before and now[0] == before[0]
+    if is_best := now > before:
+        at.best_score, at.best_loss = (x if math.isfinite(x) else None for x in (score, loss))
+        at.best_step, at.evaluations_since_best = at.step, 0
     else:
         at.evaluations_since_best += 1
-    return Evaluated(at.step, evaluation, better)
+    return Evaluated(at.step, evaluation, is_best, by_loss)
+
+
+def _merit(task: Task, score: float | None, loss: float | None) -> tuple[float, float]:
+    """What makes one evaluation better than another: the main score, and where it is equal, a lower loss.
+
+    A score that is the same for every model (BLEU 0 at the beginning) or is not a number leaves the choice to the loss.
+    What is not a number is worse than any number.
+    """
+    values = (score if task.higher_is_better or score is None else -score, None if loss is None else -loss)
+    first, second = (x if x is not None and math.isfinite(x) else -math.inf for x in values)
+    return first, second
