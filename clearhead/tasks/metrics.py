@@ -22,6 +22,8 @@ class Score:
     name: str
     value: float
     signature: str = ""
+    is_smoothed: bool = False
+    """Whether smoothing alone keeps it above 0, as of a BLEU without one matching 4-gram: it says little of a model."""
 
     def __str__(self) -> str:
         return f"{self.name} = {self.value:.2f}" + (f" ({self.signature})" if self.signature else "")
@@ -47,8 +49,12 @@ def bleu(
     if tokenize == "auto":
         tokenize = bleu_tokenizer(chain.from_iterable(references))
     metric = bleu_metric(tokenize, lowercase=lowercase)
-    metric.effective_order = not any(all(_has_order(metric, text) for text in texts) for texts in references)
-    return Score(bleu_name(tokenize), _corpus_score(metric, outputs, streams), str(metric.get_signature()))
+    order = _order(metric, references)
+    metric.effective_order = order < ORDER
+    found = metric.corpus_score(list(outputs), streams)
+    value = 100.0 if _is_empty(outputs, streams) else found.score
+    unmatched = any(total and not hits for hits, total in zip(found.counts[:order], found.totals, strict=False))
+    return Score(bleu_name(tokenize), value, str(metric.get_signature()), is_smoothed=value > 0 and unmatched)
 
 
 def bleu_name(tokenize: Tokenize) -> str:
@@ -69,7 +75,9 @@ def bleu_metric(tokenize: Tokenize, *, lowercase: bool = False) -> BLEU:
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]], *, word_order: int = 0) -> Score:
     """Corpus chrF2, 0..100: F-score of character n-grams up to 6; word_order=2 is chrF2++ (Popović 2015)."""
     metric = CHRF(word_order=word_order)
-    value = _corpus_score(metric, outputs, _streams(outputs, references))
+    streams = _streams(outputs, references)
+    value = metric.corpus_score(list(outputs), streams).score
+    value = 100.0 if _is_empty(outputs, streams) else value
     return Score("chrf" + "+" * word_order, value, str(metric.get_signature()))
 
 
@@ -115,15 +123,19 @@ def _streams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> lis
     return [[texts[min(k, len(texts) - 1)] for texts in references] for k in range(most)]
 
 
-def _has_order(metric: BLEU, text: str) -> bool:
-    return len(metric.tokenizer(text.rstrip()).split()) >= ORDER
+def _order(metric: BLEU, references: Sequence[Sequence[str]]) -> int:
+    """Words of the longest n-grams, up to 4, that a perfect output is sure to have."""
+    longest = 0
+    for texts in references:
+        longest = max(longest, min(len(metric.tokenizer(text.rstrip()).split()) for text in texts))
+        if longest >= ORDER:
+            return ORDER
+    return longest
 
 
-def _corpus_score(metric: BLEU | CHRF, outputs: Sequence[str], streams: list[list[str]]) -> float:
-    """The metric's score; 100 where there is nothing to write and nothing is written."""
-    value = metric.corpus_score(list(outputs), streams).score
-    is_empty = not any(text.strip() for text in chain(outputs, *streams))
-    return 100.0 if is_empty else value
+def _is_empty(outputs: Sequence[str], streams: list[list[str]]) -> bool:
+    """Whether there is nothing to write and nothing is written, which is perfect."""
+    return not any(text.strip() for text in chain(outputs, *streams))
 
 
 def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str) -> Score:

@@ -56,7 +56,11 @@ class Evaluation:
 
     def value(self, name: str) -> float:
         """A figure by its name."""
-        return next(score.value for score in self.scores if score.name == name)
+        return self.score(name).value
+
+    def score(self, name: str) -> Score:
+        """A figure by its name, with how it was computed."""
+        return next(score for score in self.scores if score.name == name)
 
 
 class Task(ABC):

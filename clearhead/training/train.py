@@ -303,7 +303,8 @@ def _evaluate(run: Run) -> Evaluated:
     evaluation = run.ranks.first(evaluation)
     assert evaluation is not None
     at.evaluated = at.step
-    score, loss = evaluation.value(task.main_score), evaluation.loss
+    main, loss = evaluation.score(task.main_score), evaluation.loss
+    score = 0.0 if main.is_smoothed else main.value
     before, now = _merit(task, at.best_score, at.best_loss), _merit(task, score, loss)
     by_loss = now > before and now[0] == before[0]
     if is_best := now > before:
@@ -317,8 +318,8 @@ def _evaluate(run: Run) -> Evaluated:
 def _merit(task: Task, score: float | None, loss: float | None) -> tuple[float, float]:
     """What makes one evaluation better than another: the main score, and where it is equal, a lower loss.
 
-    A score that is the same for every model (BLEU 0 at the beginning) or is not a number leaves the choice to the loss.
-    What is not a number is worse than any number.
+    A score that is the same for every model (BLEU 0 at the beginning) leaves the choice to the loss. What is not a
+    number is worse than any number.
     """
     values = (score if task.higher_is_better or score is None else -score, None if loss is None else -loss)
     first, second = (x if x is not None and math.isfinite(x) else -math.inf for x in values)
