@@ -60,7 +60,9 @@ def test_from_two_files_to_a_translator(tmp_path: Path):
     assert one.translate(pairs.source) == list(best.evaluation.outputs), "a checkpoint is a model too"
 
 
-KANA = dict(zip("eins zwei drei vier fünf sechs sieben acht neun zehn".split(), "いろはにほへとちりぬ", strict=True))
+KANA: dict[str, str] = dict(
+    zip("eins zwei drei vier fünf sechs sieben acht neun zehn".split(), "いろはにほへとちりぬ", strict=True)
+)
 
 
 @pytest.mark.parametrize(("tokenize", "name"), [("auto", "bleu_char"), ("13a", "bleu")])

@@ -153,9 +153,8 @@ def figure(score: Score) -> str:
         return f"{name.replace('_', ' ')} " + (f"{value:.2f}" if 0.1 <= value < 1e4 else f"{value:.3g}")
     parts = {key: text for key, _, text in (part.partition(":") for part in score.signature.split("|"))}
     cased = "cased" if parts.get("case") == "mixed" and "lowercased" not in parts else "lowercased"
-    tokenizer = "moses" if "moses" in parts else parts.get("tok", "13a")
-    order = [] if parts.get("eff") != "yes" else ["shorter n-grams"]
-    note = ", ".join([cased, *([] if tokenizer == "13a" else [tokenizer]), *order])
+    tokenizer = "moses" if "moses" in parts else parts.get("tok", "13a").removeprefix("13a")
+    note = ", ".join(filter(None, (cased, tokenizer, "shorter n-grams" if parts.get("eff") == "yes" else "")))
     return f"BLEU {value:.1f}" + (f" ({note})" if score.signature else "")
 
 

@@ -22,6 +22,7 @@ from clearhead.randomness import key
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch, Task
 from clearhead.training import checkpoints
+from clearhead.training.best import judged
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
 from clearhead.training.length import Length, Progress
 from clearhead.training.levers import levers, set_levers
@@ -302,25 +303,4 @@ def _evaluate(run: Run) -> Evaluated:
         forget(model)
     evaluation = run.ranks.first(evaluation)
     assert evaluation is not None
-    at.evaluated = at.step
-    main, loss = evaluation.score(task.main_score), evaluation.loss
-    score = 0.0 if main.is_smoothed else main.value
-    before, now = _merit(task, at.best_score, at.best_loss), _merit(task, score, loss)
-    by_loss = now > before and now[0] == before[0]
-    if is_best := now > before:
-        at.best_score, at.best_loss = (x if math.isfinite(x) else None for x in (score, loss))
-        at.best_step, at.evaluations_since_best = at.step, 0
-    else:
-        at.evaluations_since_best += 1
-    return Evaluated(at.step, evaluation, is_best, by_loss)
-
-
-def _merit(task: Task, score: float | None, loss: float | None) -> tuple[float, float]:
-    """What makes one evaluation better than another: the main score, and where it is equal, a lower loss.
-
-    A score that is the same for every model (BLEU 0 at the beginning) leaves the choice to the loss. What is not a
-    number is worse than any number.
-    """
-    values = (score if task.higher_is_better or score is None else -score, None if loss is None else -loss)
-    first, second = (x if x is not None and math.isfinite(x) else -math.inf for x in values)
-    return first, second
+    return judged(evaluation, task, at)
