@@ -2,30 +2,24 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from pydantic import ValidationError
 
-from clearhead.api import BEST, CONFIG, Model, architecture, load, model_folder, model_json, read_config
+from clearhead.api import BEST, CONFIG, Model, architecture, load, model_json, read_config
 from clearhead.config import ModelConfig
 from clearhead.data.corpus import Corpus, encoded_language, encoded_translation
-from clearhead.data.encoded import EncodedPairs, EncodedText
 from clearhead.data.report import DataReport
-from clearhead.data.sources import Pairs, Texts, read
-from clearhead.data.splits import language_splits, translation_splits
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
 from clearhead.randomness import key
 from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain, merge, validate
-from clearhead.recipe.data import Source
-from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.language_model import LanguageModel
-from clearhead.tasks.metrics import Score, moses_bleu
 from clearhead.tasks.task import Task
 from clearhead.tasks.translation import Translation
 from clearhead.training import checkpoints
@@ -242,6 +236,7 @@ def _translation(recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prep
         max_tokens=recipe.training.max_tokens,
         packed=recipe.training.packed,
         generation=recipe.generation,
+        tokenize=recipe.evaluation.tokenize,
     )
     return Prepared(task, found.tokenizer, found.report, found.fingerprint, corpus.line())
 
@@ -270,45 +265,3 @@ def with_absolute_paths(recipe: TranslationRecipe | LanguageRecipe) -> Translati
     return recipe.model_copy(
         update={"data": data, "model": recipe.model.model_copy(update={"start": str(here.absolute())})}
     )
-
-
-# --- measuring ---------------------------------------------------------------------------------------------------
-
-
-def score(
-    model: Model, folder: Path, given: Source | None, generation: GenerationConfig, *, moses: str | None = None
-) -> tuple[list[Score], str]:
-    """A model's figures on the given data, or on its recipe's test (else validation) data; and what those are."""
-    if given is not None:
-        data: Pairs | Texts = read(given)
-        where = " and ".join(
-            str(v) for n, v in given.model_dump().items() if n in ("source", "target", "path", "paths")
-        )
-    else:
-        if not folder.is_dir() or not (model_folder(folder) / RECIPE).is_file():
-            raise UserError(f"{folder}: no recipe with data; give --source and --target, or --text")
-        saved = checkpoints.load(model_folder(folder))
-        recipe = validate(saved.json[RECIPE], where=f"{folder}/{RECIPE}")
-        if isinstance(recipe, TranslationRecipe):
-            splits = translation_splits(recipe.data)
-            where = "test" if "test" in splits else "valid"
-            data = Pairs.of(splits[where])
-        else:
-            train, valid = language_splits(recipe.data)
-            running = train.n_documents == 1
-            return _language_scores(model, valid, recipe.data.length, running=running), "valid"
-    if isinstance(data, Texts):
-        length = model.config.output.max_length or 256
-        return _language_scores(model, data, length, running=len(data) == 1), where
-    pairs = EncodedPairs.of(data, model.tokenizer)
-    task = Translation(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation)
-    evaluation = task.measure(model.network, pairs, generation)
-    outputs = list(evaluation.outputs)
-    extra = [moses_bleu(outputs, data.target, moses)] if moses is not None else []
-    return [*evaluation.scores, *extra], where
-
-
-def _language_scores(model: Model, documents: Iterable[Iterable[str]], length: int, *, running: bool) -> list[Score]:
-    text = EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation)
-    task = LanguageModel(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
-    return list(task.measure(model.network))

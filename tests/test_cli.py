@@ -11,16 +11,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO, get_args
 
 import pytest
 import torch
 
 from clearhead.api import load
 from clearhead.cli import app, main
+from clearhead.cli.app import Tokenize as on_the_line
 from clearhead.commands.measure import json_of
 from clearhead.commands.train import data_of
 from clearhead.commands.use import arriving
+from clearhead.recipe.evaluation import Tokenize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.task import Task
 from clearhead.training import checkpoints
@@ -349,6 +351,34 @@ def test_evaluate_files(shell: Shell, translator: Path, writer: Path):
     Path("book").write_text("\n".join(PAIRS.source * 6))
     said = shell("evaluate", writer, "--text", "book", "--json")
     assert json.loads(said.out).keys() == {"loss", "perplexity", "bits_per_byte"}
+
+
+def test_evaluate_tokenizes_by_the_script_of_the_target(shell: Shell, translator: Path):
+    Path("a.en").write_text("one\ntwo\n", encoding="utf-8")
+    Path("a.ja").write_text("猫がいます。\n犬もいます。\n", encoding="utf-8")
+    files = ("--source", "a.en", "--target", "a.ja")
+    assert "bleu_char" in json.loads(shell("evaluate", translator, *files, "--json").out)
+    plain = shell("evaluate", translator, *files, "--tokenize", "zh")
+    assert re.search(r"^bleu_zh +\d+\.\d+  nrefs:1\|case:mixed\|eff:\w+\|tok:zh", plain.out, re.MULTILINE)
+    both = json.loads(shell("evaluate", translator, *files, "--tokenize", "13a", "--moses", "ja", "--json").out)
+    assert {"bleu", "bleu_moses_lower"} <= both.keys()
+    assert 'Choose from: "auto", "13a"' in shell("evaluate", translator, *files, "--tokenize", "x").error
+
+
+def test_the_line_has_the_tokenizers_of_a_recipe():
+    assert get_args(on_the_line) == get_args(Tokenize)
+
+
+def test_evaluate_goes_by_the_recipe_of_a_run(shell: Shell, tmp_path: Path):
+    chosen = ("--evaluation.tokenize", "intl")
+    said = shell("train", write_recipe(tmp_path), "--steps", 2, "--out", "run", *chosen, "--json")
+    assert "bleu_intl" in json.loads(said.out)
+    assert "BLEU" in said.err
+    assert "(cased, intl" in said.err
+    assert "bleu_intl" in json.loads(shell("evaluate", "run", "--json").out)
+    files = ("--source", "a.en", "--target", "a.de")
+    assert "bleu_intl" in json.loads(shell("evaluate", "run", *files, "--json").out)
+    assert "bleu" in json.loads(shell("evaluate", "run", *files, "--tokenize", "auto", "--json").out)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,34 @@ def test_from_two_files_to_a_translator(tmp_path: Path):
     assert one.translate(pairs.source) == list(best.evaluation.outputs), "a checkpoint is a model too"
 
 
+KANA: dict[str, str] = dict(
+    zip("eins zwei drei vier fünf sechs sieben acht neun zehn".split(), "いろはにほへとちりぬ", strict=True)
+)
+
+
+@pytest.mark.parametrize(("tokenize", "name"), [("auto", "bleu_char"), ("13a", "bleu")])
+def test_best_moves_where_13a_sees_one_word_a_line(tmp_path: Path, tokenize: str, name: str):
+    """Targets like Japanese, without spaces: 13a counts whole lines, and has 0 until one is exactly right."""
+    pairs = number_pairs(40)
+    targets = ["".join(KANA[word] for word in line.split()) + "。" for line in pairs.target]
+    recipe = write_recipe(tmp_path, steps=80, optimizer={"kind": "adamw", "lr": 5e-3}, max_tokens=400, patience=2)
+    (tmp_path / "a.de").write_text("\n".join(targets) + "\n", encoding="utf-8")
+    files = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.de"), "kind": "parallel"}
+    changes: list[tuple[str, Any]] = [("model.stacks", {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2})]
+    changes += [("model.stacks.dropout", 0.0), ("training.evaluate_every", 20), ("tokenizer.kind", "characters")]
+    changes += [("data.valid", files), ("training.schedule", {"kind": "constant", "warmup": 10})]
+    run = begin(recipe, tmp_path / "run", *changes, ("evaluation.tokenize", tokenize))
+    evaluations = [event for event in drive(run) if isinstance(event, Evaluated)]
+    assert [event.step for event in evaluations] == [20, 40, 60, 80], "patience did not end it"
+    best = [event for event in evaluations if event.is_best][-1]
+    assert best.step > 40
+    assert name in [score.name for score in best.evaluation.scores]
+    assert load(tmp_path / "run").translate(pairs.source) == list(best.evaluation.outputs)
+    if tokenize == "13a":
+        assert evaluations[0].evaluation.value(name) == 0
+        assert evaluations[1].by_loss
+
+
 def test_language_model_from_a_text_file(tmp_path: Path):
     (tmp_path / "book.txt").write_text("\n".join(number_pairs(80).source), encoding="utf-8")
     tables = {

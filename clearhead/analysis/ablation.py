@@ -16,6 +16,7 @@ from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Reach
 from clearhead.model.block import Memory
 from clearhead.model.int8 import refuse_int8
+from clearhead.model.mode import Evaluating
 from clearhead.model.transformer import Stack
 from clearhead.trace import Address, Edit, Trace, trace, zero
 
@@ -28,16 +29,15 @@ def without(
     """Logits, b t v (b v where the head pools), with the values at these addresses taken away.
 
     `zero` puts 0 there; `mean` the value's own mean over the real positions of the batch, so that what it says of
-    every text alike stays (Wang et al. 2022, mean ablation). The network is in evaluation mode afterwards.
+    every text alike stays (Wang et al. 2022, mean ablation).
     """
-    network.eval()
     tokens = by_stack(network, inputs)
     edit: dict[str, Edit] = dict.fromkeys(sites, zero)
     if how == "mean":
-        with torch.no_grad(), trace(network) as seen:
+        with Evaluating(network), torch.no_grad(), trace(network) as seen:
             network(*tokens.values())
         edit = {site: _mean(seen, Address.parse(site), layouts(network, tokens)) for site in edit}
-    with torch.no_grad(), trace(network, edit):
+    with Evaluating(network), torch.no_grad(), trace(network, edit):
         return network(*tokens.values())
 
 
@@ -82,13 +82,13 @@ class Ablations:
         edit: Mapping[str, Edit] | None = None,
     ) -> None:
         """Positions as in `effects`. With `edit` the parts are taken from a network that is edited so."""
-        refuse_int8(network.eval(), "effects")
+        refuse_int8(network, "effects")
         self._network, self._position, self._edit = network, position, dict(edit or {})
         self._tokens = by_stack(network, inputs)
         self._last = list(self._tokens)[-1]
         layout = layouts(network, self._tokens)
         self._length = sum(b * t for b, t in (one.grid for one in layout.values()))
-        with torch.no_grad():
+        with Evaluating(network), torch.no_grad():
             if self._edit:
                 self._expected = self._edited(())
             else:
@@ -107,7 +107,7 @@ class Ablations:
         for _, group in itertools.groupby(parts, key=_Part.place):
             rest = iter(group)
             while some := list(itertools.islice(rest, max(1, budget // self._length))):
-                with torch.no_grad():
+                with Evaluating(self._network), torch.no_grad():
                     actual = self._edited(some) if self._edit else self._without(some)
                 yield from zip((part.site for part in some), actual.chunk(len(some)), strict=True)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.generation import in_batches
 from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
 from clearhead.trace import trace
 
 
@@ -33,7 +34,7 @@ def cross_attention(
     """Cross-attention of every decoder layer while the network is given each target (teacher forcing), in order.
 
     `source` is as the encoder reads it, `target` without bos: row t is where the network, having seen target[:t],
-    looked to produce target[t]. The network is in evaluation mode afterwards.
+    looked to produce target[t].
 
     Raises UserError for a network without cross-attention.
     """
@@ -41,7 +42,6 @@ def cross_attention(
         raise UserError("cross-attention: expected an encoder-decoder, got a single stack, which has none")
     result: list[CrossAttention | None] = [None] * len(source)
     lengths = [len(s) + len(t) for s, t in zip(source, target, strict=True)]
-    network.eval()
     for which in in_batches(lengths, budget=budget):
         looks = _batch(network, [source[i] for i in which], [target[i] for i in which], bos_id)
         for i, look in zip(which, looks, strict=True):
@@ -55,7 +55,7 @@ def _batch(
     assert network.decoder is not None
     device = next(network.parameters()).device
     inputs = Tokens.pad([[bos_id, *ids[:-1]] for ids in target]).to(device)
-    with torch.no_grad(), trace(network) as seen:
+    with Evaluating(network), torch.no_grad(), trace(network) as seen:
         logits = network(Tokens.pad(source).to(device), inputs)
         # Of all the probabilities only those of the targets: the rest is as large as the vocabulary.
         ids = Tokens.pad(target).to(device).ids

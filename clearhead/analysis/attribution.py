@@ -14,6 +14,7 @@ from clearhead.model.block import Block
 from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead, pool
 from clearhead.model.layout import Tokens
 from clearhead.model.linear import effective_weight
+from clearhead.model.mode import Evaluating
 from clearhead.model.norm import LayerNorm, RMSNorm
 from clearhead.trace import Edit, Trace, trace
 
@@ -48,7 +49,6 @@ def attribute(
     Raises UserError where the way to the logit is not linear: post-norm stacks, heads with a layer of their own.
     """
     head = _linear(network)
-    network.eval()
     tokens = by_stack(network, inputs)
     name = list(tokens)[-1]
     layout = layouts(network, tokens)[name]
@@ -57,7 +57,7 @@ def attribute(
     for label in (logit, minus):
         if label is not None and not 0 <= label < head.output.out_features:
             raise UserError(f"logit {label}: expected a number below {head.output.out_features}")
-    with torch.no_grad(), trace(network, edit) as seen:
+    with Evaluating(network), torch.no_grad(), trace(network, edit) as seen:
         logits = network(*tokens.values())
     with torch.no_grad():
         direction, bias = _difference(effective_weight(head.output), logit, minus), head.output.bias

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.config import PatchInput
 from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
 from clearhead.model.transformer import Stack
 from clearhead.trace import trace
 
@@ -35,13 +36,13 @@ def states(network: Transformer, tokens: Sequence[Tokens], *, traced: bool = Fal
     """
     places = modules(network)
     if traced:
-        with torch.no_grad(), trace(network) as seen:
+        with Evaluating(network), torch.no_grad(), trace(network) as seen:
             logits = network(*tokens)
         return {address: seen[address] for address in places} | {LOGITS: logits}
     found: dict[str, Tensor] = {}
     handles = [module.register_forward_hook(_keep(found, address)) for address, module in places.items()]
     try:
-        with torch.no_grad():
+        with Evaluating(network), torch.no_grad():
             logits = network(*tokens)
     finally:
         for handle in handles:

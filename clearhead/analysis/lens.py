@@ -9,6 +9,7 @@ from clearhead import config as c
 from clearhead.analysis.comparison import stacks
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
+from clearhead.model.mode import Evaluating
 from clearhead.trace import Trace
 
 
@@ -59,5 +60,6 @@ def read(network: Transformer, residual: Tensor) -> Tensor:
         raise UserError(f"logit lens: expected a head over tokens or labels, got {kind!r}")
     b, t = x.shape[:2]
     alone = Layout((b * t, 1), torch.zeros(1, 1, dtype=torch.long, device=x.device))
-    logits = network.head(x.flatten(0, 1)[:, None], alone)
+    with Evaluating(network):
+        logits = network.head(x.flatten(0, 1)[:, None], alone)
     return logits.view(b, t, -1)

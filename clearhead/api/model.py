@@ -26,6 +26,7 @@ from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import Pool, pool
 from clearhead.model.int8 import refuse_int8
+from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace
@@ -101,8 +102,7 @@ class Model:
         An encoder-decoder takes the source and the target, of whose positions (the start token first) the logits
         are; an encoder takes a second text as its tokenizer joins two, such as a question and a passage.
         """
-        self.network.eval()
-        with torch.inference_mode():
+        with Evaluating(self.network), torch.inference_mode():
             return self.network(*self._inputs(text, target))[0]
 
     def classify(self, texts: Sequence[Input]) -> list[list[tuple[str, float]]]:
@@ -202,8 +202,7 @@ class Model:
         stack = self.network.encoder or self.network.decoder
         assert stack is not None
         tokens = self._here(self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id))
-        self.network.eval()
-        with torch.inference_mode():
+        with Evaluating(self.network), torch.inference_mode():
             states, layout = stack(tokens)
             vectors = pool(states, layout.valid, self.pooling)
         return torch.nn.functional.normalize(vectors, dim=-1) if unit else vectors
@@ -218,8 +217,7 @@ class Model:
         self, text: Input, target: str | None = None, *, edit: Mapping[str, Edit] | None = None
     ) -> tuple[Trace, Tensor]:
         """Every value on the way to the logits of one input, and those logits; `edit` changes values on the way."""
-        self.network.eval()
-        with torch.no_grad(), trace(self.network, edit) as seen:
+        with Evaluating(self.network), torch.no_grad(), trace(self.network, edit) as seen:
             logits = self.network(*self._inputs(text, target))
         return seen, logits[0]
 

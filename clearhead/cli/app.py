@@ -22,3 +22,4 @@ app = App(
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Repeated = Annotated[tuple[str, ...], Parameter(negative="", show_default=False, consume_multiple=True)]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Flag, Repeated, app
+from clearhead.cli.app import Device, Flag, Repeated, Tokenize, app
 
 
 @app.command(sort_key=4, help_epilogue="")
@@ -188,6 +188,7 @@ def evaluate(
     text: Path | None = None,
     beams: int | None = None,
     length_penalty: float | None = None,
+    tokenize: Tokenize | None = None,
     moses: str | None = None,
     int8: Flag = False,
     device: Device = "cpu",
@@ -205,6 +206,8 @@ def evaluate(
         text: Text file, for a language model.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
+        tokenize: sacreBLEU's tokenizer for BLEU (default: the recipe's, or else auto, which goes by the script of the
+            translations: zh for Chinese, char for other scripts without spaces, 13a for the rest).
         moses: Language of the translations, such as de: also give BLEU lowercased on Moses tokens, as papers on small
             corpora do (pip install 'clearhead[eval]').
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
@@ -220,6 +223,7 @@ def evaluate(
         target=target,
         text=text,
         search=search,
+        tokenize=tokenize,
         moses=moses,
         int8=int8,
         device=device,

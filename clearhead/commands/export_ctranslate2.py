@@ -22,6 +22,7 @@ from clearhead.commands.export import quiet
 from clearhead.config import LanguageHead, NoHead, PatchInput, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens
+from clearhead.model.mode import Evaluating
 
 PAD = "<pad>"
 """The converter drops this token where it is the last, as the one that only starts texts."""
@@ -180,7 +181,7 @@ def difference(model: Model, folder: Path) -> float:
     else:
         found = ctranslate2.Generator(str(folder), **settings).forward_batch(source)
     batch = Tokens.pad(source)
-    with torch.no_grad():
+    with Evaluating(model.network), torch.no_grad():
         ours = model.network(batch)
     return relative(batch.real(ours), batch.real(torch.from_numpy(np.array(found))))
 
@@ -190,7 +191,7 @@ def log_probabilities(model: Model, source: Rows, target: Rows, *, n_words: int)
     ends = Ends.of(model)
     assert ends.start is not None
     assert ends.end is not None
-    with torch.no_grad():
+    with Evaluating(model.network), torch.no_grad():
         logits = model.network(Tokens.pad(source), Tokens.pad([[ends.start, *row] for row in target]))
     logits[..., n_words:] = -torch.inf
     rows = zip(logits.log_softmax(-1), ([*row, ends.end] for row in target), strict=True)

@@ -15,6 +15,7 @@ from clearhead.commands import tell
 from clearhead.commands.export import quiet
 from clearhead.config import NoHead, PatchInput, StackConfig, TokenInput
 from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
 
 FILE = "model.onnx"
 AXES = {"pixel_values": ("batch",), "decoder_input_ids": ("batch", "decoder_length")}
@@ -91,9 +92,9 @@ def write(model: Model, folder: Path) -> float:
     """
     tell("following a batch through the network, operation by operation")
     network = model.network
-    plain, example = Plain(network).eval(), sample(network, batch=3, length=6, decoder_length=4)
+    plain, example = Plain(network), sample(network, batch=3, length=6, decoder_length=4)
     axes = tuple(dict(enumerate(AXES.get(name, SEQUENCE))) for name in plain.names)
-    with quiet(), torch.no_grad():
+    with Evaluating(plain), quiet(), torch.no_grad():
         program = torch.onnx.export(
             plain,
             tuple(example.values()),
@@ -139,7 +140,7 @@ def difference(plain: Plain, path: Path) -> float:
     from onnx.reference import ReferenceEvaluator
 
     given = sample(plain.network, batch=4, length=9, decoder_length=7)
-    with torch.no_grad():
+    with Evaluating(plain), torch.no_grad():
         ours = plain(*given.values()).float()
     with quiet():
         ran: Any = ReferenceEvaluator(str(path)).run(None, {name: value.numpy() for name, value in given.items()})

@@ -34,7 +34,7 @@ from clearhead.training.ranks import Ranks, joined
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import Run, train
 
-TABLES = ("task", "data", "tokenizer", "model", "training", "generation")
+TABLES = ("task", "data", "tokenizer", "model", "training", "evaluation", "generation")
 """Of a recipe: `--training.steps 9` sets a field of one."""
 PLACEHOLDERS: dict[str, dict[str, Any]] = {
     "translation": {"kind": "parallel", "source": "-", "target": "-"},

@@ -22,6 +22,7 @@ from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.explorer.writing import Writer, greedy
 from clearhead.model import Tokens
+from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, Trace
 from clearhead.training.precision import Arithmetic, quickest
 
@@ -192,8 +193,7 @@ def axes_of(model: Model) -> dict[str, str]:
             inputs.append(Tokens(torch.zeros(1, reads.n_channels, size, size).to(kind)))
         else:
             inputs.append(Tokens(torch.zeros(1, 1, dtype=torch.long, device=kind.device)))
-    model.network.eval()
-    with torch.no_grad(), model.tracing() as seen:
+    with Evaluating(model.network), torch.no_grad(), model.tracing() as seen:
         model.network(*inputs)
     return dict(seen.axes)
 

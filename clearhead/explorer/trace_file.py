@@ -26,6 +26,7 @@ from clearhead.explorer.outputs import Output
 from clearhead.explorer.recompute import Difference, differences, evaluated
 from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.model import Transformer
+from clearhead.model.mode import Evaluating
 from clearhead.trace import Address, Edit
 from clearhead.training import checkpoints
 from clearhead.training.manifest import verify
@@ -113,8 +114,7 @@ def observe(
     UserError where an edit makes a number that is not finite, other than -inf, which closes a cell.
     """
     config = model.config
-    model.network.eval()
-    with torch.no_grad(), model.tracing(edit, without=MADE_AGAIN if lean else ()) as seen:
+    with Evaluating(model.network), torch.no_grad(), model.tracing(edit, without=MADE_AGAIN if lean else ()) as seen:
         model.network(*reading.inputs)
     by_hand = frozenset(Address.parse(address).path for address in edit or {})
     values = {a: seen[a][0].float().cpu() for a in seen if a in by_hand or not a.endswith(".masked")}

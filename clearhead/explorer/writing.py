@@ -11,6 +11,7 @@ from clearhead.api import Model
 from clearhead.explorer.edits import Window
 from clearhead.generation import Finished, Hypothesis, Step, generate
 from clearhead.model import Tokens
+from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit
 
@@ -58,7 +59,8 @@ class Writer:
         read = self.inputs[-1].ids
         ids = torch.cat([read, torch.tensor([written[:-1]], dtype=torch.long, device=read.device)], 1)
         self.window.start = 0
-        with torch.no_grad(), self.model.tracing(self.edit) if self.edit else nullcontext():
+        watched = self.model.tracing(self.edit) if self.edit else nullcontext()
+        with Evaluating(self.model.network), torch.no_grad(), watched:
             logits = self.model.network(*self.inputs[:-1], Tokens(ids))
         return logits[0, read.shape[1] - 1 :].float()
 

@@ -1,7 +1,6 @@
 """generate(): a network writes, one event a token; complete(): many inputs, when only the end matters."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,6 +12,7 @@ from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
+from clearhead.model.mode import Evaluating
 from clearhead.model.packing import forget, packed, ready
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import tracing
@@ -45,7 +45,7 @@ def generate(
     stop: Stop | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[Event]:
-    """One `Step` a token, then `Finished`; the network is in evaluation mode meanwhile.
+    """One `Step` a token, then `Finished`; the network is in evaluation mode for each step alone.
 
     A decoder continues `prompts` (left-padded), or begins with the start token; with an encoder it first reads
     `source`, one row a prompt. Special tokens that the config names win over bos_id, eos_id and pad_id. Inputs that
@@ -98,22 +98,8 @@ def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None
     return prompts.to(table.device)
 
 
-@contextmanager
-def _evaluating(network: Transformer) -> Iterator[None]:
-    """Evaluation mode inside, and afterwards each part's own mode again."""
-    training = [module for module in network.modules() if module.training]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-        if training:
-            forget(network)  # whose weights are about to change
-
-
 def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search: Search) -> Iterator[Event]:
-    with _evaluating(network):
+    try:
         alone = prompts.grid[1] + search.ends.limit - 1 if search.b * search.k == 1 else None
         decoding = Decoding(network, alone=alone)
         logits = decoding.start(prompts, source).repeat_interleave(search.k, 0)
@@ -128,6 +114,9 @@ def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search
                 decoding.follow(move.follow)
             logits = decoding.feed(Tokens(move.tokens[:, None]))
         yield Finished(search.hypotheses())
+    finally:
+        if network.training:
+            forget(network)  # whose weights are about to change
 
 
 def _no_gradients() -> torch.no_grad | torch.inference_mode:
@@ -141,6 +130,7 @@ class Decoding:
     def __init__(self, network: Transformer, *, alone: int | None = None) -> None:
         """`alone`: of a single slot, the tokens that the network reads in the end."""
         self.network, self.cache, self.alone = network, network.new_cache(), alone
+        self.evaluating = Evaluating(network)
         self.compiled: Compiled | None = None
         self.fast, self.n_steps = ready(network), 0
         self.memory: Memory | None = None
@@ -154,7 +144,7 @@ class Decoding:
     def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
         """Read source and prompts -> b v: logits of the first new token."""
         if source is not None:
-            with _no_gradients():
+            with self.evaluating, _no_gradients():
                 self.memory = self.reading.encode(source.to(prompts.ids.device))
         logits = self.feed(prompts)
         self.inputs = self.read = torch.arange(prompts.grid[0], device=prompts.ids.device)
@@ -166,7 +156,7 @@ class Decoding:
 
     def feed(self, tokens: Tokens) -> Tensor:
         """One or more tokens a slot -> n v: logits of the next one."""
-        with _no_gradients():
+        with self.evaluating, _no_gradients():
             self.n_steps += 1
             if self.network.compiles_steps and self.alone is not None and self.cache.length and not tracing():
                 self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.alone)

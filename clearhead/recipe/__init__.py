@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import UserError
 from clearhead.recipe.data import BPE, Characters, Preparation, Source, Storage, TokenizerConfig
+from clearhead.recipe.evaluation import EvaluationConfig
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import Training
 
@@ -98,6 +99,7 @@ class TranslationRecipe(Config):
     tokenizer: TokenizerConfig = BPE()
     model: ModelChoice = ModelChoice()
     training: Training = Training()
+    evaluation: EvaluationConfig = EvaluationConfig()
     generation: GenerationConfig = GenerationConfig()
 
     @model_validator(mode="after")

@@ -173,7 +173,7 @@ class Training(Config):
     keep_spaced: NonNegativeInt = 8
     """Checkpoints kept, evenly spaced over the run, for looking back."""
     patience: PositiveInt | None = None
-    """Stop after this many evaluations in a row without a better main score."""
+    """Stop after this many evaluations in a row without a better main score, or a lower loss at an equal score."""
     on_nan: Literal["stop", "skip"] = "stop"
     """What an update with NaN or infinity does: end the run before it touches a weight, or be left out (10 in a
     row end the run all the same)."""

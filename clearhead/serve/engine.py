@@ -15,6 +15,7 @@ from clearhead.errors import is_memory
 from clearhead.model import Tokens, Transformer
 from clearhead.model.cache import Cache
 from clearhead.model.layout import Layout
+from clearhead.model.mode import Evaluating
 from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
@@ -52,7 +53,8 @@ class Engine(Worker[Prompt, Update]):
         super().__init__(most_waiting=most_waiting)
         assert network.decoder is not None
         assert network.encoder is None
-        self.network, self.tokenizer = packed(network.eval()), tokenizer
+        self.network, self.tokenizer = packed(network), tokenizer
+        self.evaluating = Evaluating(self.network)
         self.device = network.decoder.table.weight.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
         self.reading: Reading | None = None
@@ -72,6 +74,10 @@ class Engine(Worker[Prompt, Update]):
 
     def turn(self) -> None:
         """Rows whose clients are gone leave, prompts are read for a while, and every row gets a token."""
+        with self.evaluating:
+            self._turn()
+
+    def _turn(self) -> None:
         self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
         if self.reading is None or all(ticket.is_gone for ticket, _ in self.reading.arrivals):
             arrivals = self.take(self.fits)

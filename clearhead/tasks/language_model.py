@@ -12,6 +12,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer
+from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
 from clearhead.tasks.reading import read_as
@@ -74,18 +75,16 @@ class LanguageModel(Task):
             pad_id=self.tokenizer.pad_id or 0,
         )
         sample = Sample(self.tokenizer.decode(prompt), self.tokenizer.decode(written[0][0].tokens), "")
-        return Evaluation(self.measure(network), (sample,))
+        scores = self.measure(network)
+        return Evaluation(scores, (sample,), loss=scores[0].value)
 
     def measure(self, network: Transformer) -> tuple[Score, ...]:
         """Mean loss in nats over every token of the validation text, in windows that do not overlap; and its kin."""
         device = next(network.parameters()).device
         nats, n_tokens = 0.0, 0
-        training = network.training
-        network.eval()
-        with torch.inference_mode():
+        with Evaluating(network), torch.inference_mode():
             for batch in self.valid.everything(max(1, EVALUATION_TOKENS // self.length)):
                 total, count = self.loss(network, batch.to(device))
                 nats, n_tokens = nats + total.item(), n_tokens + count
-        network.train(training)
         per_byte = bits_per_byte(nats, self.valid_text.n_bytes)
         return (Score("loss", nats / n_tokens), perplexity(nats, n_tokens), per_byte)

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import chain
 
 from sacrebleu.metrics import BLEU, CHRF
 
 from clearhead.errors import UserError
+from clearhead.recipe.evaluation import Tokenize
+from clearhead.tasks.scripts import bleu_tokenizer
 
-BleuTokenizer = Literal["13a", "none", "zh", "char", "intl", "ja-mecab", "ko-mecab", "flores101", "flores200"]
+ORDER = 4
+"""Words of the longest n-grams that BLEU compares."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class Score:
     name: str
     value: float
     signature: str = ""
+    is_smoothed: bool = False
+    """Whether smoothing alone keeps it above 0, as of a BLEU without one matching 4-gram: it says little of a model."""
 
     def __str__(self) -> str:
         return f"{self.name} = {self.value:.2f}" + (f" ({self.signature})" if self.signature else "")
@@ -28,22 +33,51 @@ def bleu(
     outputs: Sequence[str],
     references: Sequence[Sequence[str]],
     *,
-    tokenize: BleuTokenizer = "13a",
+    tokenize: Tokenize = "auto",
     lowercase: bool = False,
 ) -> Score:
     """Corpus BLEU, 0..100 (Papineni et al. 2002; Post 2018).
 
-    `references[i]` are those of `outputs[i]`, one or more. `tokenize="none"` is for texts already tokenised.
+    `references[i]` are those of `outputs[i]`, one or more. `tokenize` names sacreBLEU's tokenizer: "auto" chooses by
+    the script of the references alone, "none" is for texts already tokenised. The score is called `bleu` with 13a, and
+    `bleu_zh`, `bleu_char`, ... with another tokenizer. References that are all shorter than four words are compared by
+    shorter n-grams ("eff:yes" in the signature), so that a perfect output always has 100.
+
+    Raises UserError for a tokenizer whose package is not installed.
     """
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
-    value = metric.corpus_score(list(outputs), _streams(outputs, references)).score
-    return Score("bleu", value, str(metric.get_signature()))
+    streams = _streams(outputs, references)
+    if tokenize == "auto":
+        tokenize = bleu_tokenizer(chain.from_iterable(references))
+    metric = bleu_metric(tokenize, lowercase=lowercase)
+    order = _order(metric, references)
+    metric.effective_order = order < ORDER
+    found = metric.corpus_score(list(outputs), streams)
+    value = 100.0 if _is_empty(outputs, streams) else found.score
+    unmatched = any(total and not hits for hits, total in zip(found.counts[:order], found.totals, strict=False))
+    return Score(bleu_name(tokenize), value, str(metric.get_signature()), is_smoothed=value > 0 and unmatched)
+
+
+def bleu_name(tokenize: Tokenize) -> str:
+    """The name of the BLEU score with this tokenizer."""
+    return "bleu" if tokenize == "13a" else f"bleu_{tokenize}"
+
+
+def bleu_metric(tokenize: Tokenize, *, lowercase: bool = False) -> BLEU:
+    """sacreBLEU's metric with this tokenizer; raises UserError if the tokenizer's package is not installed."""
+    try:
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+    except (ImportError, RuntimeError, OSError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        remedy = next((line.strip() for line in lines if "pip install" in line), "tokenize=auto")
+        raise UserError(f"tokenize={tokenize}: expected sacreBLEU to have it, got {lines[0]!r}; try {remedy}") from None
 
 
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]], *, word_order: int = 0) -> Score:
     """Corpus chrF2, 0..100: F-score of character n-grams up to 6; word_order=2 is chrF2++ (Popović 2015)."""
     metric = CHRF(word_order=word_order)
-    value = metric.corpus_score(list(outputs), _streams(outputs, references)).score
+    streams = _streams(outputs, references)
+    value = metric.corpus_score(list(outputs), streams).score
+    value = 100.0 if _is_empty(outputs, streams) else value
     return Score("chrf" + "+" * word_order, value, str(metric.get_signature()))
 
 
@@ -87,6 +121,21 @@ def _streams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> lis
     _check(outputs, references)
     most = max(map(len, references))
     return [[texts[min(k, len(texts) - 1)] for texts in references] for k in range(most)]
+
+
+def _order(metric: BLEU, references: Sequence[Sequence[str]]) -> int:
+    """Words of the longest n-grams, up to 4, that a perfect output is sure to have."""
+    longest = 0
+    for texts in references:
+        longest = max(longest, min(len(metric.tokenizer(text.rstrip()).split()) for text in texts))
+        if longest >= ORDER:
+            return ORDER
+    return longest
+
+
+def _is_empty(outputs: Sequence[str], streams: list[list[str]]) -> bool:
+    """Whether there is nothing to write and nothing is written, which is perfect."""
+    return not any(text.strip() for text in chain(outputs, *streams))
 
 
 def moses_bleu(outputs: Sequence[str], references: Sequence[str], language: str) -> Score:

@@ -1,5 +1,6 @@
 """A task: how examples become batches, what the loss is, and how good the network is at it."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -50,17 +51,23 @@ class Evaluation:
     samples: tuple[Sample, ...] = ()
     outputs: tuple[str, ...] = ()
     """Every output, in the order of the data, where the task writes text."""
+    loss: float = math.nan
+    """Mean negative log-likelihood in nats a token, which decides between equal main scores."""
 
     def value(self, name: str) -> float:
         """A figure by its name."""
-        return next(score.value for score in self.scores if score.name == name)
+        return self.score(name).value
+
+    def score(self, name: str) -> Score:
+        """A figure by its name, with how it was computed."""
+        return next(score for score in self.scores if score.name == name)
 
 
 class Task(ABC):
     """Loss is a sum and a count, so that accumulation and data parallelism are exact."""
 
     main_score: str
-    """The figure that chooses the best checkpoint."""
+    """The figure that chooses the best checkpoint; where it does not change, the loss does."""
     higher_is_better: bool
 
     @abstractmethod

@@ -15,8 +15,11 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
+from clearhead.recipe.evaluation import Tokenize
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.metrics import Score, bleu, chrf, exact_match, perplexity
+from clearhead.tasks.metrics import bleu, bleu_metric, bleu_name, chrf, exact_match, perplexity
+from clearhead.tasks.scripts import bleu_tokenizer
 from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_vocabulary, check_writes
 
 N_SAMPLES = 4
@@ -25,7 +28,6 @@ N_SAMPLES = 4
 class Translation(Task):
     """p(target | source), one token after another."""
 
-    main_score = "bleu"
     higher_is_better = True
 
     def __init__(
@@ -37,7 +39,15 @@ class Translation(Task):
         max_tokens: int,
         packed: bool = True,
         generation: GenerationConfig,
+        tokenize: Tokenize = "auto",
     ) -> None:
+        """`tokenize` is BLEU's; "auto" decides by the references of `valid`, once.
+
+        Raises UserError if the package of that tokenizer is not installed.
+        """
+        self.tokenize: Tokenize = bleu_tokenizer(valid.text.target) if tokenize == "auto" else tokenize
+        bleu_metric(self.tokenize)  # A package that lacks is told before anything takes long.
+        self.main_score = bleu_name(self.tokenize)
         self.tokenizer, self.train, self.valid = tokenizer, train, valid
         self.max_tokens, self.packed, self.generation = max_tokens, packed, generation
         start = generation.start_id
@@ -92,15 +102,16 @@ class Translation(Task):
         """BLEU, chrF, exact match and perplexity on these pairs."""
         outputs = self.translate(network, pairs.source, generation)
         references = [[text] for text in pairs.text.target]
+        nats, n_tokens = self.log_loss(network, pairs)
         scores = (
-            bleu(outputs, references),
+            bleu(outputs, references, tokenize=self.tokenize),
             chrf(outputs, references),
             exact_match(outputs, references),
-            self.perplexity(network, pairs),
+            perplexity(nats, n_tokens),
         )
         triples = zip(pairs.text.source, outputs, pairs.text.target, strict=True)
         samples = tuple(Sample(*triple) for triple in itertools.islice(triples, N_SAMPLES))
-        return Evaluation(scores, samples, tuple(outputs))
+        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens)
 
     def translate(
         self, network: Transformer, source: Sequence[Sequence[int]], generation: GenerationConfig
@@ -116,17 +127,14 @@ class Translation(Task):
         )
         return self.tokenizer.decode_batch([best[0].tokens for best in hypotheses])
 
-    def perplexity(self, network: Transformer, pairs: EncodedPairs) -> Score:
-        """Of the targets given the sources, without label smoothing."""
+    def log_loss(self, network: Transformer, pairs: EncodedPairs) -> tuple[float, int]:
+        """Nats of the targets given the sources, without label smoothing, and the number of their tokens."""
         nats, n_tokens = 0.0, 0
         lengths = self.lengths(pairs)
         budget = max(self.max_tokens, 4096, int(lengths.sum(axis=1).max()))
-        training = network.training
-        network.eval()
-        with torch.inference_mode():
+        with Evaluating(network), torch.inference_mode():
             for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
                 batch = self.batch(pairs, examples).to(next(network.parameters()).device)
                 total, count = self.loss(network, batch)
                 nats, n_tokens = nats + total.item(), n_tokens + count
-        network.train(training)
-        return perplexity(nats, n_tokens)
+        return nats, n_tokens

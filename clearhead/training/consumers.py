@@ -78,7 +78,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             case Stepped():
                 self._advance(event)
             case Evaluated(evaluation=evaluation):
-                best = ["best"] if event.is_best else []
+                best = ["best by its loss" if event.by_loss else "best"] if event.is_best else []
                 self._write("  ".join([at, *map(figure, evaluation.scores), *best]))
                 if self._live:
                     self._write(*sample_lines(evaluation.samples[:N_SAMPLES], width=_width(self._stream)))
@@ -153,8 +153,8 @@ def figure(score: Score) -> str:
         return f"{name.replace('_', ' ')} " + (f"{value:.2f}" if 0.1 <= value < 1e4 else f"{value:.3g}")
     parts = {key: text for key, _, text in (part.partition(":") for part in score.signature.split("|"))}
     cased = "cased" if parts.get("case") == "mixed" and "lowercased" not in parts else "lowercased"
-    tokenizer = "moses" if "moses" in parts else parts.get("tok", "13a")
-    note = cased if tokenizer == "13a" else f"{cased}, {tokenizer}"
+    tokenizer = "moses" if "moses" in parts else parts.get("tok", "13a").removeprefix("13a")
+    note = ", ".join(filter(None, (cased, tokenizer, "shorter n-grams" if parts.get("eff") == "yes" else "")))
     return f"BLEU {value:.1f}" + (f" ({note})" if score.signature else "")
 
 

@@ -62,6 +62,8 @@ class Evaluated:
     step: int
     evaluation: Evaluation
     is_best: bool
+    by_loss: bool = False
+    """Whether it is the best one because of its loss: its main score is no better than the best before."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ class Progress:
     precision: str = ""
     matmul: MatmulPrecision = "highest"
     best_score: float | None = None
+    """None where it was not a number."""
+    best_loss: float | None = None
     best_step: int | None = None
     evaluations_since_best: int = 0
     evaluated: int = 0

@@ -15,6 +15,7 @@ from torch import nn
 
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.model.mode import Evaluating
 from clearhead.recipe.training import MatmulPrecision, Training
 from clearhead.tasks.task import Batch, Task
 from clearhead.training.randomness import generator
@@ -83,7 +84,8 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task, ran
         candidates.append(Arithmetic("bf16", kinds[0]))
     if len(candidates) == 1:
         return Choice(candidates[0], "; ".join([*why, "nothing to choose"]))
-    seconds, losses = _tried(network, batch, task, candidates, hopeless=HOPELESS if ranks.size == 1 else math.inf)
+    with Evaluating(network):
+        seconds, losses = _tried(network, batch, task, candidates, hopeless=HOPELESS if ranks.size == 1 else math.inf)
     return ranks.first(ranks.together(lambda: _fastest(seconds, losses, why)))
 
 
@@ -146,7 +148,6 @@ def _tried(
     seconds: dict[Arithmetic, float] = {}
     losses: dict[Arithmetic, float] = {}
     first: dict[Arithmetic, float] = {}
-    network.eval()
     for is_second in (False, True):
         for arithmetic in candidates:
             if is_second and first[arithmetic] > hopeless * min(first.values()) and len(candidates) > 2:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
 from clearhead.model.dropout import cheap_dropout
+from clearhead.model.mode import Evaluating
 from clearhead.model.packing import forget
 from clearhead.planning.fit import require_memory, shape_of
 from clearhead.planning.memory import Setting
@@ -21,6 +22,7 @@ from clearhead.randomness import key
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch, Task
 from clearhead.training import checkpoints
+from clearhead.training.best import judged
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
 from clearhead.training.length import Length, Progress
 from clearhead.training.levers import levers, set_levers
@@ -296,17 +298,9 @@ def _evaluate(run: Run) -> Evaluated:
     model = gathered(run.model, run.ranks) if run.is_sharded else run.model
     evaluation = None
     if model is not None and run.ranks.is_first:
-        model.eval()
-        with at.arithmetic.autocast(run.device):
+        with Evaluating(model), at.arithmetic.autocast(run.device):
             evaluation = task.evaluate(model)
         forget(model)
     evaluation = run.ranks.first(evaluation)
     assert evaluation is not None
-    score = evaluation.value(task.main_score)
-    at.evaluated = at.step
-    better = at.best_score is None or (score > at.best_score if task.higher_is_better else score < at.best_score)
-    if better := better and math.isfinite(score):
-        at.best_score, at.best_step, at.evaluations_since_best = score, at.step, 0
-    else:
-        at.evaluations_since_best += 1
-    return Evaluated(at.step, evaluation, better)
+    return judged(evaluation, task, at)

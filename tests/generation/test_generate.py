@@ -1,5 +1,6 @@
 """Generation end to end: caches, padding, batches, streaming, stopping, and what the user can get wrong."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -284,11 +285,23 @@ def test_the_network_is_left_as_it_was() -> None:
     before = {name: module.training for name, module in net.named_modules()}
     events = generate(net, Tokens.pad([[BOS]]), config=GREEDY)
     next(events)
-    assert not any(module.training for module in net.modules())
+    assert {name: module.training for name, module in net.named_modules()} == before, "between two tokens too"
     assert torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled()
     events.close()  # pyrefly: ignore[missing-attribute]
     assert {name: module.training for name, module in net.named_modules()} == before
+
+
+def test_two_texts_at_once_leave_a_network_in_training_as_it_was() -> None:
+    """The first to end would otherwise switch dropout on for the other."""
+    net = network().train()
+    [[alone]] = complete(net, PROMPTS[:1], config=GREEDY, eos_id=EOS)
+    short = GenerationConfig(max_new_tokens=2)
+    both = [generate(net, Tokens.pad(PROMPTS[:1]), config=one, eos_id=EOS) for one in (short, GREEDY)]
+    events = list(itertools.zip_longest(*both))
+    found = [event.hypotheses[0][0] for pair in events for event in pair if isinstance(event, Finished)]
+    assert found[-1].tokens == alone.tokens
+    assert all(module.training for module in net.modules())
 
 
 def test_generation_ends_where_the_positions_do() -> None:

@@ -3,6 +3,7 @@ import itertools
 import math
 import operator
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 import torch
 
 from clearhead.errors import NumericError, OutOfMemory, UserError
+from clearhead.model import Transformer
 from clearhead.planning import fit
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
+from clearhead.tasks.task import Evaluation
 from clearhead.training import checkpoints
 from clearhead.training import train as loop
 from clearhead.training.events import Ended, Evaluated, Saved, Skipped, Started, Stepped
@@ -316,6 +319,57 @@ def test_lower_is_better_for_a_loss_and_nan_is_never_best():
     task = Around(language(), scores=[math.nan, 3.0, 2.0, math.nan, -math.inf, 1.0])
     evaluated = [e for e in train(new_run(task, evaluate_every=2)) if isinstance(e, Evaluated)]
     assert [e.is_best for e in evaluated] == [False, True, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("scores", "log_losses", "best"),
+    [
+        ([0, 0, 0, 0], [5, 4, 3, 3.5], [True, True, True, False]),
+        ([7, 7, 7, 7], [5, 4, 4, 3], [True, True, False, True]),
+        ([math.nan] * 4, [5, 4, 6, 3], [True, True, False, True]),
+        ([math.nan, 0, math.nan, 1], [1, 9, 0.5, 9], [True, True, False, True]),
+        ([math.inf, 1, 2, 1], [1, 2, 3, 0.5], [True, True, True, False]),
+        ([0, 1, 0, 2], [1, 9, 0.5, 9], [True, True, False, True]),
+        ([3, 3, 3, 3], [math.nan, 4, math.inf, 3], [True, True, False, True]),
+        ([math.nan] * 4, [math.nan] * 4, [False, False, False, False]),
+    ],
+)
+def test_the_loss_decides_where_the_score_cannot(scores: list[float], log_losses: list[float], best: list[bool]):
+    run = new_run(Around(translation(), scores=scores, losses=log_losses), steps=4, evaluate_every=1)
+    evaluated = [event for event in train(run) if isinstance(event, Evaluated)]
+    assert [event.is_best for event in evaluated] == best
+    assert run.progress.best_step == (4 - best[::-1].index(True) if any(best) else None)
+
+
+def test_patience_waits_as_long_as_the_loss_falls_and_a_resumed_run_knows_it(tmp_path: Path):
+    log_losses = [5, 4, 3, 2, 2, 2]
+    settings: dict[str, Any] = {"steps": 1000, "evaluate_every": 1, "patience": 2, "save_every": 1, "keep_last": 9}
+    events = list(train(new_run(Around(translation(), scores=[0] * 6, losses=log_losses), tmp_path, **settings)))
+    assert [e.is_best for e in events if isinstance(e, Evaluated)] == [True] * 4 + [False] * 2
+    assert [e.by_loss for e in events if isinstance(e, Evaluated)] == [False, True, True, True, False, False]
+    task = Around(translation(), scores=[0] * 4, losses=[2.5, 1, 1, 1])
+    again = list(train(go_on(task, tmp_path, at=4, **settings)))
+    assert [e.is_best for e in again if isinstance(e, Evaluated)] == [False, True, False, False]
+
+
+def test_a_run_from_before_the_loss_was_kept_is_not_frozen(tmp_path: Path):
+    settings: dict[str, Any] = {"steps": 4, "evaluate_every": 1, "save_every": 1}
+    list(train(new_run(Around(translation(), scores=[0] * 4, losses=[5, 4, 3, 2]), tmp_path, **settings)))
+    run = go_on(Around(translation(), scores=[0] * 4, losses=[9, 9]), tmp_path, at=2, **settings)
+    run.progress.best_loss = None
+    assert [e.is_best for e in train(run) if isinstance(e, Evaluated)] == [True, False]
+
+
+def test_a_score_that_is_smoothing_alone_leaves_the_choice_to_the_loss():
+    class Garbage(Around):
+        def evaluate(self, network: Transformer) -> Evaluation:
+            found = super().evaluate(network)
+            return replace(found, scores=tuple(replace(s, is_smoothed=s.value < 4) for s in found.scores))
+
+    task = Garbage(translation(), scores=[3.2, 0.4, 3, 5], losses=[9, 6, 7, 8])
+    evaluated = [event for event in train(new_run(task, steps=4, evaluate_every=1)) if isinstance(event, Evaluated)]
+    assert [event.is_best for event in evaluated] == [True, True, False, True]
+    assert [event.evaluation.value("bleu") for event in evaluated] == [3.2, 0.4, 3, 5], "as sacreBLEU says"
 
 
 def test_the_best_is_saved_whatever_save_every_says_and_kept(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -144,9 +145,11 @@ class Around(Task):
         *,
         loss: Callable[[Tensor, int], Tensor] = lambda total, _: total,
         scores: Iterable[float] = (),
+        losses: Iterable[float] = (),
         plan: list[list[int]] | None = None,
     ) -> None:
-        self.inner, self.change, self.scores, self.batches = inner, loss, list(scores), plan
+        self.inner, self.change, self.batches = inner, loss, plan
+        self.scores, self.log_losses = list(scores), list(losses)
         self.main_score, self.higher_is_better = inner.main_score, inner.higher_is_better
         self.n_losses = self.n_evaluations = 0
 
@@ -168,7 +171,8 @@ class Around(Task):
         self.n_evaluations += 1
         if not self.scores:
             return self.inner.evaluate(network)
-        return Evaluation((Score(self.main_score, self.scores.pop(0)),))
+        loss = self.log_losses.pop(0) if self.log_losses else math.nan
+        return Evaluation((Score(self.main_score, self.scores.pop(0)),), loss=loss)
 
 
 # --- files ------------------------------------------------------------------------------------------------------
