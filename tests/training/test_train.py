@@ -12,6 +12,7 @@ import torch
 
 from clearhead.errors import NumericError, OutOfMemory, UserError
 from clearhead.planning import fit
+from clearhead.planning.room import Room
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.training import checkpoints
@@ -383,7 +384,7 @@ def test_bf16_trains():
 
 
 def test_too_little_memory_is_told_before_the_first_step(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fit, "available_memory", lambda _: 10_000)
+    monkeypatch.setattr(fit, "rooms", lambda: [Room(150_000, "of free memory")])
     task = Around(translation())
     with pytest.raises(OutOfMemory, match=r"training\.max_tokens: expected a batch that fits .*; try "):
         next(train(new_run(task)))
