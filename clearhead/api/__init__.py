@@ -97,7 +97,7 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
             raise UserError(f"{folder / file}: expected a file of the model, got none; give a folder that holds one")
     config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
     tensors = saved.tensors[WEIGHTS]
-    tensors = tensors if dtype is None else converted(tensors, dtype)
+    tensors = tensors if dtype is None else converted(tensors, dtype, where=folder)
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None

@@ -8,7 +8,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from clearhead.api.folders import CONFIG, read_config
+from clearhead.errors import OutOfMemory, is_memory
 from clearhead.planning.fit import require_weights
+from clearhead.planning.room import gigabytes
 from clearhead.recipe import merge, validate
 from clearhead.training.fitting import check_model
 from clearhead.training.ranks import Ranks
@@ -42,6 +44,14 @@ def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device,
         tensors = [one for file in files if file.suffix == ".safetensors" for one in stored(file)]
     except BROKEN:
         return
+    except RuntimeError as error:
+        if not is_memory(error):
+            return
+        # The kernel maps no file for writing that is larger than all memory, even where nobody writes.
+        raise OutOfMemory(
+            f"{folder}: expected weights that this machine can map into memory, got {gigabytes(sum(sizes.values()))};"
+            " try a smaller model"
+        ) from None
     target = dtype or common_type(tensors)
     allocated = sum(n * target.itemsize for kind, n in tensors if kind != target)
     if int8:  # A token table is no matrix of a layer; the largest tensor is one, if there is one.

@@ -41,8 +41,8 @@ def check_run(config: ModelConfig, task: Task, training: Training, ranks: Ranks 
     if not training.check_memory:
         return
     check_model(config, training, ranks)
-    examples = task.plan(seed=training.seed, epoch=0)[0]
-    check_batch(config, task.collate(ranks.share(examples) or examples[:1]).inputs, training, ranks)
+    for examples in task.plan(seed=training.seed, epoch=0)[:1]:
+        check_batch(config, task.collate(ranks.share(examples) or examples[:1]).inputs, training, ranks)
 
 
 def check_batch(
