@@ -34,7 +34,21 @@ class Interrupted(UserError):
         self.exit_code = 128 + signal
 
 
+MEMORY_SIGNS = (
+    *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "bad_alloc"),
+    *("alloc_failed", "failed to map segment", "can't start new thread"),
+)
+"""What libraries say where memory, or the addresses for a thread's stack, ran out."""
+
+
 def is_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out, which libraries do in several ways."""
-    signs = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory")
-    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)
+    """Whether memory ran out: the error says so, or one that it was raised for.
+
+    The second counts because a reader takes any failure for that of its file. What a UserError says is not looked at,
+    for it may quote a file.
+    """
+    cause = error.__cause__ or error.__context__
+    says = not isinstance(error, UserError) and any(sign in str(error).lower() for sign in MEMORY_SIGNS)
+    # The loader's table of a thread's own variables is not memory that anybody could free.
+    says = says and "static tls" not in str(error).lower()
+    return isinstance(error, MemoryError | OutOfMemory) or says or (cause is not None and is_memory(cause))

@@ -6,35 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from pydantic import ValidationError
-
-from clearhead.api import BEST, CONFIG, Model, architecture, load, model_json, read_config
-from clearhead.config import ModelConfig
+from clearhead.api import BEST, CONFIG, architecture, model_json, read_config
+from clearhead.api.foundation import foundation
+from clearhead.api.room import check_resume
 from clearhead.data.corpus import Corpus, encoded_language, encoded_translation
 from clearhead.data.report import DataReport
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.model.assign import assemble
-from clearhead.randomness import key
-from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain, merge, validate
+from clearhead.recipe import LanguageRecipe, TranslationRecipe, merge, validate
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.task import Task
 from clearhead.tasks.translation import Translation
 from clearhead.training import checkpoints
 from clearhead.training.disk import replace_text
 from clearhead.training.events import Ended, Event, Saved
+from clearhead.training.fitting import check_model, check_run, new_network
 from clearhead.training.manifest import STEP
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
-from clearhead.training.tensors import model_tensors
 from clearhead.training.train import Run, require_limit
 
 RECIPE, DATA, REPORT = "recipe.json", "data.json", "data_report.json"
-SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id", "banned_ids")
-"""Settings of generation that belong to a checkpoint and its tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks
     Where there are several processes all call this, and each gets its part of the run.
     """
     ranks = ranks.arranged(recipe.training)
-    recipe, network, prepared = ranks.together(lambda: _begin(recipe, folder))
+    recipe, network, prepared = ranks.together(lambda: _begin(recipe, folder, ranks))
     files = checkpoints.Files(
         json={
             CONFIG: model_json(network.config, recipe.generation),
@@ -79,7 +73,7 @@ def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks
 
 
 def _begin(
-    recipe: TranslationRecipe | LanguageRecipe, folder: Path
+    recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks
 ) -> tuple[TranslationRecipe | LanguageRecipe, Transformer, Prepared]:
     """The recipe as the run keeps it, new weights and the task: the same in every process."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -87,57 +81,16 @@ def _begin(
         raise UserError(f"{folder}: expected a new folder for the run, got {got}; try another --out, or resume it")
     require_limit(recipe.training)
     recipe = with_absolute_paths(recipe)
-    base = foundation(recipe) if recipe.model.start is not None else None
-    if base is not None:
+    base = foundation(recipe, ranks) if recipe.model.start is not None else None
+    if base is None:  # The vocabulary is not known yet, but a model too large without one need not wait for it.
+        check_model(architecture(recipe.model, vocab_size=1), recipe.training, ranks)
+    else:
         recipe = recipe.model_copy(update={"generation": base.generation})
     prepared = prepare_task(recipe, base.tokenizer if base else None)
     config = base.network.config if base else architecture(recipe.model, prepared.tokenizer.vocab_size)
     prepared.task.check(config)
-    torch.manual_seed(key(recipe.training.seed, "init"))
-    return recipe, base.network if base else Transformer(config), prepared
-
-
-# --- somebody else's checkpoint ----------------------------------------------------------------------------------
-
-
-def foundation(recipe: TranslationRecipe | LanguageRecipe) -> Model:
-    """The model that `model.start` names, in float32, with the recipe's dropouts and its settings of generation.
-
-    Its special tokens stay, where the recipe names none. Raises UserError for one that cannot do the recipe's task.
-    """
-    name = recipe.model.start
-    assert name is not None
-    model = load(name, dtype=torch.float32)
-    task = Translation if isinstance(recipe, TranslationRecipe) else LanguageModel
-    task.check_kind(model.config, where=name, remedy="try another model.start")
-    if not model.has_tokenizer:
-        raise UserError(f"{name}: expected a tokenizer with the model, got none; try to put its files into the folder")
-    config = with_dropouts(model.config, recipe.model)
-    # Copies: the loaded ones are still in the checkpoint's files, which may be gone before they are touched.
-    tensors = {tensor: values.clone() for tensor, values in model_tensors(model.network).items()}
-    ours, ids = dict(recipe.generation), model.tokenizer
-    theirs = dict(model.generation)
-    kept = {field: theirs[field] for field in SPECIAL if ours[field] in (None, ())}
-    generation = recipe.generation.model_copy(update=kept)
-    return Model(
-        assemble(config, tensors, where=name),
-        ids,
-        generation.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id),
-    )
-
-
-def with_dropouts(config: ModelConfig, choice: ModelChoice) -> ModelConfig:
-    """The architecture with the dropouts that a recipe gives its stacks."""
-    tables = config.model_dump(mode="json")
-    for stack, changes in {"encoder": choice.encoder, "decoder": choice.decoder}.items():
-        if tables[stack] is not None:
-            tables[stack] |= choice.stacks | changes
-        elif changes:
-            raise UserError(f"model.{stack}: {choice.start} has no {stack}; try model.stacks")
-    try:
-        return ModelConfig.model_validate(tables)
-    except ValidationError as error:
-        raise UserError(explain(error, "model")) from None
+    network = base.network if base else new_network(config, prepared.task, recipe.training, ranks)
+    return recipe, network, prepared
 
 
 def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] | None = None) -> tuple[Run, Prepared]:
@@ -145,10 +98,12 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
 
     The number of processes may be another than before: losses, and the order of the data, stay what they were.
     """
+    check_resume(folder, RECIPE, changes or {}, ranks)
     newest = newest_checkpoint(folder, ranks)
     recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, changes or {}))
     ranks = ranks.arranged(recipe.training)
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
+    ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
     own = {name: saved.json[name] for name in (CONFIG, DATA)} | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Files(json=own, raw=saved.raw), Transformer(config)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.digest))

@@ -22,6 +22,7 @@ from clearhead.cli.app import Tokenize as on_the_line
 from clearhead.commands.measure import json_of
 from clearhead.commands.train import data_of
 from clearhead.commands.use import arriving
+from clearhead.errors import UserError
 from clearhead.recipe.evaluation import Tokenize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.task import Task
@@ -501,12 +502,21 @@ def test_a_full_disk_loses_nothing(shell: Shell, tmp_path: Path, monkeypatch: py
     assert shell("resume", "run").code == 0
 
 
+def misread(error: Exception) -> Any:
+    """As a reader does that takes any failure for that of its file."""
+    try:
+        raise error
+    except OSError:
+        raise UserError("file: expected a whole file, got another; try downloading it again") from None
+
+
 @pytest.mark.parametrize(
     ("step", "change", "code", "says"),
     [
         (3, lambda total: total * float("nan"), 4, "step 3: the gradient's norm is nan; no weight was touched"),
         (3, lambda _: (_ for _ in ()).throw(MemoryError()), 3, "out of memory; try a lower --training.max_tokens"),
         (3, lambda _: torch.empty(1 << 60), 3, "out of memory; try a lower --training.max_tokens"),
+        (3, lambda _: misread(OSError(errno.ENOMEM, "Cannot allocate memory")), 3, "out of memory; try a lower"),
     ],
 )
 def test_memory_and_numbers_have_codes_of_their_own(

@@ -19,6 +19,7 @@ from clearhead.api.folders import (
 )
 from clearhead.api.model import Model
 from clearhead.api.pretrained import converted, read
+from clearhead.api.room import check_load
 from clearhead.api.sidecars import images_of, pooling_of
 from clearhead.config import Config, Head
 from clearhead.data import formats
@@ -61,8 +62,8 @@ def load(
     on the network, drawn at random, for fine-tuning. `int8` rounds its matrices to eight bits, for reading and writing
     alone; `compile` writes a text by compiled steps, the first of which takes long (docs/inference.md).
 
-    Raises UserError, one line, for what is not there, not as it was written, or not supported; and for a device that
-    this machine does not have.
+    Raises UserError, one line, for what is not there, not as it was written, or not supported; for a device that this
+    machine does not have; and, before any weight is read, for weights that do not fit into memory.
     """
     place, kind = _device(device), _dtype(dtype)
     if int8 and kind not in (None, torch.float32):
@@ -77,6 +78,7 @@ def load(
             raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
         folder = model_folder(folder)
     document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
+    check_load(folder, dtype=kind, device=place, int8=int8)
     if "clearhead" in document:
         model = _own(folder, kind, head)
     else:
@@ -95,7 +97,7 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
             raise UserError(f"{folder / file}: expected a file of the model, got none; give a folder that holds one")
     config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
     tensors = saved.tensors[WEIGHTS]
-    tensors = tensors if dtype is None else converted(tensors, dtype)
+    tensors = tensors if dtype is None else converted(tensors, dtype, where=folder)
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None

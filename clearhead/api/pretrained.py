@@ -17,6 +17,7 @@ from clearhead.families import Family, HeadMap, family_for, family_of
 from clearhead.families.generation import SPECIAL, read_generation, write_generation
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
+from clearhead.planning.fit import require_weights
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.training import checkpoints
 from clearhead.training.manifest import MANIFEST, verify
@@ -48,7 +49,7 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
     config, _ = family.read(document, where=where, tensors=theirs)
     rules = family.table(config, head_map)
     loaded = named_as_ours(theirs, rules, where=str(folder))
-    tensors = converted(loaded.tensors, dtype or common_dtype(loaded.tensors))
+    tensors = converted(loaded.tensors, dtype or common_dtype(loaded.tensors), where=folder)
     if dtype is None and len({t.dtype for t in loaded.tensors.values() if t.is_floating_point()}) > 1:
         _log.warning("%s: of several types of number, all become the most common one; dtype names another", folder)
     if head is not None:
@@ -94,8 +95,10 @@ def common_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
     return sizes.most_common(1)[0][0] if sizes else torch.float32
 
 
-def converted(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The tensors with every floating one in this dtype."""
+def converted(tensors: Mapping[str, Tensor], dtype: torch.dtype, *, where: object) -> dict[str, Tensor]:
+    """The tensors with every floating one in this dtype; OutOfMemory where those that change would not fit."""
+    changing = (t.numel() for t in tensors.values() if t.is_floating_point() and t.dtype != dtype)
+    require_weights(where, torch.device("cpu"), allocated=sum(changing) * dtype.itemsize)
     return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}
 
 

@@ -2,12 +2,19 @@
 
 from cyclopts import CycloptsError
 
-from clearhead.errors import UserError, is_memory
+from clearhead.errors import OutOfMemory, UserError, is_memory
 
 
 def explained(error: BaseException, command: str) -> tuple[str, int] | None:
     """What to say of an error, in one line, and the exit code; None for a bug of ours."""
     match error:
+        case OutOfMemory():
+            return str(error), error.exit_code
+        case Exception() if is_memory(error):
+            return (
+                "out of memory; try a lower --training.max_tokens, fewer --beams, shorter lines or a smaller model",
+                OutOfMemory.exit_code,
+            )
         case UserError():
             return str(error), error.exit_code
         case CycloptsError():
@@ -21,11 +28,6 @@ def explained(error: BaseException, command: str) -> tuple[str, int] | None:
             return (
                 f"{error.filename or 'output'}: {error.strerror or error}; check the path, its permissions and space",
                 2,
-            )
-        case MemoryError() | RuntimeError() if is_memory(error):
-            return (
-                "out of memory; try a lower --training.max_tokens, fewer --beams, shorter lines or a smaller model",
-                3,
             )
         case _:
             return None

@@ -10,16 +10,17 @@ from rich.table import Table
 
 from clearhead import recipe as recipes
 from clearhead.api import architecture
+from clearhead.api.foundation import foundation
 from clearhead.commands import tell
 from clearhead.commands.plan import Subject, console_of, is_recipe, subject_of
 from clearhead.commands.train import data_problem, pairs
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.randomness import key
 from clearhead.recipe.training import Training
-from clearhead.runs import foundation, prepare_task
+from clearhead.runs import prepare_task
 from clearhead.tasks.task import Batch, Evaluation, Task, check_writes
+from clearhead.training.fitting import check_model, new_network
 from clearhead.training.machine import prepare_machine
 from clearhead.training.precision import choose
 from clearhead.training.profile import Profile, profile
@@ -126,11 +127,13 @@ def _real(tables: Mapping[str, object], *, where: str) -> tuple[Transformer, Tas
     """As a run of the recipe begins."""
     recipe = recipes.validate(tables, where=where)
     base = foundation(recipe) if recipe.model.start is not None else None
+    if base is None:
+        check_model(architecture(recipe.model, vocab_size=1), recipe.training)
     found = prepare_task(recipe, base.tokenizer if base else None)
     config = base.network.config if base else architecture(recipe.model, found.tokenizer.vocab_size)
     found.task.check(config)
-    torch.manual_seed(key(recipe.training.seed, "init"))
-    return base.network if base else Transformer(config), found.task, recipe.training
+    network = base.network if base else new_network(config, found.task, recipe.training)
+    return network, found.task, recipe.training
 
 
 def _random(
@@ -142,9 +145,8 @@ def _random(
         raise UserError(f"{name}: expected a model that reads tokens, got one that reads images; try another")
     if batch < row:
         raise UserError(f"--batch: expected at least a sequence of {row} tokens, got {batch}; try a lower --length")
-    torch.manual_seed(key(training.seed, "init"))
     task = RandomTokens(config, rows=batch // row, source=subject.source, target=subject.target, n_batches=steps)
-    return Transformer(config), task, training
+    return new_network(config, task, training), task, training
 
 
 def show(found: Profile, console: Console) -> None:

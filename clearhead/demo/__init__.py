@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from clearhead.api import BEST, CONFIG, Model, architecture, model_json
 from clearhead.data.phrases import PhraseCorpus, compose
 from clearhead.data.sources import Pairs
@@ -22,8 +20,6 @@ from clearhead.errors import Interrupted, UserError
 from clearhead.explorer.pages import save_page
 from clearhead.explorer.serving import open_browser, serving
 from clearhead.explorer.session import Session
-from clearhead.model import Transformer
-from clearhead.randomness import key
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import BPE
 from clearhead.recipe.generation import GenerationConfig
@@ -32,6 +28,7 @@ from clearhead.runs import Keeper
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training import checkpoints
 from clearhead.training.consumers import MetricsLog, ProgressBar
+from clearhead.training.fitting import new_network
 from clearhead.training.train import Ended, Run, train
 
 BUDGET = 135.0
@@ -141,16 +138,15 @@ def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Mod
         max_tokens=TRAINING.max_tokens,
         generation=GENERATION,
     )
-    torch.manual_seed(key(seed, "init"))
-    network = Transformer(architecture(CHOICE, tokenizer.vocab_size))
+    config = TRAINING.model_copy(update={"seed": seed})
+    network = new_network(architecture(CHOICE, tokenizer.vocab_size), task, config)
     files = checkpoints.Files(json={CONFIG: model_json(network.config, GENERATION)}, raw=tokenizer.to_files())
     say(
         f"Training an encoder-decoder from nothing on {len(corpus.train):,} of them, such as\n"
         f"    {train_pairs.source[0]}\n    {train_pairs.target[0]}"
     )
     minutes = max(5.0, BUDGET - (time.perf_counter() - began)) / 60
-    config = TRAINING.model_copy(update={"seed": seed, "minutes": minutes})
-    run = Run(network, task, config, folder, files)
+    run = Run(network, task, config.model_copy(update={"minutes": minutes}), folder, files)
     with ProgressBar() as bar:
         consumers = [bar, MetricsLog(folder), Keeper(run)]
         for event in train(run):

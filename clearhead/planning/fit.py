@@ -1,8 +1,7 @@
-"""Before the first step: whether a run fits into the memory there is, and what to lower where it does not."""
+"""Before anything is allocated: whether it fits into the memory there is, and what to lower where it does not."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Self
 
 import torch
@@ -11,19 +10,18 @@ from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import OutOfMemory
 from clearhead.model import Tokens
 from clearhead.planning.memory import Memory, Network, Setting, Shape, memory_of
+from clearhead.planning.room import Room, gigabytes, rooms
 from clearhead.recipe.training import Training
-
-MEMINFO = Path("/proc/meminfo")
-CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take beyond what it has already taken, and what there is, in bytes."""
+    """What a run will take, and what there is."""
 
     memory: Memory
-    needed: int
-    available: int | None
+    there: int
+    """Bytes that the run has taken already."""
+    room: Room | None
     """None where the machine does not say."""
 
     @classmethod
@@ -34,8 +32,10 @@ class Estimate:
         shape: Shape,
         setting: Setting,
         device: torch.device,
+        *,
+        is_allocated: bool = False,
     ) -> Self:
-        """For batches of this shape on each rank; weights and their mean are on the device already.
+        """For batches of this shape on each rank; `is_allocated`: weights and their mean are on the device already.
 
         A compiled network keeps less than this says.
         """
@@ -44,12 +44,38 @@ class Estimate:
         setting = replace(setting, explicit=explicit)
         network = Network(config, setting.tensor)
         memory = memory_of(network, shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
-        return cls(memory, memory.total - memory.weights - memory.mean, available_memory(device))
+        there = memory.weights + memory.mean if is_allocated else 0
+        return cls(memory, there, available_memory(device))
+
+    @property
+    def needed(self) -> int:
+        """Bytes beyond those that are there."""
+        return self.memory.total - self.there
+
+    @property
+    def fixed(self) -> int:
+        """The same for a batch of nothing: what only a smaller model lowers."""
+        return self.memory.resting + self.memory.gradients + self.memory.update - self.there
 
     @property
     def fits(self) -> bool:
         """Also where nobody knows how much there is."""
-        return self.available is None or self.needed <= self.available
+        return not self.lacks(self.needed)
+
+    def lacks(self, n_bytes: int) -> bool:
+        """Whether so many bytes are more than there is; never where nobody knows."""
+        return self.room is not None and n_bytes > self.room.n_bytes
+
+
+def require_model(config: ModelConfig, training: Training, setting: Setting, device: torch.device) -> None:
+    """Nothing, if the network could be trained on some batch; else OutOfMemory says what to lower.
+
+    The network may turn out larger, where its vocabulary is not known yet.
+    """
+    shape = Shape(1, int(config.encoder is not None), int(config.decoder is not None))
+    found = Estimate.of(config, training, shape, setting, device)
+    if found.lacks(found.fixed):
+        raise _too_large(found, config, training, shape, setting, device)
 
 
 def require_memory(
@@ -58,19 +84,77 @@ def require_memory(
     shape: Shape,
     setting: Setting,
     device: torch.device,
+    *,
+    is_allocated: bool = False,
 ) -> Estimate:
     """What a run will take, if that is there; else OutOfMemory says in one line what to lower."""
-    found = Estimate.of(config, training, shape, setting, device)
-    if found.available is None or found.fits:
+    found = Estimate.of(config, training, shape, setting, device, is_allocated=is_allocated)
+    if found.lacks(found.fixed):
+        raise _too_large(found, config, training, shape, setting, device)
+    if found.room is None or found.fits:
         return found
-    remedies = [*_smaller_batch(found, training, shape, found.available)]
-    if not setting.checkpointed and found.needed - found.memory.activations < found.available:
+    remedies = [*_smaller_batch(found, training, shape, found.room.n_bytes)]
+    if not setting.checkpointed and not found.lacks(found.needed - found.memory.activations):
         remedies.append("--training.checkpoint_activations true")
     raise OutOfMemory(
-        f"training.max_tokens: expected a batch that fits into {_gb(found.available)} of free memory, got one of"
-        f" {shape.rows} x {shape.source + shape.target} tokens that needs about {_gb(found.needed)};"
-        f" try {', or '.join(remedies or ['a smaller model', 'shorter texts'])}"
+        f"training.max_tokens: expected a batch that fits into {found.room}, got one of"
+        f" {shape.rows} x {shape.source + shape.target} tokens that needs about {gigabytes(found.needed)};"
+        f" try {', or '.join(remedies or [_smaller_model(config), 'shorter texts'])}"
     )
+
+
+def require_host(config: ModelConfig) -> None:
+    """Nothing, if the whole network fits into the machine's own memory, where it is made before it is moved."""
+    needed, room = 4 * Network(config).weights, available_memory(torch.device("cpu"))
+    if room is not None and needed > room.n_bytes:
+        raise OutOfMemory(
+            f"model: expected weights that fit into {room}, where they are drawn, got {gigabytes(needed)};"
+            f" try {_smaller_model(config)}"
+        )
+
+
+def require_weights(where: object, device: torch.device, *, allocated: int, mapped: int = 0) -> None:
+    """Nothing, if so many bytes of weights fit into memory; else OutOfMemory. `mapped` ones stay in their files."""
+    for room in available(device):
+        needed = allocated + (mapped if room.counts_mapped else 0)
+        if needed > room.n_bytes:
+            raise OutOfMemory(
+                f"{where}: expected weights that fit into {room}, got ones that need {gigabytes(needed)};"
+                " try a smaller model, the dtype they are stored in, or bfloat16"
+            )
+
+
+def _too_large(
+    found: Estimate, config: ModelConfig, training: Training, shape: Shape, setting: Setting, device: torch.device
+) -> OutOfMemory:
+    """What the parts of the model need, whatever the batch."""
+    memory = found.memory
+    parts = {
+        "weights": memory.weights,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "mean of weights": memory.mean,
+        "activations": memory.activations + memory.logits,
+    }
+    remedies = [_smaller_model(config)]
+    if setting.weights == "fp32" and training.precision != "fp32" and setting.data * setting.tensor == 1:
+        halved = replace(setting, weights="bf16", mixed=True)
+        smaller = Estimate.of(config, training, shape, halved, device)
+        if smaller.fits:
+            remedies.insert(0, "--training.weights bf16")
+    return OutOfMemory(
+        f"model: expected one that trains within {found.room}, got {Network(config).weights:,} parameters that need"
+        f" about {gigabytes(memory.total)}"
+        f" ({', '.join(f'{name} {gigabytes(n_bytes)}' for name, n_bytes in parts.items() if n_bytes)});"
+        f" try {', or '.join(remedies)}"
+    )
+
+
+def _smaller_model(config: ModelConfig) -> str:
+    """The sizes that make a model large, as fields of a recipe."""
+    stack = config.output
+    sizes = {"d_model": stack.d_model, "d_ff": stack.d_ff, "n_layers": stack.n_layers}
+    return f"a smaller model: model.stacks has {', '.join(f'{name} {size:,}' for name, size in sizes.items())}"
 
 
 def _smaller_batch(found: Estimate, training: Training, shape: Shape, available: int) -> Iterator[str]:
@@ -99,47 +183,16 @@ def shape_of(config: ModelConfig, inputs: Sequence[Tokens]) -> Shape:
     )
 
 
-def available_memory(device: torch.device) -> int | None:
-    """Bytes that a process may still take on the device; None where it cannot be known."""
+def available_memory(device: torch.device) -> Room | None:
+    """What this process may still take on the device; None where it cannot be known."""
+    return next(iter(available(device)), None)
+
+
+def available(device: torch.device) -> list[Room]:
+    """What each limit leaves on the device, the tightest first."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # What PyTorch's allocator holds and does not use is free to this process too.
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if device.type != "cpu":
-        return None
-    known = [n for n in (_machine_memory(), _group_memory()) if n is not None]
-    return min(known, default=None)
-
-
-def _machine_memory() -> int | None:
-    """What the kernel says new processes can have without swapping."""
-    try:
-        lines = MEMINFO.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * kilobytes[0] if kilobytes else None
-
-
-def _group_memory() -> int | None:
-    """What a container's limit leaves, by control groups of version 2 or 1; caches of files do not count as used."""
-    for limit, used, cache in (
-        ("memory.max", "memory.current", "memory.stat"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-    ):
-        try:
-            total = (CGROUP / limit).read_text(encoding="utf-8").strip()
-            current = int((CGROUP / used).read_text(encoding="utf-8"))
-            stat = (CGROUP / cache).read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError):
-            continue
-        if not total.isdigit():
-            return None
-        caches = {name: int(n) for name, n in map(str.split, stat) if name.endswith("active_file")}
-        files = (caches.get(f"total_{kind}", caches.get(kind, 0)) for kind in ("active_file", "inactive_file"))
-        return max(0, int(total) - current + sum(files))
-    return None
-
-
-def _gb(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.2g} GB" if n_bytes < 1e10 else f"{n_bytes / 1e9:,.0f} GB"
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return [Room(free, f"of free memory on {device}")]
+    return rooms() if device.type == "cpu" else []

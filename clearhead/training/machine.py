@@ -19,6 +19,11 @@ def prepare_machine(config: Training) -> torch.device:
         torch.set_num_threads(config.threads)
     if config.keep_freed_memory:
         keep_freed_memory()
+    return device_of(config)
+
+
+def device_of(config: Training) -> torch.device:
+    """The device that a configuration asks for; UserError where this machine has none."""
     if config.device != "auto":
         available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
         if not available[config.device]:

@@ -16,14 +16,13 @@ from clearhead.model import Transformer
 from clearhead.model.dropout import cheap_dropout
 from clearhead.model.mode import Evaluating
 from clearhead.model.packing import forget
-from clearhead.planning.fit import require_memory, shape_of
-from clearhead.planning.memory import Setting
 from clearhead.randomness import key
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch, Task
 from clearhead.training import checkpoints
 from clearhead.training.best import judged
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
+from clearhead.training.fitting import check_batch
 from clearhead.training.length import Length, Progress
 from clearhead.training.levers import levers, set_levers
 from clearhead.training.machine import hand_back_freed_memory, prepare_machine
@@ -180,7 +179,8 @@ def _begin(run: Run, feed: "Feed") -> Started:
     """Look before the first step: at the memory there is, and at what is fastest here."""
     config, at, ranks = run.config, run.progress, run.ranks
     if config.check_memory and at.step == 0:
-        ranks.together(lambda: check_memory(run, feed.first()))
+        inputs = feed.first().inputs
+        ranks.together(lambda: check_batch(run.network.config, inputs, config, ranks, is_allocated=True))
     why = "as when the run began"
     if not at.precision:
         # Half a batch in float32 keeps about as much as a whole one in bfloat16, and takes half the time.
@@ -192,24 +192,6 @@ def _begin(run: Run, feed: "Feed") -> Started:
     run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
     return Started(at.step, n_parameters, str(at.arithmetic), str(run.device), levers(run, why))
-
-
-def check_memory(run: Run, batch: Batch) -> None:
-    """Nothing, if an update on batches like this one fits into memory; else OutOfMemory says what to lower."""
-    config, ranks, network = run.config, run.ranks, run.network.config
-    setting = Setting(
-        parallel="fsdp" if run.is_sharded else "ddp",
-        data=ranks.data_size,
-        tensor=ranks.tensor_size,
-        accumulate=config.accumulate,
-        checkpointed=config.checkpoint_activations,
-        chunked=config.chunked_loss,
-        # The probe tries float32 too, unless it is told not to.
-        mixed=config.precision == "bf16" or config.weights == "bf16",
-        weights=config.weights,
-    )
-    shape = shape_of(network, batch.inputs)
-    require_memory(network, config, shape, setting, run.device)
 
 
 class Feed:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import safe_open
 
-from clearhead.errors import UserError
+from clearhead.errors import OutOfMemory, UserError, is_memory
 from clearhead.weights.documents import AGAIN, INDEX, Index, is_there, reason, shown, size_of
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ BIN_INDEX = "pytorch_model.bin.index.json"
 SAFE = "try a checkpoint in safetensors"
 FORMAT = 1
 """Of what is in the cache; another one is not read."""
+
+_NO_MEMORY = f"expected enough memory to convert it, got too little; {SAFE}, or a smaller model"
 
 # Seconds: to start, and for so many bytes.
 _START, _BYTES_PER_SECOND = 120, 10_000_000
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
             _convert(source, target / _name(source))
     except UserError as error:
         print(error)
-        return UserError.exit_code
+        return error.exit_code
     return 0
 
 
@@ -107,8 +109,11 @@ def _in_another_process(sources: Sequence[Path], target: Path, *, timeout: float
         )
     except subprocess.TimeoutExpired:
         raise UserError(f"{sources[0]}: expected to read it in {timeout:.0f} s, got no end; {SAFE}") from None
-    if done.returncode == UserError.exit_code and done.stdout:
-        raise UserError(done.stdout.decode().strip())
+    if done.returncode in (UserError.exit_code, OutOfMemory.exit_code) and done.stdout:
+        kind = OutOfMemory if done.returncode == OutOfMemory.exit_code else UserError
+        raise kind(done.stdout.decode().strip())
+    if done.returncode == -9:  # SIGKILL, which the kernel sends where memory runs out.
+        raise OutOfMemory(f"{sources[0]}: {_NO_MEMORY}")
     if done.returncode:
         how = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
         raise UserError(f"{sources[0]}: expected to read it, but its reader ended with {how}; {SAFE}")
@@ -152,6 +157,8 @@ def _convert(source: Path, target: Path) -> None:
         with target.open("rb+") as file:
             os.fsync(file.fileno())
     except Exception as error:  # the library's own for a full disk, others for numbers that it cannot write
+        if is_memory(error):
+            raise OutOfMemory(f"{source}: {_NO_MEMORY}") from None
         raise UserError(f"{source}: {_unwritten(error)}") from None
 
 
@@ -166,6 +173,8 @@ def _load(source: Path) -> object:
     except UserError:
         raise
     except Exception as error:  # whatever a broken pickle, or one that would do more than hold tensors, comes to
+        if is_memory(error):
+            raise OutOfMemory(f"{source}: {_NO_MEMORY}") from None
         if named := re.search(r"GLOBAL ([\w.]+)", str(error)):
             raise UserError(f"{source}: expected tensors only, got a call of {named[1]}; {SAFE}") from None
         what = shown(str(error).split(". ")[0]) or type(error).__name__

@@ -1,6 +1,6 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,8 +9,16 @@ from clearhead.errors import OutOfMemory
 from clearhead.families import preset
 from clearhead.model import Tokens
 from clearhead.planning import fit
-from clearhead.planning.fit import Estimate, available_memory, require_memory, shape_of
-from clearhead.planning.memory import Setting, Shape
+from clearhead.planning.fit import (
+    Estimate,
+    require_host,
+    require_memory,
+    require_model,
+    require_weights,
+    shape_of,
+)
+from clearhead.planning.memory import Network, Setting, Shape
+from clearhead.planning.room import Room
 from clearhead.recipe.training import Training
 
 CPU = torch.device("cpu")
@@ -22,14 +30,19 @@ NANO = preset("nano")
 FP32 = Setting(mixed=False)
 
 
-def estimate(shape: Shape = SHAPE) -> Estimate:
-    return Estimate.of(NANO, TRAINING, shape, FP32, CPU)
+def estimate(shape: Shape = SHAPE, *, is_allocated: bool = False) -> Estimate:
+    return Estimate.of(NANO, TRAINING, shape, FP32, CPU, is_allocated=is_allocated)
 
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
     """Sets how much memory there is."""
-    return lambda n_bytes: monkeypatch.setattr(fit, "available_memory", lambda _: n_bytes)
+
+    def there_is(n_bytes: int | None) -> None:
+        known = [] if n_bytes is None else [Room(n_bytes, "of free memory")]
+        monkeypatch.setattr(fit, "rooms", lambda: known)
+
+    return there_is
 
 
 def refusal(setting: Setting = FP32) -> str:
@@ -39,8 +52,9 @@ def refusal(setting: Setting = FP32) -> str:
 
 
 def test_what_is_there_already_is_not_needed_again() -> None:
-    found = estimate()
+    found = estimate(is_allocated=True)
     assert found.needed == found.memory.total - found.memory.weights - found.memory.mean
+    assert estimate().needed == found.memory.total
 
 
 def test_enough_memory_says_nothing(free: Callable[[int | None], None]) -> None:
@@ -53,11 +67,10 @@ def test_enough_memory_says_nothing(free: Callable[[int | None], None]) -> None:
 
 
 def test_too_little_says_what_to_lower(free: Callable[[int | None], None]) -> None:
-    free(30_000_000)
+    there = estimate(is_allocated=True).there
+    free(30_000_000 + there)
     text = refusal()
-    assert text.startswith(
-        "training.max_tokens: expected a batch that fits into 0.03 GB of free memory, got one of 16 x"
-    )
+    assert text.startswith("training.max_tokens: expected a batch that fits into 37 MB of free memory, got one of 16 x")
     assert text.endswith(", or --training.checkpoint_activations true")
     words = text.split()
     lower, more = (
@@ -70,7 +83,50 @@ def test_too_little_says_what_to_lower(free: Callable[[int | None], None]) -> No
 
 def test_where_no_batch_would_fit_the_model_is_too_large(free: Callable[[int | None], None]) -> None:
     free(1_000_000)
-    assert refusal().endswith("; try a smaller model, or shorter texts")
+    text = refusal()
+    assert text.startswith("model: expected one that trains within 1 MB of free memory, got ")
+    for part in ("weights", "gradients", "optimizer", "mean of weights", "activations"):
+        assert re.search(rf"[(, ]{part} [0-9.]+ MB", text)
+    assert text.endswith("; try a smaller model: model.stacks has d_model 128, d_ff 512, n_layers 4")
+
+
+def test_weights_of_half_the_size_are_offered_where_they_fit(free: Callable[[int | None], None]) -> None:
+    small = replace(FP32, weights="bf16", mixed=True)
+    needed = Estimate.of(NANO, Training(), Shape(1, target=1), small, CPU).needed
+    assert needed < Estimate.of(NANO, Training(), Shape(1, target=1), FP32, CPU).fixed
+    free(needed)
+    with pytest.raises(OutOfMemory, match=r"; try --training\.weights bf16, or a smaller model"):
+        require_model(NANO, Training(), FP32, CPU)
+    with pytest.raises(OutOfMemory, match=r"; try a smaller model"):
+        require_model(NANO, Training(precision="fp32"), FP32, CPU)
+
+
+def test_a_model_alone_is_judged_by_what_no_batch_lowers(free: Callable[[int | None], None]) -> None:
+    fixed = Estimate.of(NANO, TRAINING, Shape(1, target=1), FP32, CPU).fixed
+    for enough in (fixed, None):
+        free(enough)
+        require_model(NANO, TRAINING, FP32, CPU)
+    free(fixed - 1)
+    with pytest.raises(OutOfMemory, match=r"^model: expected one that trains within "):
+        require_model(NANO, TRAINING, FP32, CPU)
+
+
+def test_a_network_is_made_in_the_machines_own_memory(free: Callable[[int | None], None]) -> None:
+    n_bytes = 4 * Network(NANO).weights
+    free(n_bytes)
+    require_host(NANO)
+    free(n_bytes - 1)
+    with pytest.raises(OutOfMemory, match=r"^model: expected weights that fit into .*, where they are drawn, got "):
+        require_host(NANO)
+
+
+def test_mapped_weights_take_addresses_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, addresses = Room(1000, "of free memory"), Room(5000, "that `ulimit -v` leaves", counts_mapped=True)
+    monkeypatch.setattr(fit, "rooms", lambda: [memory, addresses])
+    require_weights("model", CPU, allocated=1000, mapped=4000)
+    for allocated, mapped, binding in ((1001, 0, memory), (1000, 4001, addresses)):
+        with pytest.raises(OutOfMemory, match=re.escape(f"model: expected weights that fit into {binding}, got ")):
+            require_weights("model", CPU, allocated=allocated, mapped=mapped)
 
 
 def test_shape_of_batches() -> None:
@@ -80,39 +136,3 @@ def test_shape_of_batches() -> None:
     assert shape_of(NANO, [padded]) == Shape(2, 0, 2)
     assert shape_of(preset("bert-base"), [source]) == Shape(2, 5, 0)
     assert shape_of(preset("vit-tiny"), [Tokens(torch.zeros(3, 3, 224, 224))]) == Shape(3, 197, 0)
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, 3_072_000),
-        ({"memory.max": "max", "memory.current": "9", "memory.stat": ""}, 3_072_000),
-        ({"memory.max": "2000000", "memory.current": "1500000", "memory.stat": "inactive_file 300000"}, 800_000),
-        (
-            {
-                "memory/memory.limit_in_bytes": "1000000",
-                "memory/memory.usage_in_bytes": "1500000",
-                "memory/memory.stat": "cache 7\ntotal_inactive_file 5",
-            },
-            0,
-        ),
-        ({"memory.max": "9223372036854771712", "memory.current": "1", "memory.stat": ""}, 3_072_000),
-    ],
-)
-def test_available_is_the_least_of_machine_and_container(
-    files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    3000 kB\n", encoding="utf-8")
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    monkeypatch.setattr(fit, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(fit, "CGROUP", tmp_path)
-    assert available_memory(CPU) == expected
-
-
-def test_a_machine_that_says_nothing_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "MEMINFO", tmp_path / "none")
-    monkeypatch.setattr(fit, "CGROUP", tmp_path)
-    assert available_memory(CPU) is None
-    assert estimate().fits

@@ -14,6 +14,9 @@ import torch
 from clearhead.errors import NumericError, OutOfMemory, UserError
 from clearhead.model import Transformer
 from clearhead.planning import fit
+from clearhead.planning.fit import Estimate
+from clearhead.planning.memory import Setting, Shape
+from clearhead.planning.room import Room
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.tasks.task import Evaluation
@@ -437,8 +440,11 @@ def test_bf16_trains():
 
 
 def test_too_little_memory_is_told_before_the_first_step(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fit, "available_memory", lambda _: 10_000)
     task = Around(translation())
-    with pytest.raises(OutOfMemory, match=r"training\.max_tokens: expected a batch that fits .*; try "):
-        next(train(new_run(task)))
+    run = new_run(task)
+    found = Estimate.of(run.network.config, run.config, Shape(1, 9, 9), Setting(), run.device, is_allocated=True)
+    for n_bytes, message in ((found.fixed, "training.max_tokens: expected a batch"), (10_000, "model: expected one")):
+        monkeypatch.setattr(fit, "rooms", lambda n=n_bytes: [Room(n, "of free memory")])
+        with pytest.raises(OutOfMemory, match=f"^{message} .*; try "):
+            next(train(run))
     assert task.n_losses == 0

@@ -1,0 +1,61 @@
+"""Somebody else's checkpoint as the beginning of a run."""
+
+import torch
+from pydantic import ValidationError
+
+from clearhead.api import Model, load, named_config
+from clearhead.config import ModelConfig
+from clearhead.errors import UserError
+from clearhead.model.assign import assemble
+from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain
+from clearhead.tasks.language_model import LanguageModel
+from clearhead.tasks.translation import Translation
+from clearhead.training.fitting import check_model
+from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.tensors import model_tensors
+from clearhead.weights.hub import locate
+
+SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id", "banned_ids")
+"""Settings of generation that belong to a checkpoint and its tokenizer."""
+
+
+def foundation(recipe: TranslationRecipe | LanguageRecipe, ranks: Ranks = ALONE) -> Model:
+    """The model that `model.start` names, in float32, with the recipe's dropouts and its settings of generation.
+
+    Its special tokens stay, where the recipe names none. Raises UserError for one that cannot do the recipe's task,
+    and OutOfMemory for one that cannot be trained here.
+    """
+    name = recipe.model.start
+    assert name is not None
+    check_model(named_config(str(locate(name))), recipe.training, ranks)
+    model = load(name, dtype=torch.float32)
+    task = Translation if isinstance(recipe, TranslationRecipe) else LanguageModel
+    task.check_kind(model.config, where=name, remedy="try another model.start")
+    if not model.has_tokenizer:
+        raise UserError(f"{name}: expected a tokenizer with the model, got none; try to put its files into the folder")
+    config = with_dropouts(model.config, recipe.model)
+    # Copies: the loaded ones are still in the checkpoint's files, which may be gone before they are touched.
+    tensors = {tensor: values.clone() for tensor, values in model_tensors(model.network).items()}
+    ours, ids = dict(recipe.generation), model.tokenizer
+    theirs = dict(model.generation)
+    kept = {field: theirs[field] for field in SPECIAL if ours[field] in (None, ())}
+    generation = recipe.generation.model_copy(update=kept)
+    return Model(
+        assemble(config, tensors, where=name),
+        ids,
+        generation.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id),
+    )
+
+
+def with_dropouts(config: ModelConfig, choice: ModelChoice) -> ModelConfig:
+    """The architecture with the dropouts that a recipe gives its stacks."""
+    tables = config.model_dump(mode="json")
+    for stack, changes in {"encoder": choice.encoder, "decoder": choice.decoder}.items():
+        if tables[stack] is not None:
+            tables[stack] |= choice.stacks | changes
+        elif changes:
+            raise UserError(f"model.{stack}: {choice.start} has no {stack}; try model.stacks")
+    try:
+        return ModelConfig.model_validate(tables)
+    except ValidationError as error:
+        raise UserError(explain(error, "model")) from None

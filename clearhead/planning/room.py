@@ -1,0 +1,163 @@
+"""How much memory this process may still take, and what sets the limit. Imports no torch.
+
+Three kinds of limit hold at once: the machine's free memory, the control groups that the process is in (those of a
+container, a batch system or a systemd unit, each inside another), and the limits of `ulimit`. The smallest counts.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+ROOT = Path("/")
+CACHES = ("active_file", "inactive_file", "slab_reclaimable")
+"""Parts of a group's usage that the kernel takes back before it kills a process."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that may still be taken under one limit."""
+
+    n_bytes: int
+    kind: str
+    """What sets the limit, in words that follow a number of bytes."""
+    counts_mapped: bool = False
+    """Whether a file that is mapped, and that the kernel could drop from memory at any time, counts too."""
+
+    def __str__(self) -> str:
+        return f"{gigabytes(self.n_bytes)} {self.kind}"
+
+
+def rooms(root: Path = ROOT) -> list[Room]:
+    """What each limit leaves, the tightest first; empty where the system does not say. `root` holds proc and sys."""
+    found = [*_machine(root), *_groups(root), *_limits(root)]
+    return sorted(found, key=lambda room: room.n_bytes)
+
+
+def _machine(root: Path) -> Iterator[Room]:
+    """What the kernel says new processes can have without swapping."""
+    for line in _lines(root / "proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            yield Room(1024 * int(line.split()[1]), "of free memory")
+
+
+def gigabytes(n_bytes: float) -> str:
+    """A number of bytes for people."""
+    if n_bytes >= 1e10:
+        return f"{n_bytes / 1e9:,.0f} GB"
+    return f"{n_bytes / 1e9:.2g} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.2g} MB"
+
+
+# --- control groups ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Version:
+    """The names of one version's files."""
+
+    limits: tuple[str, ...]
+    usage: str
+    prefix: str = ""
+    """Of the figures in memory.stat that include the groups inside."""
+
+
+# Above memory.high a process is slowed down until it hardly moves: that is a limit too.
+_V2 = _Version(("memory.max", "memory.high"), "memory.current")
+_V1 = _Version(("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_")
+
+
+def _groups(root: Path) -> Iterator[Room]:
+    """What each control group on the way from the process's own up to the mounted one leaves."""
+    for version, folder in group_folders(root):
+        used = _number(folder / version.usage) or 0
+        stat = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat") if " " in line)
+        caches = sum(int(stat.get(version.prefix + name, 0)) for name in CACHES)
+        for name in version.limits:
+            limit = _number(folder / name)
+            if limit is not None:
+                shown = "/" / (folder / name).relative_to(root)
+                yield Room(max(0, limit - max(0, used - caches)), f"that the control group leaves ({shown})")
+
+
+def group_folders(root: Path) -> Iterator[tuple[_Version, Path]]:
+    """The folders of the groups whose memory limits hold for this process, its own first."""
+    own = dict(_own_groups(root))
+    mounts = [mount for mount in _mounts(root) if mount[0] in own]
+    # A group outside what is mounted, as in some containers: the mounted one is the closest that can be seen.
+    inside = [mount for mount in mounts if own[mount[0]].is_relative_to(mount[1])]
+    for version, top, place in inside or mounts:
+        group = own[version]
+        path = group.relative_to(top) if group.is_relative_to(top) else PurePosixPath()
+        for part in (path, *path.parents):
+            folder = root / place.relative_to("/") / part
+            if ".." not in part.parts and folder.is_dir():
+                yield version, folder
+
+
+def _own_groups(root: Path) -> Iterator[tuple[_Version, PurePosixPath]]:
+    """The process's group in the hierarchy of each version, from lines such as `4:memory:/job` and `0::/job`."""
+    for line in _lines(root / "proc/self/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        path = PurePosixPath(path.removesuffix(" (deleted)"))
+        if "memory" in controllers.split(","):
+            yield _V1, path
+        elif number == "0" and not controllers:
+            yield _V2, path
+
+
+def _mounts(root: Path) -> Iterator[tuple[_Version, PurePosixPath, PurePosixPath]]:
+    """Each mounted hierarchy: the group at its top, and the folder where it is."""
+    for line in _lines(root / "proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(), [*after.split(), "", "", ""][:3]
+        version = {"cgroup2": _V2, "cgroup": _V1 if "memory" in options.split(",") else None}.get(kind)
+        if version is not None and len(fields) > 4:
+            yield version, PurePosixPath(_unescaped(fields[3])), PurePosixPath(_unescaped(fields[4]))
+
+
+def _unescaped(text: str) -> str:
+    """A path of mountinfo, where a space is written as its octal number."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+
+
+# --- ulimit ------------------------------------------------------------------------------------------------------
+
+
+def _limits(root: Path) -> Iterator[Room]:
+    """What RLIMIT_AS and RLIMIT_DATA leave.
+
+    They count addresses, of which a process has always taken more than it uses. Each byte of a tensor needs an
+    address, so what is left of them is never less than the room for tensors, and nothing that fits is refused.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    pages = [int(word) for word in " ".join(_lines(root / "proc/self/statm")).split()]
+    if len(pages) < 6:
+        return
+    # statm: the pages of all addresses first; of private ones that can be written to, sixth.
+    for kind, command, taken in (
+        (resource.RLIMIT_AS, "ulimit -v", pages[0]),
+        (resource.RLIMIT_DATA, "ulimit -d", pages[5]),
+    ):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            left = max(0, limit - taken * resource.getpagesize())
+            yield Room(left, f"that `{command}` leaves", counts_mapped=True)
+
+
+def _lines(path: Path) -> list[str]:
+    """Of a file of the system; none where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+
+
+def _number(path: Path) -> int | None:
+    """What a file of a control group says; None for `max`, or where there is no such file."""
+    text = "".join(_lines(path)).strip()
+    return int(text) if text.isdigit() else None

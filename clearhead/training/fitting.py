@@ -1,0 +1,76 @@
+"""Whether a run fits into memory, asked before its network is allocated: first of the model, then of its batches."""
+
+from collections.abc import Sequence
+
+import torch
+
+from clearhead.config import ModelConfig
+from clearhead.model import Tokens, Transformer
+from clearhead.planning.fit import require_host, require_memory, require_model, shape_of
+from clearhead.planning.memory import Setting
+from clearhead.randomness import key
+from clearhead.recipe.training import Training
+from clearhead.tasks.task import Task
+from clearhead.training.machine import device_of
+from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.sharding import is_sharded
+
+
+def new_network(config: ModelConfig, task: Task, training: Training, ranks: Ranks = ALONE) -> Transformer:
+    """A network with new weights, if a run of this task on it fits into memory; else OutOfMemory."""
+    check_run(config, task, training, ranks)
+    torch.manual_seed(key(training.seed, "init"))
+    return Transformer(config)
+
+
+def check_model(config: ModelConfig, training: Training, ranks: Ranks = ALONE) -> None:
+    """Nothing, if the network can be trained here on some batch: to ask before the data are read.
+
+    Raises OutOfMemory, which says what to lower.
+    """
+    if not training.check_memory:
+        return
+    device = ranks.device(device_of(training))
+    if device.type != "cpu" or is_sharded(training, ranks):
+        require_host(config)
+    require_model(config, training, setting_of(training, ranks), device)
+
+
+def check_run(config: ModelConfig, task: Task, training: Training, ranks: Ranks = ALONE) -> None:
+    """Nothing, if the network and an update on the task's first batch fit into memory; else OutOfMemory."""
+    if not training.check_memory:
+        return
+    check_model(config, training, ranks)
+    for examples in task.plan(seed=training.seed, epoch=0)[:1]:
+        check_batch(config, task.collate(ranks.share(examples) or examples[:1]).inputs, training, ranks)
+
+
+def check_batch(
+    config: ModelConfig,
+    inputs: Sequence[Tokens],
+    training: Training,
+    ranks: Ranks = ALONE,
+    *,
+    is_allocated: bool = False,
+) -> None:
+    """Nothing, if an update on batches like this one fits into memory; else OutOfMemory says what to lower.
+
+    `is_allocated`: weights and their mean are on the device already.
+    """
+    device, shape = ranks.device(device_of(training)), shape_of(config, inputs)
+    require_memory(config, training, shape, setting_of(training, ranks), device, is_allocated=is_allocated)
+
+
+def setting_of(training: Training, ranks: Ranks) -> Setting:
+    """How each rank of this run computes."""
+    return Setting(
+        parallel="fsdp" if is_sharded(training, ranks) else "ddp",
+        data=ranks.data_size,
+        tensor=ranks.tensor_size,
+        accumulate=training.accumulate,
+        checkpointed=training.checkpoint_activations,
+        chunked=training.chunked_loss,
+        # The probe tries float32 too, unless it is told not to.
+        mixed=training.precision == "bf16" or training.weights == "bf16",
+        weights=training.weights,
+    )

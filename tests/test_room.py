@@ -1,0 +1,204 @@
+"""Models that do not fit into memory are refused before anything of them is read or allocated."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from clearhead import runs
+from clearhead.api import load, room
+from clearhead.api.room import check_load, common_type
+from clearhead.errors import OutOfMemory
+from clearhead.planning import fit
+from clearhead.planning.room import Room
+from clearhead.recipe import LanguageRecipe, validate
+from clearhead.training import checkpoints
+from clearhead.training.ranks import ALONE
+
+CPU = torch.device("cpu")
+Limit = Callable[..., None]
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Sets how much memory there is, or how many addresses."""
+
+    def set_to(n_bytes: int, *, addresses: bool = False) -> None:
+        monkeypatch.setattr(fit, "rooms", lambda: [Room(n_bytes, "of the test", counts_mapped=addresses)])
+
+    return set_to
+
+
+def refused(folder: Path, **options: torch.dtype | bool | None) -> str:
+    with pytest.raises(OutOfMemory) as error:
+        check_load(folder, **({"dtype": None, "device": CPU, "int8": False} | options))  # pyrefly: ignore
+    return str(error.value)
+
+
+def weights(folder: Path, tensors: dict[str, torch.Tensor]) -> int:
+    """Writes them, and returns the size of the file."""
+    folder.mkdir(exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    return (folder / "model.safetensors").stat().st_size
+
+
+MIXED = {"a": torch.zeros(10, 10), "b": torch.zeros(5, dtype=torch.bfloat16), "n": torch.zeros(3, dtype=torch.int64)}
+
+
+def test_what_is_mapped_needs_no_memory_but_addresses(tmp_path: Path, limit: Limit) -> None:
+    size = weights(tmp_path, MIXED | {"b": torch.zeros(5)})
+    limit(0)
+    check_load(tmp_path, dtype=None, device=CPU, int8=False)
+    limit(size, addresses=True)
+    check_load(tmp_path, dtype=None, device=CPU, int8=False)
+    limit(size - 1, addresses=True)
+    assert refused(tmp_path).startswith(f"{tmp_path}: expected weights that fit into ")
+
+
+def test_what_changes_its_type_is_allocated(tmp_path: Path, limit: Limit) -> None:
+    weights(tmp_path, MIXED)
+    for dtype, n_bytes in ((None, 5 * 4), (torch.float32, 5 * 4), (torch.bfloat16, 100 * 2), (torch.float64, 105 * 8)):
+        limit(n_bytes)
+        check_load(tmp_path, dtype=dtype, device=CPU, int8=False)
+        limit(n_bytes - 1)
+        refused(tmp_path, dtype=dtype)
+
+
+def test_eight_bits_are_a_copy(tmp_path: Path, limit: Limit) -> None:
+    weights(tmp_path, {"table": torch.zeros(20, 10), "matrix": torch.zeros(10, 10)})
+    limit(100)
+    check_load(tmp_path, dtype=None, device=CPU, int8=True)
+    limit(99)
+    refused(tmp_path, int8=True)
+
+
+def test_shards_count_together_and_other_files_do_not(tmp_path: Path, limit: Limit) -> None:
+    names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    for name, file in names.items():
+        save_file({name: torch.zeros(10)}, tmp_path / file)
+    save_file({"m": torch.zeros(1000)}, tmp_path / "optimizer.safetensors")
+    where = ", ".join(f'"{name}": "{file}"' for name, file in names.items())
+    (tmp_path / "model.safetensors.index.json").write_text(f'{{"weight_map": {{{where}}}}}', encoding="utf-8")
+    limit(20 * 2)
+    check_load(tmp_path, dtype=torch.bfloat16, device=CPU, int8=False)
+    limit(20 * 2 - 1)
+    refused(tmp_path, dtype=torch.bfloat16)
+
+
+def test_a_pickle_that_is_no_archive_is_read_whole(tmp_path: Path, limit: Limit) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x" * 50)
+    limit(50)
+    check_load(tmp_path, dtype=None, device=CPU, int8=False)
+    limit(49)
+    refused(tmp_path)
+
+
+@pytest.mark.parametrize("header", [b"", b"\x10", struct.pack("<Q", 1 << 60), struct.pack("<Q", 2) + b"{}x"])
+def test_broken_files_are_left_to_their_reader(header: bytes, tmp_path: Path, limit: Limit) -> None:
+    limit(0)
+    check_load(tmp_path, dtype=torch.float64, device=CPU, int8=True)
+    (tmp_path / "model.safetensors").write_bytes(header)
+    check_load(tmp_path, dtype=torch.float64, device=CPU, int8=True)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text("[", encoding="utf-8")
+    check_load(tmp_path, dtype=torch.float64, device=CPU, int8=True)
+
+
+def test_a_file_that_the_kernel_does_not_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights(tmp_path, MIXED)
+
+    def unmapped(*_: object, **__: object) -> None:
+        raise RuntimeError("unable to mmap 4 bytes from file <model.safetensors>: Cannot allocate memory (12)")
+
+    monkeypatch.setattr(room, "safe_open", unmapped)
+    assert ": expected weights that this machine can map into memory, got " in refused(tmp_path)
+
+
+def test_the_most_common_type() -> None:
+    assert common_type([]) == torch.float32
+    assert common_type([(torch.float32, 5), (torch.bfloat16, 4), (torch.bfloat16, 2)]) == torch.bfloat16
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+
+def recipe(tmp_path: Path, **sizes: int) -> LanguageRecipe:
+    (tmp_path / "text.txt").write_text("to be or not to be\n" * 50, encoding="utf-8")
+    tables = {
+        "task": "lm",
+        "data": {"train": {"kind": "text", "paths": [str(tmp_path / "text.txt")]}, "length": 8},
+        "model": {"preset": "nano", "stacks": {"d_model": 32, "n_heads": 2, "d_ff": 64, "n_layers": 2} | sizes},
+        "tokenizer": {"kind": "characters"},
+        "training": {"steps": 1, "max_tokens": 512, "device": "cpu"},
+    }
+    found = validate(tables, where="recipe")
+    assert isinstance(found, LanguageRecipe)
+    return found
+
+
+def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("judged too late")
+
+    for place in ("clearhead.training.fitting.Transformer", "clearhead.runs.Transformer"):
+        monkeypatch.setattr(place, refuse)
+
+
+def test_a_model_too_large_is_refused_before_the_data_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_is_allocated(monkeypatch)
+    monkeypatch.setattr(runs, "prepare_task", nothing_is_allocated)
+    huge = recipe(tmp_path, d_model=1 << 18, d_ff=1 << 20, n_layers=1024)
+    with pytest.raises(OutOfMemory, match=r"^model: expected one that trains within .*d_model 262,144, d_ff 1,048,576"):
+        runs.start(huge, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_too_large_is_refused_before_the_network_is_allocated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit
+) -> None:
+    small = recipe(tmp_path)
+    nothing_is_allocated(monkeypatch)
+    real = runs.prepare_task
+
+    def prepare(*given: object) -> object:
+        found = real(*given)  # pyrefly: ignore
+        limit(450_000)
+        return found
+
+    monkeypatch.setattr(runs, "prepare_task", prepare)
+    with pytest.raises(OutOfMemory, match=r"^training\.max_tokens: expected a batch that fits into .* of the test"):
+        runs.start(small, tmp_path / "run")
+
+
+def test_a_run_too_large_to_go_on_is_refused_before_it_is_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit
+) -> None:
+    run, _ = runs.start(recipe(tmp_path), tmp_path / "run")
+    checkpoints.save(tmp_path / "run", 1, run.checkpoint())
+    nothing_is_allocated(monkeypatch)
+    monkeypatch.setattr(runs, "newest_checkpoint", nothing_is_allocated)
+    limit(10_000)
+    with pytest.raises(OutOfMemory, match=r"^model: expected one that trains within "):
+        runs.resume(tmp_path / "run")
+    for broken in ("recipe.json", "config.json"):
+        (tmp_path / "run" / "step-00000001" / broken).write_text("{", encoding="utf-8")
+        room.check_resume(tmp_path / "run", "recipe.json", {}, ALONE)
+
+
+def test_the_check_can_be_left_out(tmp_path: Path, limit: Limit) -> None:
+    limit(0)
+    given = recipe(tmp_path)
+    training = given.training.model_copy(update={"check_memory": False})
+    runs.start(given.model_copy(update={"training": training}), tmp_path / "run")
+
+
+def test_load_asks_first(tmp_path: Path, limit: Limit) -> None:
+    run, _ = runs.start(recipe(tmp_path), tmp_path / "run")
+    folder = checkpoints.save(tmp_path / "run", 1, run.checkpoint())
+    limit(10)
+    load(folder)
+    with pytest.raises(OutOfMemory, match=r": expected weights that fit into .* of the test, got "):
+        load(folder, dtype="bfloat16")
