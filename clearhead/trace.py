@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,13 @@ def tap(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
 def _seen(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
     tracer = _tracers.get(threading.get_ident())
     return value if tracer is None else tracer.visit(owner, name, value, axes)
+
+
+def tell_padding(**real: Tensor | None) -> None:
+    """Tell a running trace which cells of these axes hold tokens, b n, bool; None for all. Edits leave the others."""
+    tracer = _tracers.get(threading.get_ident()) if _tracers else None
+    if tracer is not None:
+        tracer.real.update(real)
 
 
 def tracing() -> bool:
@@ -108,7 +116,7 @@ def scale(factor: float) -> Callable[[Tensor], Tensor]:
 
 def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
     """Edit: the value that another trace saw at this address."""
-    return lambda value: other[address].to(value).expand_as(value)
+    return lambda value: other[address].to(value)
 
 
 @dataclass(eq=False)
@@ -121,6 +129,8 @@ class Trace:
     used: set[str] = field(default_factory=set)
     without: frozenset[str] = frozenset()
     """Names, such as heads, that are not seen where no edit is on them; only such as follow from others."""
+    real: dict[str, Tensor | None] = field(default_factory=dict)
+    """By axis, b n: the cells of the pass that runs that are no padding; None for all."""
     _values: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def wants(self, owner: nn.Module, name: str) -> bool:
@@ -138,11 +148,20 @@ class Trace:
             raise AssertionError(f"{path}: axes {axes!r} do not fit shape {tuple(value.shape)}")
         for address, edit in self.edits:
             if address.path == path:
-                value = _edited(value, address, edit, axes)
+                value = self._within_text(value, _edited(value, address, edit, axes), axes.split())
                 self.used.add(path)
         self.axes[path] = axes
         self._values.setdefault(path, []).append(value)
         return value
+
+    def _within_text(self, value: Tensor, edited: Tensor, names: list[str]) -> Tensor:
+        """The edited value, and in padding what was there: nothing that is put into padding reaches a real position."""
+        for axis, real in self.real.items():
+            if real is None or axis not in names or real.shape[1] != value.shape[names.index(axis)]:
+                continue  # Or it is of another pass than the padding is known of.
+            shape = [real.shape[("b", axis).index(name)] if name in ("b", axis) else 1 for name in names]
+            edited = torch.where(real.view(shape), edited, value)
+        return edited
 
     def __getitem__(self, address: str) -> Tensor:
         """The value last seen at an address, indexed as the address says."""
@@ -203,16 +222,19 @@ def trace(
 def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
     where = address.slices(axes, value.shape)
     part = address.of(value, axes)
-    if callable(edit):
-        new = edit(part)
-    elif isinstance(edit, Tensor):
-        new = edit.to(part)
-    else:
-        new = torch.full_like(part, edit)
+    made = edit(part.clone()) if callable(edit) else edit  # A clone, for a function may write into what it is given.
+    if isinstance(made, Real):
+        made = torch.tensor(float(made))
+    if not isinstance(made, Tensor) or made.is_complex():
+        got = "complex numbers" if isinstance(made, Tensor) else "None" if made is None else type(made).__name__
+        what = "a function that returns a tensor or a number" if callable(edit) else "a tensor, a number or a function"
+        raise UserError(f"{address}: expected {what}, got {got}")
     try:
-        new = new.expand_as(part)
-    except RuntimeError as error:
-        raise UserError(f"{address}: expected an edit of shape {tuple(part.shape)}, got {tuple(new.shape)}") from error
+        new = made.to(part).expand_as(part)
+    except RuntimeError:
+        raise UserError(
+            f"{address}: expected an edit of shape {tuple(part.shape)}, got {tuple(made.shape)}; try a number"
+        ) from None
     if not address.index:
         return new
     result = value.clone()

@@ -17,7 +17,7 @@ LEAST_ROOM = 32
 class KeyValues:
     """Keys and values of one attention, b h s k each; empty at first.
 
-    They are views of cells with room for more: a new position is written into the next cell, and only where the room
+    In padding they are 0. They are views of cells with room for more: a new position is written into the next cell, and only where the room
     ends is anything copied.
     """
 
@@ -101,7 +101,8 @@ class Cache:
             positions = (self.valid.long().cumsum(1) - 1).clamp(min=0)
         else:
             positions = torch.arange(self.length + t, device=device)[None]
-        queries = Layout((b, t), positions[:, self.length :], start=self.length, rows=tokens.rows)
+        here = positions[:, self.length :]
+        queries = Layout((b, t), here, start=self.length, valid=tokens.valid, rows=tokens.rows)
         self.length += t
         return queries, Layout((b, self.length), positions, valid=self.valid, rows=tokens.rows)
 

@@ -30,7 +30,8 @@ class Embedding(nn.Module, ABC):
         if positions is not None:
             positions = layout.pack(positions.expand(*layout.grid, -1))
             x = x + tap(self, "positions", positions.to(x.dtype), "b t d")
-        x = tap(self, "sum", x, "b t d")
+        # 0 times NaN is NaN: what the table says of a padding token may not enter a sum or the gradient of a matrix.
+        x = tap(self, "sum", layout.blank(x), "b t d")
         x = x if self.norm is None else self.norm(x)
         return dropout(x, self.dropout, self.training)
 

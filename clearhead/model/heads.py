@@ -128,9 +128,9 @@ def pool(x: Tensor, valid: Tensor | None, how: Pool) -> Tensor:
     b, t = x.shape[:2]
     valid = torch.ones(b, t, dtype=torch.bool, device=x.device) if valid is None else valid
     if how == "mean":
-        return (x * valid[..., None]).sum(1) / valid.sum(1, keepdim=True)
+        return x.masked_fill(~valid[..., None], 0.0).sum(1) / valid.sum(1, keepdim=True).clamp(min=1)
     number = torch.arange(t, device=x.device)
-    which = torch.where(valid, number, t).amin(1) if how == "first" else torch.where(valid, number, -1).amax(1)
+    which = torch.where(valid, number, t - 1).amin(1) if how == "first" else torch.where(valid, number, 0).amax(1)
     return x[torch.arange(b, device=x.device), which]
 
 

@@ -97,6 +97,13 @@ class Layout:
         """b t ... -> n ...: the valid cells, in order, of a value on the grid."""
         return _real(grid, self.valid, self.rows)
 
+    def blank(self, stored: Tensor) -> Tensor:
+        """b t d or b h t k -> the same with zeros in the padding, whatever was there; itself where there is none."""
+        if self.valid is None or self.rows is not None:
+            return stored
+        b, t = self.valid.shape
+        return stored.masked_fill(~self.valid.view(b, *[1] * (stored.ndim - 3), t, 1), 0.0)
+
     def pack(self, grid: Tensor) -> Tensor:
         """b t ... -> n ... when packed; itself when padded."""
         return grid if self.rows is None else grid.flatten(0, 1).index_select(0, self.rows)

@@ -17,7 +17,7 @@ from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embe
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import RotaryEncoding, position_encoding
-from clearhead.trace import tracing
+from clearhead.trace import tell_padding, tracing
 
 
 class Stack(nn.Module):
@@ -60,6 +60,9 @@ class Stack(nn.Module):
         else:
             queries, keys = cache.extend(tokens)
         self.check_length(keys, counted=tokens.positions is None and keys.valid is None)
+        tell_padding(t=queries.valid)
+        if memory is not None and cache is None:
+            memory = memory[1].blank(memory[0]), memory[1]
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
         reaches = {
             windowed: self.reach(queries, keys, windowed=windowed, dtype=x.dtype)
