@@ -4,11 +4,12 @@
 A trace sees its own thread alone: what others compute meanwhile is neither recorded nor edited.
 """
 
+import itertools
 import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from numbers import Real
@@ -16,6 +17,7 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
+from clearhead.brief import shape_of
 from clearhead.errors import UserError
 
 Edit = Tensor | float | Callable[[Tensor], Tensor]
@@ -66,6 +68,8 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> "Address":
         """From its written form; raises UserError where it is not one."""
+        if not isinstance(text, str):
+            raise UserError(f"address: expected text such as decoder.blocks.0.attn.weights, got {type(text).__name__}")
         match = re.fullmatch(r"([A-Za-z_][\w.]*)(?:\[([^\]]*)\])?", text.strip())
         if match is None:
             raise UserError(f"{text!r}: expected an address such as decoder.blocks.0.attn.weights[h=2]")
@@ -74,6 +78,8 @@ class Address:
             pair = re.fullmatch(r"\s*([a-z])\s*=\s*(-?\d+)\s*", part)
             if pair is None:
                 raise UserError(f"{text!r}: expected an index such as h=2, got {part.strip()!r}")
+            if pair[1] in dict(index):
+                raise UserError(f"{text!r}: expected one index of axis {pair[1]}, got two; leave one of them out")
             index.append((pair[1], int(pair[2])))
         return cls(match[1], tuple(index))
 
@@ -116,7 +122,11 @@ def scale(factor: float) -> Callable[[Tensor], Tensor]:
 
 def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
     """Edit: the value that another trace saw at this address."""
-    return lambda value: other[address].to(value)
+
+    def other_value(value: Tensor) -> Tensor:
+        return other[address].to(value)
+
+    return other_value
 
 
 @dataclass(eq=False)
@@ -179,6 +189,17 @@ class Trace:
             raise UserError(f"{where.path}: no such address in this trace{_nearest(where.path, self._values)}")
         return where, self._values[where.path]
 
+    def __repr__(self) -> str:
+        """How many values of what shapes, the first of them, and how to see one."""
+        shown = [
+            f"{a} ({self.axes[a]}): {shape_of(values[-1])}" for a, values in itertools.islice(self._values.items(), 4)
+        ]
+        n_bytes = sum(v.numel() * v.element_size() for values in self._values.values() for v in values)
+        head = (
+            f"Trace of {len(self)} addresses, {n_bytes / 1e6:,.1f} MB; list(trace) names them, trace[address] has one"
+        )
+        return "\n  ".join([head, *shown, *(["…"] if len(self) > len(shown) else [])])
+
     def __contains__(self, address: str) -> bool:
         return Address.parse(address).path in self._values
 
@@ -197,11 +218,20 @@ def trace(
 
     `without`: names to be left out where they are made for a trace alone: heads.
 
+    An edit is a number, a tensor or a function of the value, for the whole address or the part that it indexes. Edits
+    of one value are made in order. They leave padding as it is: what stands there reaches no real position.
+
     Compiled code runs eagerly meanwhile. An edit that no forward pass met is an error, for it changed nothing.
     """
     thread = threading.get_ident()
     if thread in _tracers:
         raise RuntimeError("a trace is already running; traces do not nest")
+    if not isinstance(network, nn.Module):
+        raise UserError(
+            f"trace: expected a network, got {type(network).__name__}; try model.network or model.tracing()"
+        )
+    if edit is not None and not isinstance(edit, Mapping):
+        raise UserError(f"edit: expected edits by address, such as {{address: 0.0}}, got {type(edit).__name__}")
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
     # torch.compile wraps a module in another, which has no part in an address.
     paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
@@ -224,7 +254,8 @@ def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
     part = address.of(value, axes)
     made = edit(part.clone()) if callable(edit) else edit  # A clone, for a function may write into what it is given.
     if isinstance(made, Real):
-        made = torch.tensor(float(made))
+        with suppress(OverflowError):  # Of a whole number that no float reaches.
+            made = torch.tensor(float(made))
     if not isinstance(made, Tensor) or made.is_complex():
         got = "complex numbers" if isinstance(made, Tensor) else "None" if made is None else type(made).__name__
         what = "a function that returns a tensor or a number" if callable(edit) else "a tensor, a number or a function"

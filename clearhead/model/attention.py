@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearhead.brief import brief
 from clearhead.config import StackConfig
 from clearhead.model.cache import KeyValues
 from clearhead.model.dropout import dropout
@@ -30,6 +31,8 @@ def is_explicit(kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: 
 @dataclass(frozen=True)
 class Reach:
     """Which keys each query may attend to, and how position enters the scores."""
+
+    __repr__ = brief
 
     mask: Tensor | None = None
     """b|1 1 t s: 0 where attention may go, -inf where not; None for everywhere."""
@@ -144,6 +147,7 @@ class Attention(nn.Module):
         cache: KeyValues | None = None,
     ) -> Tensor:
         """b t d (or packed n d) -> the same shape; keys and values from `memory` where given, else from x."""
+        tell_padding(t=layout.valid, s=reach.valid)
         q = self.project(self.q, self.q_norm, x, layout)
         if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
             k, v = cache.k, cache.v
@@ -158,7 +162,6 @@ class Attention(nn.Module):
         n = len(q) // len(k)  # Beams of an input, which read one memory.
         if n > 1 and tracing():
             k, v, reach, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), reach.repeated(n), 1
-        tell_padding(t=layout.valid, s=reach.valid)
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
         explicit = is_explicit(self.kernel, k.shape[2], q.device, soft_cap=self.soft_cap)
@@ -167,10 +170,17 @@ class Attention(nn.Module):
 
     def project(self, linear: nn.Module, norm: nn.Module | None, x: Tensor, layout: Layout) -> Tensor:
         """b t d (or packed n d) -> b h t k, each head normed where there is a norm."""
-        heads = linear(x).unflatten(-1, (-1, self.d_head))
-        if layout.rows is not None:  # Before padding is there: a norm may make anything of zeros.
-            return layout.unpack(heads if norm is None else norm(heads)).transpose(1, 2)
-        return heads.transpose(1, 2) if norm is None else norm(heads.transpose(1, 2))
+        x = linear(x)
+        if norm is None:
+            return self.split(layout.unpack(x))
+        if layout.rows is None:
+            return norm(self.split(x))
+        # Before padding is there: a norm may make anything of zeros.
+        return self.split(layout.unpack(norm(x.unflatten(-1, (-1, self.d_head))).flatten(-2)))
+
+    def split(self, x: Tensor) -> Tensor:
+        """b t (h k) -> b h t k"""
+        return x.unflatten(-1, (-1, self.d_head)).transpose(1, 2)
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""

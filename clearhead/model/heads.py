@@ -66,7 +66,12 @@ class LanguageHead(OutputHead):
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """The same; where logits are many, in chunks that are gone before the next is made."""
         plain = type(self.output) is nn.Linear and self.soft_cap is None and not tracing()
-        if not plain or len(labels) * self.output.out_features <= self.chunk:
+        if (
+            not plain
+            or not isinstance(labels, Tensor)
+            or labels.ndim != 1
+            or len(labels) * self.output.out_features <= self.chunk
+        ):
             return super().loss(states, layout, labels, smoothing=smoothing)
         states = self.transform(layout.real(states) if states.ndim == 3 else states)
         states = states if self.scale is None else states * self.scale

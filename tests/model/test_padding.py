@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.generation import complete
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model import attention as attention_module
 from clearhead.model.heads import Pool, pool
 from clearhead.recipe.generation import GenerationConfig
@@ -23,15 +23,18 @@ PADDING = small.VOCAB - 1
 """The token that fills the padding, and stands nowhere else."""
 PLANTED = [float("nan"), float("inf"), -float("inf"), 1e30]
 SOURCES, TARGETS = ([[i % PADDING for i in ids] for ids in sequences(*n)] for n in ((3, 6, 1), (5, 2, 7)))
-configs = pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 
 
 def network_of(config: c.StackConfig, kind: str, seed: int = 0) -> Transformer:
     """In which no token but the padding reads row PADDING of the tables."""
     torch.manual_seed(seed)
     encoder, decoder = (config if part in kind else None for part in ("encoder", "decoder"))
-    model = c.ModelConfig(encoder=encoder, decoder=decoder, head=c.LanguageHead(tied=False))
-    return small.shaken(Transformer(model))
+    model = c.ModelConfig(encoder=encoder, decoder=decoder, head=c.LanguageHead(tied=False, bias=True))
+    network = small.shaken(Transformer(model))
+    with torch.no_grad():
+        network.get_parameter("head.output.weight")[PADDING] = 0.0
+        network.get_parameter("head.output.bias")[PADDING] = -1e4  # What is written is read: never this one.
+    return network
 
 
 def inputs_of(network: Transformer, *, left: bool) -> list[Tokens]:
@@ -53,14 +56,14 @@ def seen_by(network: Transformer, inputs: list[Tokens]) -> Tensor:
 
 def unseen(address: str, axes: str, inputs: list[Tokens], value: float) -> Callable[[Tensor], Tensor]:
     """An edit that puts the value into every padded cell of an address, of queries and of keys."""
-    source, target = inputs[0], inputs[-1]
+    names, queries = axes.split(), inputs[0] if address.startswith("encoder") else inputs[-1]
+    keys = inputs[0] if ".cross." in address else queries
 
     def edit(x: Tensor) -> Tensor:
-        for axis, tokens in (("t", source if address.startswith("encoder") else target),
-                             ("s", source if ".cross." in address or address.startswith("encoder") else target)):  # fmt: skip
-            if axis in axes.split():
+        for axis, tokens in (("t", queries), ("s", keys)):
+            if axis in names:
                 assert tokens.valid is not None
-                shape = [n if name in ("b", axis) else 1 for name, n in zip(axes.split(), x.shape, strict=True)]
+                shape = [n if name in ("b", axis) else 1 for name, n in zip(names, x.shape, strict=True)]
                 x.masked_fill_(~tokens.valid.view(shape), value)  # In place: an edit may.
         return x
 
@@ -144,7 +147,7 @@ def test_nothing_planted_in_padding_reaches_a_text(
     how = GenerationConfig(max_new_tokens=3, beams=beams, start_id=PADDING - 1, end_ids=(PADDING - 2,))
     padded = Tokens.pad
 
-    def written(planted: float) -> list[list[tuple[list[int], float]]]:
+    def written(planted: float) -> list[list[tuple[tuple[int, ...], float]]]:
         plant(network, planted)
         source = SOURCES if with_encoder else None
         with trace(network) if looks else torch.no_grad():
@@ -200,7 +203,5 @@ def test_an_edit_leaves_padding_as_it_is() -> None:
 
 def test_a_batch_without_padding_is_not_touched() -> None:
     layouts = [Tokens(ids(2, 3)), Tokens.pad(SOURCES, packed=True)]
-    from clearhead.model import Layout
-
     x = torch.randn(2, 3, 4)
     assert all(Layout.of(tokens).blank(x) is x for tokens in layouts)
