@@ -2,7 +2,15 @@
 
 import reprlib
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Shaped(Protocol):
+    """A tensor or an array, of a library that need not be imported for it."""
+
+    dtype: Any
+    shape: Any
 
 
 def brief(value: object) -> str:
@@ -10,9 +18,9 @@ def brief(value: object) -> str:
     return _BRIEF.repr1(value, _BRIEF.maxlevel)
 
 
-def shape_of(value: Any) -> str:
+def shape_of(value: object) -> str:
     """`float32 of 2 x 5` for a tensor or an array; the name of the type for anything else."""
-    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+    if not isinstance(value, Shaped):
         return type(value).__name__
     kind = str(value.dtype).removeprefix("torch.")
     return f"{kind} of {' x '.join(map(str, value.shape))}" if len(value.shape) else kind
@@ -25,7 +33,7 @@ class _Brief(reprlib.Repr):
         self.maxstring, self.maxother = 60, 60
 
     def repr1(self, x: Any, level: int) -> str:
-        if hasattr(x, "shape") and hasattr(x, "dtype"):
+        if isinstance(x, Shaped):
             return shape_of(x)
         if not is_dataclass(x) or isinstance(x, type):
             return super().repr1(x, level)

@@ -4,7 +4,7 @@ Attention always sees the padded grid. Everything else works on one position at 
 padding ever reaches a linear layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -39,7 +39,7 @@ class Tokens:
         cls, sequences: Sequence[Sequence[int]], *, fill: int = 0, left: bool = False, packed: bool = False
     ) -> Self:
         """Sequences of ids, padded with `fill` to the longest; `packed` keeps the padding out of linear layers."""
-        if not isinstance(sequences, Sequence) or not all(map(_has_length, sequences)):
+        if not isinstance(sequences, Sequence) or not all(map(_is_sized, sequences)):
             raise UserError(f"sequences: expected lists of ids in a list, got {brief(sequences)}; try [ids]")
         if not sequences or not all(map(len, sequences)):
             raise UserError("expected at least one token in each sequence, got an empty one")
@@ -124,8 +124,8 @@ class Layout:
         return cells.index_copy_(0, self.rows, stored).view(b, t, *stored.shape[1:])
 
 
-def _has_length(sequence: object) -> bool:
-    return hasattr(sequence, "__len__") and not isinstance(sequence, str)
+def _is_sized(sequence: object) -> bool:
+    return isinstance(sequence, Sized) and not isinstance(sequence, str)
 
 
 def _row(sequence: Sequence[int]) -> Tensor:
