@@ -22,6 +22,11 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """What is there, and the public names that are imported when first used."""
+    return sorted({*globals(), *__all__})
+
+
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """What an import makes lives as long as the process: the garbage collector need not look at it, then or later."""

@@ -4,17 +4,20 @@
 A trace sees its own thread alone: what others compute meanwhile is neither recorded nor edited.
 """
 
+import itertools
 import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
 
+from clearhead.brief import shape_of
 from clearhead.errors import UserError
 
 Edit = Tensor | float | Callable[[Tensor], Tensor]
@@ -35,6 +38,13 @@ def tap(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
 def _seen(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
     tracer = _tracers.get(threading.get_ident())
     return value if tracer is None else tracer.visit(owner, name, value, axes)
+
+
+def tell_padding(**real: Tensor | None) -> None:
+    """Tell a running trace which cells of these axes hold tokens, b n, bool; None for all. Edits leave the others."""
+    tracer = _tracers.get(threading.get_ident()) if _tracers else None
+    if tracer is not None:
+        tracer.real.update(real)
 
 
 def tracing() -> bool:
@@ -58,6 +68,8 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> "Address":
         """From its written form; raises UserError where it is not one."""
+        if not isinstance(text, str):
+            raise UserError(f"address: expected text such as decoder.blocks.0.attn.weights, got {type(text).__name__}")
         match = re.fullmatch(r"([A-Za-z_][\w.]*)(?:\[([^\]]*)\])?", text.strip())
         if match is None:
             raise UserError(f"{text!r}: expected an address such as decoder.blocks.0.attn.weights[h=2]")
@@ -66,6 +78,8 @@ class Address:
             pair = re.fullmatch(r"\s*([a-z])\s*=\s*(-?\d+)\s*", part)
             if pair is None:
                 raise UserError(f"{text!r}: expected an index such as h=2, got {part.strip()!r}")
+            if pair[1] in dict(index):
+                raise UserError(f"{text!r}: expected one index of axis {pair[1]}, got two; leave one of them out")
             index.append((pair[1], int(pair[2])))
         return cls(match[1], tuple(index))
 
@@ -108,7 +122,11 @@ def scale(factor: float) -> Callable[[Tensor], Tensor]:
 
 def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
     """Edit: the value that another trace saw at this address."""
-    return lambda value: other[address].to(value).expand_as(value)
+
+    def other_value(value: Tensor) -> Tensor:
+        return other[address].to(value)
+
+    return other_value
 
 
 @dataclass(eq=False)
@@ -121,6 +139,8 @@ class Trace:
     used: set[str] = field(default_factory=set)
     without: frozenset[str] = frozenset()
     """Names, such as heads, that are not seen where no edit is on them; only such as follow from others."""
+    real: dict[str, Tensor | None] = field(default_factory=dict)
+    """By axis, b n: the cells of the pass that runs that are no padding; None for all."""
     _values: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def wants(self, owner: nn.Module, name: str) -> bool:
@@ -138,11 +158,20 @@ class Trace:
             raise AssertionError(f"{path}: axes {axes!r} do not fit shape {tuple(value.shape)}")
         for address, edit in self.edits:
             if address.path == path:
-                value = _edited(value, address, edit, axes)
+                value = self._within_text(value, _edited(value, address, edit, axes), axes.split())
                 self.used.add(path)
         self.axes[path] = axes
         self._values.setdefault(path, []).append(value)
         return value
+
+    def _within_text(self, value: Tensor, edited: Tensor, names: list[str]) -> Tensor:
+        """The edited value, and in padding what was there: nothing that is put into padding reaches a real position."""
+        for axis, real in self.real.items():
+            if real is None or axis not in names or real.shape[1] != value.shape[names.index(axis)]:
+                continue  # Or it is of another pass than the padding is known of.
+            shape = [real.shape[("b", axis).index(name)] if name in ("b", axis) else 1 for name in names]
+            edited = torch.where(real.view(shape), edited, value)
+        return edited
 
     def __getitem__(self, address: str) -> Tensor:
         """The value last seen at an address, indexed as the address says."""
@@ -159,6 +188,17 @@ class Trace:
         if where.path not in self._values:
             raise UserError(f"{where.path}: no such address in this trace{_nearest(where.path, self._values)}")
         return where, self._values[where.path]
+
+    def __repr__(self) -> str:
+        """How many values of what shapes, the first of them, and how to see one."""
+        shown = [
+            f"{a} ({self.axes[a]}): {shape_of(values[-1])}" for a, values in itertools.islice(self._values.items(), 4)
+        ]
+        n_bytes = sum(v.numel() * v.element_size() for values in self._values.values() for v in values)
+        head = (
+            f"Trace of {len(self)} addresses, {n_bytes / 1e6:,.1f} MB; list(trace) names them, trace[address] has one"
+        )
+        return "\n  ".join([head, *shown, *(["…"] if len(self) > len(shown) else [])])
 
     def __contains__(self, address: str) -> bool:
         return Address.parse(address).path in self._values
@@ -178,11 +218,20 @@ def trace(
 
     `without`: names to be left out where they are made for a trace alone: heads.
 
+    An edit is a number, a tensor or a function of the value, for the whole address or the part that it indexes. Edits
+    of one value are made in order. They leave padding as it is: what stands there reaches no real position.
+
     Compiled code runs eagerly meanwhile. An edit that no forward pass met is an error, for it changed nothing.
     """
     thread = threading.get_ident()
     if thread in _tracers:
         raise RuntimeError("a trace is already running; traces do not nest")
+    if not isinstance(network, nn.Module):
+        raise UserError(
+            f"trace: expected a network, got {type(network).__name__}; try model.network or model.tracing()"
+        )
+    if edit is not None and not isinstance(edit, Mapping):
+        raise UserError(f"edit: expected edits by address, such as {{address: 0.0}}, got {type(edit).__name__}")
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
     # torch.compile wraps a module in another, which has no part in an address.
     paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
@@ -203,16 +252,20 @@ def trace(
 def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
     where = address.slices(axes, value.shape)
     part = address.of(value, axes)
-    if callable(edit):
-        new = edit(part)
-    elif isinstance(edit, Tensor):
-        new = edit.to(part)
-    else:
-        new = torch.full_like(part, edit)
+    made = edit(part.clone()) if callable(edit) else edit  # A clone, for a function may write into what it is given.
+    if isinstance(made, Real):
+        with suppress(OverflowError):  # Of a whole number that no float reaches.
+            made = torch.tensor(float(made))
+    if not isinstance(made, Tensor) or made.is_complex():
+        got = "complex numbers" if isinstance(made, Tensor) else "None" if made is None else type(made).__name__
+        what = "a function that returns a tensor or a number" if callable(edit) else "a tensor, a number or a function"
+        raise UserError(f"{address}: expected {what}, got {got}")
     try:
-        new = new.expand_as(part)
-    except RuntimeError as error:
-        raise UserError(f"{address}: expected an edit of shape {tuple(part.shape)}, got {tuple(new.shape)}") from error
+        new = made.to(part).expand_as(part)
+    except RuntimeError:
+        raise UserError(
+            f"{address}: expected an edit of shape {tuple(part.shape)}, got {tuple(made.shape)}; try a number"
+        ) from None
     if not address.index:
         return new
     result = value.clone()

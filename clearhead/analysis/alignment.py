@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.generation import in_batches
 from clearhead.model import Tokens, Transformer
@@ -16,6 +17,8 @@ from clearhead.trace import trace
 @dataclass(frozen=True)
 class CrossAttention:
     """One pair's cross-attention and the probability of each target token."""
+
+    __repr__ = brief
 
     weights: Tensor
     """l h t s: row t is the attention of the step that produced target token t."""

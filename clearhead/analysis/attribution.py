@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.analysis.ablation import by_stack, layouts, real
 from clearhead.analysis.comparison import stacks
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
 from clearhead.model.block import Block
@@ -24,6 +25,8 @@ Shares = Iterator[tuple[str, Tensor]]
 @dataclass(frozen=True)
 class Attribution:
     """One logit, or the difference of two, as a sum."""
+
+    __repr__ = brief
 
     shares: dict[str, Tensor]
     """b each, by address, or by parameter name for a bias."""

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.analysis.comparison import stacks
+from clearhead.brief import brief
 from clearhead.config import PatchInput
 from clearhead.errors import UserError
 from clearhead.model import Transformer
@@ -19,6 +20,8 @@ from clearhead.trace import Trace
 class Neighbours:
     """Tokens whose vectors point the same way, nearest first."""
 
+    __repr__ = brief
+
     ids: Tensor
     """k"""
     cosines: Tensor
@@ -28,6 +31,8 @@ class Neighbours:
 @dataclass(frozen=True)
 class Plane:
     """point = (vector - centre) @ axes^T: the plane on which the vectors differ most."""
+
+    __repr__ = brief
 
     points: Tensor
     """n 2"""

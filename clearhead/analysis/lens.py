@@ -7,6 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.comparison import stacks
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
 from clearhead.model.mode import Evaluating
@@ -16,6 +17,8 @@ from clearhead.trace import Trace
 @dataclass(frozen=True)
 class Lens:
     """The k likeliest answers after the embedding (l = 0) and after each block, likeliest first."""
+
+    __repr__ = brief
 
     addresses: tuple[str, ...]
     """l: whose states are read: `….blocks.0.resid_pre`, then each block's `resid_post`."""

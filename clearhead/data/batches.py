@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.randomness import key
 
@@ -45,6 +46,8 @@ class OnDemand(Sequence[T]):
 @dataclass(frozen=True, eq=False)
 class Batches(OnDemand[list[int]]):
     """Batches of examples, some 16 bytes an example: batch i is order[bounds[turn[i]] : bounds[turn[i] + 1]]."""
+
+    __repr__ = brief
 
     order: np.ndarray
     bounds: np.ndarray
@@ -165,6 +168,8 @@ class Piece:
 @dataclass(frozen=True, eq=False)
 class Rows(OnDemand[list[Piece]]):
     """Rows of pieces of documents, some 40 bytes a piece."""
+
+    __repr__ = brief
 
     pieces: np.ndarray
     """n 3: document, start, stop."""

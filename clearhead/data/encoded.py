@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from clearhead.brief import brief
 from clearhead.data.marks import Marks, document_marks
 from clearhead.data.sequences import Sequences, Shelf, Writer
 from clearhead.data.sources import Pairs
@@ -22,6 +23,8 @@ BEGINNING = 128
 @dataclass(frozen=True)
 class EncodedPairs:
     """Sentence pairs as ids, without marks such as bos and eos; and as text, where that is asked for again."""
+
+    __repr__ = brief
 
     text: Pairs
     source: Sequence[Sequence[int]]

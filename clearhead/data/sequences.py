@@ -17,6 +17,7 @@ from typing import BinaryIO, Self
 
 import numpy as np
 
+from clearhead.brief import brief
 from clearhead.config import Config
 from clearhead.data.batches import OnDemand
 from clearhead.errors import UserError
@@ -58,6 +59,8 @@ class IdsFile:
 @dataclass(frozen=True, eq=False)
 class Sequences(OnDemand[list[int]]):
     """Sequence i is ids[offsets[i] : offsets[i + 1]]."""
+
+    __repr__ = brief
 
     ids: np.ndarray | IdsFile
     offsets: np.ndarray

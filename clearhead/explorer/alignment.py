@@ -13,6 +13,8 @@ from importlib.resources import files
 import numpy as np
 import numpy.typing as npt
 
+from clearhead.brief import brief
+
 _QUANTUM = 10_000  # a weight travels as a whole number of ten-thousandths, in two bytes
 _LAYER = re.compile(r"(?<=\.blocks\.)\d+(?=\.)")
 _SLOT = re.compile(r"\{\{(csp|title|data)\}\}")
@@ -27,6 +29,8 @@ class Translated:
     lists the (target index, source index) pairs known to be right, for content tokens only. `unseen` lists
     source words that training never met. Tokens are shown as given, special tokens included.
     """
+
+    __repr__ = brief
 
     source_tokens: tuple[str, ...]
     target_tokens: tuple[str, ...]

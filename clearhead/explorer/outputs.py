@@ -4,10 +4,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from clearhead.brief import brief
+
 
 @dataclass(frozen=True)
 class Output:
     """What a language head says: softmax over the whole vocabulary is exp(values - lse)."""
+
+    __repr__ = brief
 
     ids: Tensor
     """t k, int32: the likeliest first."""

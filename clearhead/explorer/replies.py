@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 
 MOST_BYTES = 64 << 20
@@ -19,6 +20,8 @@ MOST_BYTES = 64 << 20
 @dataclass(frozen=True)
 class Reply:
     """What a question gets."""
+
+    __repr__ = brief
 
     json: Mapping[str, Any]
     tensors: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])

@@ -17,6 +17,7 @@ from torch import Tensor
 from clearhead import trace as edits
 from clearhead.api import Model
 from clearhead.api.reader import Input
+from clearhead.brief import brief
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer import codecs
@@ -44,6 +45,8 @@ LIKELIEST = 200
 @dataclass(frozen=True, eq=False)
 class Recording:
     """The values of one forward pass by address, float32 and finite, without the batch axis."""
+
+    __repr__ = brief
 
     manifest: Manifest
     tensors: Mapping[str, Tensor]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.generation.compiled import Compiled
 from clearhead.generation.sampling import History
@@ -26,6 +27,8 @@ BUDGET = 4096
 @dataclass(frozen=True)
 class Finished:
     """The last event: for each input its n_best hypotheses, best first."""
+
+    __repr__ = brief
 
     hypotheses: list[list[Hypothesis]]
 

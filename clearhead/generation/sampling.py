@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.randomness import key
 from clearhead.recipe.generation import GenerationConfig
 
@@ -18,6 +19,8 @@ SHORTLIST = 512
 @dataclass(frozen=True)
 class History:
     """What each row has read and written so far."""
+
+    __repr__ = brief
 
     ids: Tensor
     """b t: the prompt, then the tokens written."""

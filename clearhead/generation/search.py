@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.generation.sampling import NEVER, History, Sampler
 from clearhead.recipe.generation import GenerationConfig
 
@@ -23,6 +24,8 @@ Reason = Literal["eos", "stop", "length"]
 @dataclass(frozen=True)
 class Hypothesis:
     """One finished text: the tokens written, without prompt and end token."""
+
+    __repr__ = brief
 
     tokens: tuple[int, ...]
     score: float
@@ -44,6 +47,8 @@ class Hypothesis:
 class Step:
     """One more token everywhere: b inputs, k hypotheses each (beams or samples). On the CPU."""
 
+    __repr__ = brief
+
     index: int
     """Tokens written before this one."""
     tokens: Tensor
@@ -59,6 +64,8 @@ class Step:
 @dataclass(frozen=True)
 class Move:
     """What a search does with a step's logits."""
+
+    __repr__ = brief
 
     step: Step
     tokens: Tensor

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearhead.brief import brief
 from clearhead.config import StackConfig
 from clearhead.model.cache import KeyValues
 from clearhead.model.dropout import dropout
@@ -14,7 +15,7 @@ from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import PositionEncoding, Rotation
-from clearhead.trace import looked_at, tap, tracing
+from clearhead.trace import looked_at, tap, tell_padding, tracing
 
 Kernel = Literal["auto", "explicit", "fused"]
 EXPLICIT_UP_TO: int = 512
@@ -32,6 +33,8 @@ def is_explicit(kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: 
 class Reach:
     """Which keys each query may attend to, and how position enters the scores."""
 
+    __repr__ = brief
+
     mask: Tensor | None = None
     """b|1 1 t s: 0 where attention may go, -inf where not; None for everywhere."""
     unreachable: Tensor | None = None
@@ -41,6 +44,8 @@ class Reach:
     score_bias: Tensor | None = None
     rotation: Rotation | None = None
     """How to turn the queries, and the keys of the same positions."""
+    valid: Tensor | None = None
+    """b s, bool: keys that are no padding; None for all."""
 
     @classmethod
     def between(
@@ -81,19 +86,20 @@ class Reach:
         rotation = positions.rotation(queries.positions) if positions else None
         bias = positions.score_bias(queries.positions, keys.positions) if positions else None
         if allowed is None or (fused and plain_causal and bias is None):
-            return cls(None, None, plain_causal, bias, rotation)
+            return cls(None, None, plain_causal, bias, rotation, keys.valid)
         allowed = allowed[:, None]
         unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
         closed = ~allowed if unreachable is None else ~(allowed | unreachable)
         mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
-        return cls(mask, unreachable, plain_causal, bias, rotation)
+        return cls(mask, unreachable, plain_causal, bias, rotation, keys.valid)
 
     def repeated(self, n: int) -> Self:
         """For n rows of queries where there was one."""
-        mask, unreachable = (
-            x.repeat_interleave(n, 0) if x is not None and len(x) > 1 else x for x in (self.mask, self.unreachable)
+        mask, unreachable, valid = (
+            x.repeat_interleave(n, 0) if x is not None and len(x) > 1 else x
+            for x in (self.mask, self.unreachable, self.valid)
         )
-        return replace(self, mask=mask, unreachable=unreachable)
+        return replace(self, mask=mask, unreachable=unreachable, valid=valid)
 
 
 def _both(a: Tensor | None, b: Tensor) -> Tensor:
@@ -142,17 +148,17 @@ class Attention(nn.Module):
         cache: KeyValues | None = None,
     ) -> Tensor:
         """b t d (or packed n d) -> the same shape; keys and values from `memory` where given, else from x."""
-        q = self.split(layout.unpack(self.q(x)))
+        tell_padding(t=layout.valid, s=reach.valid)
+        q = self.project(self.q, self.q_norm, x, layout)
         if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
             k, v = cache.k, cache.v
         else:
             source, source_layout = memory or (x, layout)
-            k, v = (self.split(source_layout.unpack(linear(source))) for linear in (self.k, self.v))
-            k = k if self.k_norm is None else self.k_norm(k)
+            k = self.project(self.k, self.k_norm, source, source_layout)
             k = k if reach.rotation is None else reach.rotation(k)
+            k, v = source_layout.blank(k), source_layout.blank(self.project(self.v, None, source, source_layout))
             if cache is not None:
                 k, v = cache.append(k, v)
-        q = q if self.q_norm is None else self.q_norm(q)
         q = q if reach.rotation is None else reach.rotation(q)
         n = len(q) // len(k)  # Beams of an input, which read one memory.
         if n > 1 and tracing():
@@ -162,6 +168,16 @@ class Attention(nn.Module):
         explicit = is_explicit(self.kernel, k.shape[2], q.device, soft_cap=self.soft_cap)
         z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, reach, group)
         return self.combine(_apart(z, n), layout)
+
+    def project(self, linear: nn.Module, norm: nn.Module | None, x: Tensor, layout: Layout) -> Tensor:
+        """b t d (or packed n d) -> b h t k, each head normed where there is a norm."""
+        x = linear(x)
+        if norm is None:
+            return self.split(layout.unpack(x))
+        if layout.rows is None:
+            return norm(self.split(x))
+        # Before padding is there: a norm may make anything of zeros.
+        return self.split(layout.unpack(norm(x.unflatten(-1, (-1, self.d_head))).flatten(-2)))
 
     def split(self, x: Tensor) -> Tensor:
         """b t (h k) -> b h t k"""

@@ -6,6 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.model.layout import Layout, Tokens
 from clearhead.trace import tracing
 
@@ -15,11 +16,13 @@ LEAST_ROOM = 32
 
 @dataclass
 class KeyValues:
-    """Keys and values of one attention, b h s k each; empty at first.
+    """Keys and values of one attention, b h s k each; empty at first, and 0 in padding.
 
     They are views of cells with room for more: a new position is written into the next cell, and only where the room
     ends is anything copied.
     """
+
+    __repr__ = brief
 
     k: Tensor | None = None
     v: Tensor | None = None
@@ -70,6 +73,8 @@ def _moved(past: Tensor, room: int) -> Tensor:
 class BlockCache:
     """What one decoder block keeps: its own past, and the memory's keys and values."""
 
+    __repr__ = brief
+
     attn: KeyValues = field(default_factory=KeyValues)
     cross: KeyValues = field(default_factory=KeyValues)
 
@@ -77,6 +82,8 @@ class BlockCache:
 @dataclass
 class Cache:
     """What a decoder keeps between steps."""
+
+    __repr__ = brief
 
     blocks: list[BlockCache]
     length: int = 0
@@ -101,7 +108,8 @@ class Cache:
             positions = (self.valid.long().cumsum(1) - 1).clamp(min=0)
         else:
             positions = torch.arange(self.length + t, device=device)[None]
-        queries = Layout((b, t), positions[:, self.length :], start=self.length, rows=tokens.rows)
+        here = positions[:, self.length :]
+        queries = Layout((b, t), here, start=self.length, valid=tokens.valid, rows=tokens.rows)
         self.length += t
         return queries, Layout((b, self.length), positions, valid=self.valid, rows=tokens.rows)
 
@@ -124,6 +132,8 @@ class Cache:
 class FixedKeyValues(KeyValues):
     """Keys and values in a fixed number of cells; `append` writes cell `at`, and returns all cells."""
 
+    __repr__ = brief
+
     at: Tensor = field(kw_only=True)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,6 +150,8 @@ class FixedCache(Cache):
 
     What is beyond the text is masked. One token at a time; the room has an end, which the caller minds.
     """
+
+    __repr__ = brief
 
     at: Tensor = field(kw_only=True)
     """1: the cell last filled."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.config import PatchInput, StackConfig, TokenInput
 from clearhead.errors import UserError
+from clearhead.model.checks import look_up
 from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
@@ -30,7 +31,8 @@ class Embedding(nn.Module, ABC):
         if positions is not None:
             positions = layout.pack(positions.expand(*layout.grid, -1))
             x = x + tap(self, "positions", positions.to(x.dtype), "b t d")
-        x = tap(self, "sum", x, "b t d")
+        # 0 times NaN is NaN: what the table says of a padding token may not enter a sum or the gradient of a matrix.
+        x = tap(self, "sum", layout.blank(x), "b t d")
         x = x if self.norm is None else self.norm(x)
         return dropout(x, self.dropout, self.training)
 
@@ -47,11 +49,11 @@ class TokenEmbedding(Embedding):
         self.dropout = config.embedding_dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
-        x = self.tokens(layout.pack(tokens.ids))
+        x = look_up(self.tokens, layout.pack(tokens.ids), "ids")
         x = x if self.factor is None else x * self.factor
         if self.types is not None:
-            types = torch.zeros_like(tokens.ids) if tokens.types is None else tokens.types
-            x = x + self.types(layout.pack(types))
+            types = torch.zeros_like(tokens.ids) if tokens.types is None else tokens.types.expand_as(tokens.ids)
+            x = x + look_up(self.types, layout.pack(types), "types")
         return x
 
 

@@ -66,7 +66,12 @@ class LanguageHead(OutputHead):
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """The same; where logits are many, in chunks that are gone before the next is made."""
         plain = type(self.output) is nn.Linear and self.soft_cap is None and not tracing()
-        if not plain or len(labels) * self.output.out_features <= self.chunk:
+        if (
+            not plain
+            or not isinstance(labels, Tensor)
+            or labels.ndim != 1
+            or len(labels) * self.output.out_features <= self.chunk
+        ):
             return super().loss(states, layout, labels, smoothing=smoothing)
         states = self.transform(layout.real(states) if states.ndim == 3 else states)
         states = states if self.scale is None else states * self.scale
@@ -128,9 +133,9 @@ def pool(x: Tensor, valid: Tensor | None, how: Pool) -> Tensor:
     b, t = x.shape[:2]
     valid = torch.ones(b, t, dtype=torch.bool, device=x.device) if valid is None else valid
     if how == "mean":
-        return (x * valid[..., None]).sum(1) / valid.sum(1, keepdim=True)
+        return x.masked_fill(~valid[..., None], 0.0).sum(1) / valid.sum(1, keepdim=True).clamp(min=1)
     number = torch.arange(t, device=x.device)
-    which = torch.where(valid, number, t).amin(1) if how == "first" else torch.where(valid, number, -1).amax(1)
+    which = torch.where(valid, number, t - 1).amin(1) if how == "first" else torch.where(valid, number, 0).amax(1)
     return x[torch.arange(b, device=x.device), which]
 
 

@@ -4,19 +4,22 @@ Attention always sees the padded grid. Everything else works on one position at 
 padding ever reaches a linear layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 
 
 @dataclass(frozen=True)
 class Tokens:
     """A batch of sequences on a grid; what a stack reads."""
+
+    __repr__ = brief
 
     ids: Tensor
     """b t: token ids; or b c y x: images, which fill their grid."""
@@ -36,14 +39,16 @@ class Tokens:
         cls, sequences: Sequence[Sequence[int]], *, fill: int = 0, left: bool = False, packed: bool = False
     ) -> Self:
         """Sequences of ids, padded with `fill` to the longest; `packed` keeps the padding out of linear layers."""
-        if not sequences or not all(sequences):
+        if not isinstance(sequences, Sequence) or not all(map(_is_sized, sequences)):
+            raise UserError(f"sequences: expected lists of ids in a list, got {brief(sequences)}; try [ids]")
+        if not sequences or not all(map(len, sequences)):
             raise UserError("expected at least one token in each sequence, got an empty one")
         width = max(map(len, sequences))
         ids = torch.full((len(sequences), width), fill)
         valid = torch.zeros(len(sequences), width, dtype=torch.bool)
         for i, sequence in enumerate(sequences):
             cells = slice(width - len(sequence), None) if left else slice(len(sequence))
-            ids[i, cells] = torch.as_tensor(sequence)
+            ids[i, cells] = _row(sequence)
             valid[i, cells] = True
         if valid.all():
             return cls(ids)
@@ -72,6 +77,8 @@ class Tokens:
 class Layout:
     """Where the positions of one forward pass sit: what masks, position encodings and packing need to know."""
 
+    __repr__ = brief
+
     grid: tuple[int, int]
     positions: Tensor
     """b|1 t"""
@@ -97,6 +104,13 @@ class Layout:
         """b t ... -> n ...: the valid cells, in order, of a value on the grid."""
         return _real(grid, self.valid, self.rows)
 
+    def blank(self, stored: Tensor) -> Tensor:
+        """b t d or b h t k -> the same with zeros in the padding, whatever was there; itself where there is none."""
+        if self.valid is None or self.rows is not None:
+            return stored
+        b, t = self.valid.shape
+        return stored.masked_fill(~self.valid.view(b, *[1] * (stored.ndim - 3), t, 1), 0.0)
+
     def pack(self, grid: Tensor) -> Tensor:
         """b t ... -> n ... when packed; itself when padded."""
         return grid if self.rows is None else grid.flatten(0, 1).index_select(0, self.rows)
@@ -108,6 +122,20 @@ class Layout:
         b, t = self.grid
         cells = stored.new_zeros(b * t, *stored.shape[1:])
         return cells.index_copy_(0, self.rows, stored).view(b, t, *stored.shape[1:])
+
+
+def _is_sized(sequence: object) -> bool:
+    return isinstance(sequence, Sized) and not isinstance(sequence, str)
+
+
+def _row(sequence: Sequence[int]) -> Tensor:
+    try:
+        row = torch.as_tensor(sequence)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        row = None
+    if row is None or row.ndim != 1 or row.is_floating_point() or row.is_complex() or row.dtype == torch.bool:
+        raise UserError(f"sequences: expected ids, whole numbers, got {brief(sequence)}")
+    return row
 
 
 def _real(grid: Tensor, valid: Tensor | None, rows: Tensor | None) -> Tensor:

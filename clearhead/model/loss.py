@@ -6,15 +6,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.model.checks import check_labels, outside
+
 CHUNK = 1 << 24
 """Logits made at once, about: 64 MB (docs/log.md)."""
 PIECE = 4096
 """Rows of a product that a CPU adds to a matrix of another type at once: it would copy all of them first."""
+IGNORED = -100
+"""The label of what does not count."""
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """sum_i -log p_i(label_i), in nats and float32; n v, n   (smoothing: Szegedy et al. 2016, 7)"""
-    return F.cross_entropy(logits.float(), labels, label_smoothing=smoothing, reduction="sum")
+    """sum_i -log p_i(label_i), in nats and float32; n v, n   (smoothing: Szegedy et al. 2016, 7)
+
+    Labels that are IGNORED count nothing. Raises UserError for others that are no class.
+    """
+    check_labels(labels, len(logits))
+    try:
+        return F.cross_entropy(logits.float(), labels, label_smoothing=smoothing, reduction="sum", ignore_index=IGNORED)
+    except IndexError:
+        raise outside(labels, logits.shape[1]) from None
 
 
 def linear_cross_entropy(
@@ -25,10 +36,16 @@ def linear_cross_entropy(
     Gradients are made on the way, because a chunk's logits are still in the cache then and are never needed again:
     the memory is that of the gradients of states and weight, not of n x v numbers kept four times.
     """
+    check_labels(labels, len(states))
     kind = torch.get_autocast_dtype(states.device.type) if torch.is_autocast_enabled(states.device.type) else None
     weight = weight if kind is None else weight.to(kind)
     has_gradients = torch.is_grad_enabled()  # Which is off inside.
-    return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk, has_gradients)
+    try:
+        return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk, has_gradients)
+    except RuntimeError as error:
+        if "out of bounds" not in str(error):
+            raise
+        raise outside(labels, len(weight)) from None
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -57,17 +74,19 @@ class _Chunked(torch.autograd.Function):
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] and bias is not None else None
         total = torch.zeros((), device=states.device)
+        counts = labels != IGNORED
+        labels = labels.where(counts, 0)
         with torch.autocast(states.device.type, enabled=False):
             for start in range(0, n, rows):
                 part = slice(start, start + rows)
-                x, y = states[part], labels[part, None]
+                x, y, counted = states[part] * counts[part, None], labels[part, None], counts[part].float()
                 logits = (x @ weight.T).float()
                 if bias is not None:
                     logits += bias
                 logs = torch.log_softmax(logits, -1, out=logits)
-                total -= (1 - smoothing) * logs.gather(1, y).sum()
+                total -= (1 - smoothing) * (logs.gather(1, y)[:, 0] @ counted)
                 if smoothing:
-                    total -= smoothing / v * logs.sum()
+                    total -= smoothing / v * (logs.sum(1) @ counted)
                 if not any(wanted):
                     continue
                 d_logits = logs.exp_()  # d loss / d logits = p - target
@@ -75,11 +94,11 @@ class _Chunked(torch.autograd.Function):
                     d_logits -= smoothing / v
                 d_logits.scatter_add_(1, y, torch.full_like(y, smoothing - 1, dtype=d_logits.dtype))
                 if d_bias is not None:
-                    d_bias += d_logits.sum(0)
+                    d_bias += counted @ d_logits
                 small = d_logits.to(weight.dtype)
                 del logits, logs, d_logits  # And `small` below: to make room for those of the next chunk.
                 if d_states is not None:
-                    torch.mm(small, weight, out=d_states[part])
+                    torch.mm(small, weight, out=d_states[part]).mul_(counts[part, None])
                 if d_weight is not None:
                     _add_product(d_weight, small, x)
                 del small

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
+from clearhead.model.checks import look_up
 
 
 class PositionEncoding(nn.Module, ABC):
@@ -72,7 +73,7 @@ class LearnedEncoding(_NotTurned, _NotScored):
         self.table = nn.Embedding(config.max_length + config.offset, d_model)
 
     def embedding(self, positions: Tensor) -> Tensor:
-        return self.table(positions + self.offset)
+        return look_up(self.table, positions + self.offset, "positions")
 
 
 class Rotation:

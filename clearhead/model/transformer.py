@@ -13,11 +13,12 @@ from clearhead.model import heads
 from clearhead.model.attention import Attention, Kernel, Reach, is_explicit
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache
+from clearhead.model.checks import check_tokens
 from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import RotaryEncoding, position_encoding
-from clearhead.trace import tracing
+from clearhead.trace import tell_padding, tracing
 
 
 class Stack(nn.Module):
@@ -53,6 +54,7 @@ class Stack(nn.Module):
 
     def forward(self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None) -> Memory:
         """Last states, b t d (or packed n d), and their layout. Padded while traced: taps name the padded axes."""
+        check_tokens(tokens, self.config)
         tokens = tokens.padded() if tracing() else tokens
         if cache is None:
             length = self.config.input.length if isinstance(self.config.input, PatchInput) else None
@@ -60,6 +62,11 @@ class Stack(nn.Module):
         else:
             queries, keys = cache.extend(tokens)
         self.check_length(keys, counted=tokens.positions is None and keys.valid is None)
+        tell_padding(t=queries.valid)
+        if memory is not None and cache is None:
+            if memory[1].grid[0] != tokens.grid[0]:
+                raise UserError(f"target: expected one row a source, {memory[1].grid[0]}, got {tokens.grid[0]}")
+            memory = memory[1].blank(memory[0]), memory[1]
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
         reaches = {
             windowed: self.reach(queries, keys, windowed=windowed, dtype=x.dtype)
@@ -147,6 +154,9 @@ class Transformer(nn.Module):
     def states(self, *inputs: Tokens | Tensor) -> Memory:
         """The states that the head reads, and their layout."""
         tokens = [Tokens(x) if isinstance(x, Tensor) else x for x in inputs]
+        for x in tokens:
+            if not isinstance(x, Tokens):
+                raise UserError(f"input: expected Tokens or a tensor of ids, got {type(x).__name__}; try Tokens.pad")
         n_stacks = (self.encoder is not None) + (self.decoder is not None)
         if len(tokens) != n_stacks:
             raise UserError(f"this network has {n_stacks} stack(s) and takes as many inputs, got {len(tokens)}")

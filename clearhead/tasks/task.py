@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -18,6 +19,8 @@ from clearhead.tasks.metrics import Score
 @dataclass(frozen=True)
 class Batch:
     """What one forward and backward pass works on."""
+
+    __repr__ = brief
 
     inputs: tuple[Tokens, ...]
     """One a stack, the encoder's first."""
@@ -46,6 +49,8 @@ class Sample:
 @dataclass(frozen=True)
 class Evaluation:
     """Figures on the validation split, and some outputs to read."""
+
+    __repr__ = brief
 
     scores: tuple[Score, ...]
     samples: tuple[Sample, ...] = ()

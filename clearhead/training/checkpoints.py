@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.training.disk import check_space, make_folder, remedy, size_of, temporary_name, written
 from clearhead.training.manifest import (
@@ -50,6 +51,8 @@ INDEX = ".index.json"
 @dataclass(frozen=True)
 class Files:
     """What a checkpoint holds, by file name."""
+
+    __repr__ = brief
 
     tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """Such as `model.safetensors` (see `model_tensors`) and `optimizer.safetensors`."""

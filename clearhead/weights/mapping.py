@@ -12,6 +12,7 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.weights.documents import shown
 
@@ -118,6 +119,8 @@ def leave_out(*theirs: str, because: str) -> Rule:
 @dataclass(frozen=True)
 class Loaded:
     """Tensors under our names, where each came from, and what was left out, with the reason."""
+
+    __repr__ = brief
 
     tensors: Tensors
     origin: dict[str, str]

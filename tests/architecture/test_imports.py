@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
-BASE = {"errors", "config", "recipe", "randomness"}
+BASE = {"brief", "errors", "config", "recipe", "randomness"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
 ENGINE = TASKS | {"planning", "training", "weights", "families", "analysis"}
@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
-    *("config", "recipe", "errors", "randomness", "cli"),
+    *("brief", "config", "recipe", "errors", "randomness", "cli"),
     *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
     "explorer.static_files",

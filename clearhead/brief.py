@@ -1,0 +1,47 @@
+"""brief(): what an object holds in a line or two, shapes in place of numbers."""
+
+import reprlib
+from dataclasses import fields, is_dataclass
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Shaped(Protocol):
+    """A tensor or an array, of a library that need not be imported for it."""
+
+    dtype: Any
+    shape: Any
+
+
+def brief(value: object) -> str:
+    """`Tokens(ids=int64 of 2 x 5, valid=None, …)`: a bounded repr for objects with tensors, as `__repr__ = brief`."""
+    return _BRIEF.repr1(value, _BRIEF.maxlevel)
+
+
+def shape_of(value: object) -> str:
+    """`float32 of 2 x 5` for a tensor or an array; the name of the type for anything else."""
+    if not isinstance(value, Shaped):
+        return type(value).__name__
+    kind = str(value.dtype).removeprefix("torch.")
+    return f"{kind} of {' x '.join(map(str, value.shape))}" if len(value.shape) else kind
+
+
+class _Brief(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxtuple, self.maxlist, self.maxdict = 3, 12, 4, 4
+        self.maxstring, self.maxother = 60, 60
+
+    def repr1(self, x: Any, level: int) -> str:
+        if isinstance(x, Shaped):
+            return shape_of(x)
+        if not is_dataclass(x) or isinstance(x, type):
+            return super().repr1(x, level)
+        name = type(x).__qualname__
+        if level <= 0:
+            return f"{name}(...)"
+        inside = (f"{f.name}={self.repr1(getattr(x, f.name), level - 1)}" for f in fields(x) if f.repr)
+        return f"{name}({', '.join(inside)})"
+
+
+_BRIEF = _Brief()

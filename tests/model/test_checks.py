@@ -1,0 +1,119 @@
+"""Inputs, labels and edits of the wrong shape or kind: one line that names the field and what was expected."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead import config as c
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.model.heads import LanguageHead
+from clearhead.model.loss import IGNORED, cross_entropy, linear_cross_entropy
+from tests.model import small
+from tests.model.small import ids, sequences
+
+X = ids(2, 5)
+YES = torch.ones(2, 5, dtype=torch.bool)
+INPUTS: dict[str, tuple[Any, str]] = {
+    "one axis": (X[0], r"ids: expected int64 of batch x length, got int64 of 5; try ids\[None\]"),
+    "three axes": (X[None], "ids: expected int64 of batch x length, got int64 of 1 x 2 x 5"),
+    "floats": (X.float(), "ids: expected int64 of batch x length, got float32 of 2 x 5"),
+    "truths": (YES, "ids: expected int64 of batch x length, got bool of 2 x 5"),
+    "too large": (X + 100, r"ids: expected numbers in 0\.\.12, the rows of the table, got 1"),
+    "negative": (X - 50, r"ids: expected numbers in 0\.\.12, the rows of the table, got -"),
+    "empty": (X[:, :0], "ids: expected at least one token, got int64 of 2 x 0"),
+    "no rows": (X[:0], "ids: expected at least one token, got int64 of 0 x 5"),
+    "a list": (X.tolist(), "input: expected Tokens or a tensor of ids, got list; try Tokens.pad"),
+    "nothing": (None, "input: expected Tokens or a tensor of ids, got NoneType"),
+    "short mask": (Tokens(X, YES[:, :4]), "valid: expected bool of 2 x 5, .* got bool of 2 x 4"),
+    "float mask": (Tokens(X, YES.float()), "valid: expected bool of 2 x 5, .* got float32 of 2 x 5"),
+    "mask of one axis": (Tokens(X, YES[0]), "valid: expected bool of 2 x 5, .* got bool of 5"),
+    "positions": (Tokens(X, positions=torch.arange(4)[None]), "positions: expected int64 of 2 x 5"),
+    "negative positions": (Tokens(X, positions=X - 99), r"positions: expected numbers in 0\.\.23"),
+    "documents": (Tokens(X, documents=X[0]), "documents: expected int64 of 2 x 5"),
+    "types": (Tokens(X, types=X.float()), "types: expected int64 of 2 x 5"),
+    "no such type": (Tokens(X, types=X + 7), r"types: expected numbers in 0\.\.1"),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_an_input_is_refused_in_one_line(name: str, kind: str) -> None:
+    given, message = INPUTS[name]
+    reads = c.TokenInput(vocab_size=small.VOCAB, n_types=2)
+    network = getattr(small, kind)(positions=c.Learned(max_length=24), input=reads)
+    with pytest.raises(UserError, match=message):
+        network(given)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_source_and_a_target_have_as_many_rows(packed: bool) -> None:
+    source, target = (Tokens.pad(sequences(*n), packed=packed) for n in ((3, 4), (3, 4, 5, 6)))
+    with pytest.raises(UserError, match="target: expected one row a source, 2, got 4"):
+        small.encoder_decoder()(source, target)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 3, 8), ()])
+def test_an_image_is_refused_in_one_line(shape: tuple[int, ...]) -> None:
+    stack = small.stack(input=c.PatchInput(image_size=8, patch_size=4))
+    network = Transformer(c.ModelConfig(encoder=stack, head=c.ClassificationHead(n_labels=2)))
+    with pytest.raises(UserError, match="image: expected floats of batch x channels x height x width, got float32"):
+        network(torch.zeros(shape))
+
+
+GIVEN: list[Any] = [[[1.5, 2]], [1, 2], ["ab"], "ab", [[1, "a"]], [[[1]]], [[10**30]], [None], None, [[True]], [[1j]]]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=repr)
+def test_only_ids_are_padded(given: Any) -> None:
+    with pytest.raises(UserError, match=r"expected (ids|lists of ids)"):
+        Tokens.pad(given)
+
+
+LABELS: dict[str, tuple[Any, str]] = {
+    "short": (torch.arange(9), "labels: expected int64 of 10, one for each real position.* got int64 of 9"),
+    "a grid": (torch.arange(10).view(2, 5), "got int64 of 2 x 5"),
+    "floats": (torch.zeros(10), "got float32 of 10"),
+    "int32": (torch.zeros(10, dtype=torch.int32), "got int32 of 10"),
+    "a number": (torch.tensor(1), "got int64$"),
+    "a list": ([1] * 10, "got list"),
+    "too large": (torch.arange(10) + 100, r"labels: expected numbers in 0\.\.12, got 100"),
+    "negative": (torch.arange(10) - 50, r"labels: expected numbers in 0\.\.12, got -50"),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+@pytest.mark.parametrize("chunk", [1 << 24, small.VOCAB])
+def test_labels_are_refused_in_one_line(name: str, chunk: int) -> None:
+    labels, message = LABELS[name]
+    network = small.decoder()
+    assert isinstance(network.head, LanguageHead)
+    network.head.chunk = chunk
+    with pytest.raises(UserError, match=message):
+        network(X, labels=labels)
+
+
+def _whole(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    return cross_entropy(states @ weight.T + bias, labels, smoothing=smoothing)
+
+
+def _chunked(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=3 * len(weight))
+
+
+@pytest.mark.parametrize("loss", [_whole, _chunked])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_ignored_labels_count_nothing(loss: Callable[..., Tensor], smoothing: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    parts = [torch.randn(shape, generator=draw, requires_grad=True) for shape in ((8, 4), (6, 4), (6,))]
+    labels = torch.tensor([0, 5, IGNORED, 2, IGNORED, IGNORED, IGNORED, 3])
+    counts = labels != IGNORED
+    got = loss(*parts, labels, smoothing)
+    gradients = torch.autograd.grad(got, parts)
+    wanted = _whole(parts[0][counts], parts[1], parts[2], labels[counts], smoothing)
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(gradients, torch.autograd.grad(wanted, parts))
+    assert loss(*parts, torch.full((8,), IGNORED), smoothing).item() == 0
