@@ -227,10 +227,21 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, special tokens left out."""
-        return self.library.decode(list(ids), skip_special_tokens=True)
+        return self.decode_batch([ids])[0]
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        return self.library.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
+        texts = self.library.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
+        return [formats.cleaned(text) for text in texts] if self._cleans else texts
+
+    @cached_property
+    def _cleans(self) -> bool:
+        """Whether the spaces before punctuation go; of merged pieces, where a second field says so too."""
+        model = self._parts["model"]
+        assert isinstance(model, dict)
+        merges = "merges" in model
+        return formats.flag(self._settings, formats.CLEANS, False) and (
+            not merges or formats.flag(self._settings, formats.CLEANS_MERGES, False)
+        )
 
     def need(self, role: Role) -> int:
         """The id of a special token. Raises UserError where this tokenizer has none."""

@@ -42,7 +42,6 @@ from clearhead.training.tensors import check_tensors
 
 _log = logging.getLogger("clearhead")
 
-KINDS = ("tensors", "json", "raw")
 INDEX = ".index.json"
 """Ends the name of the file that says which tensor is in which share of `model.safetensors` and the like."""
 
@@ -83,10 +82,10 @@ def place_of(run_folder: Path, step: int) -> Path:
     return run_folder / f"step-{step:08d}"
 
 
-def write_folder(place: Path, files: Files, *, step: int = 0, sealed: Collection[str] = KINDS) -> Path:
+def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
     """Write a new folder of these files and return it: after this returns it survives a power cut.
 
-    The manifest describes the kinds of files in `sealed`. The folder appears whole or not at all, and nothing is
+    The manifest describes every file. The folder appears whole or not at all, and nothing is
     overwritten. Tensors that share memory are each written whole. Raises UserError, one line, when the folder exists,
     when less than 1.2 times the size is free, and when the disk is full, read-only or failing or may not be written;
     older checkpoints are then as they were.
@@ -95,8 +94,7 @@ def write_folder(place: Path, files: Files, *, step: int = 0, sealed: Collection
     try:
         open_folder(temporary, place, files.n_bytes)
         entries = fill_folder(temporary, place, files)
-        described = {name: entry for name, entry in entries.items() if entry.kind in sealed}
-        close_folder(temporary, place, described, step=step)
+        close_folder(temporary, place, entries, step=step)
     except BaseException:
         discard(temporary)
         raise
