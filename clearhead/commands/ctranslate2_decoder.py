@@ -81,6 +81,7 @@ class DecoderConverter(Converter):
 
 def fill(layer: Any, tensors: Mapping[str, Tensor], name: str) -> None:
     """One block's matrices and norms."""
+
     def put(place: LinearSpec, *parts: str) -> None:
         place.weight = torch.cat([tensors[f"{name}.{part}.weight"] for part in parts]).numpy()
         if f"{name}.{parts[0]}.bias" in tensors:

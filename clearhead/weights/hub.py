@@ -120,7 +120,9 @@ def _explained(error: Exception, name: str, revision: str | None) -> str:
             status = f"{cause.response.status_code} {cause.response.reason_phrase}"
             what = f"expected the hub to send it, got {shown(status)}; try again later, or `hf auth login`"
         case errors.OfflineModeIsEnabled():
-            what = f"{NO_FOLDER} all of it in the cache, as HF_HUB_OFFLINE is set; {_either(name, 'try once without it')}"
+            what = (
+                f"{NO_FOLDER} all of it in the cache, as HF_HUB_OFFLINE is set; {_either(name, 'try once without it')}"
+            )
         case _ if unreached:
             remedy = _either(name, "check the connection")
             what = f"{NO_FOLDER} the hub or all of it in the cache, got {reason(cause)}; {remedy}"

@@ -41,7 +41,14 @@ FLAGS = (
 )
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 CLASSES = (
-    *("BertTokenizer", "BertTokenizerFast", "RobertaTokenizer", "BartTokenizerFast", "GPT2Tokenizer", "T5TokenizerFast"),
+    *(
+        "BertTokenizer",
+        "BertTokenizerFast",
+        "RobertaTokenizer",
+        "BartTokenizerFast",
+        "GPT2Tokenizer",
+        "T5TokenizerFast",
+    ),
     *("Qwen2Tokenizer", "LlamaTokenizer", "LlamaTokenizerFast", "CamembertTokenizer", "XLMRobertaTokenizerFast"),
     *("PegasusTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "AlbertTokenizer", "NoSuchTokenizer"),
 )
@@ -277,7 +284,7 @@ def judge(case: Case) -> str | None:
 
 
 def verdict(case: Case) -> tuple[str, str | None]:
-    """"same", "refused", or "alone" where the reference opens nothing; and what is wrong."""
+    """ "same", "refused", or "alone" where the reference opens nothing; and what is wrong."""
     with tempfile.TemporaryDirectory() as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         folder = write(Path(temporary), case.files)

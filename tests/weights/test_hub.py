@@ -242,14 +242,19 @@ def test_no_network(client: Client) -> None:
         == f"refused: org/whole: expected a folder, which is not here, or all of it in the cache, as HF_HUB_OFFLINE is set; {remedy}"
     )
     (down,) = client(("org/whole", None), HF_ENDPOINT="http://127.0.0.1:9")
-    assert down.startswith("refused: org/whole: expected a folder, which is not here, or the hub or all of it in the cache, got ")
+    assert down.startswith(
+        "refused: org/whole: expected a folder, which is not here, or the hub or all of it in the cache, got "
+    )
     assert down.endswith("; check the connection")
 
 
 def test_a_part_in_the_cache(client: Client) -> None:
     (folder,) = client(("org/whole", None))
     (Path(folder) / "model.safetensors").unlink()
-    assert "expected a folder, which is not here, or all of it in the cache" in client(("org/whole", None), HF_HUB_OFFLINE="1")[0]
+    assert (
+        "expected a folder, which is not here, or all of it in the cache"
+        in client(("org/whole", None), HF_HUB_OFFLINE="1")[0]
+    )
     assert client(("org/whole", None)) == [folder]
     assert (Path(folder) / "model.safetensors").read_bytes() == b"weights"
 
@@ -289,7 +294,22 @@ def test_a_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["./x", "../x", "/x/y", "~/x", "~nobody-here/x", "a\\b", "a/b/c", "a/", "C:x", "C:\\\\x", "here/typo", "a/" + "x" * 5000 + "/c", Path("x")]
+    "name",
+    [
+        "./x",
+        "../x",
+        "/x/y",
+        "~/x",
+        "~nobody-here/x",
+        "a\\b",
+        "a/b/c",
+        "a/",
+        "C:x",
+        "C:\\\\x",
+        "here/typo",
+        "a/" + "x" * 5000 + "/c",
+        Path("x"),
+    ],
 )
 def test_a_path_to_nothing(name: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

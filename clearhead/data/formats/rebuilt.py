@@ -67,7 +67,9 @@ def from_json(parts: Mapping[str, Any], library: tokenizers.Tokenizer, kind: Tok
         scores = [(str(piece), float(score)) for piece, score in model["vocab"]]
         return Vocabulary({}, [], scores, charsmap, True, library.post_processor)
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges", [])]
-    return Vocabulary(model["vocab"], [(left, right) for left, right in pairs], [], charsmap, True, library.post_processor)
+    return Vocabulary(
+        model["vocab"], [(left, right) for left, right in pairs], [], charsmap, True, library.post_processor
+    )
 
 
 def from_pieces(model: PieceModel, kind: TokenizerClass, settings: Settings, where: str) -> Vocabulary:
