@@ -88,8 +88,8 @@ def export(
 def push(model: str, repository: str, /, *, private: Flag = False, revision: str | None = None) -> None:
     """Upload a model to the Hugging Face hub, where others and `clearhead.load` open it by its name.
 
-    Writes the model as `export --to hf` does, with its tokenizer, settings and model card, and prints the address. Needs
-    a token that may write: `hf auth login`, or the environment variable HF_TOKEN.
+    Writes the model as `export --to hf` does, with its tokenizer, settings and model card, and prints the address.
+    Needs a token that may write: `hf auth login`, or the environment variable HF_TOKEN.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.

@@ -53,7 +53,7 @@ def _ids(model: Model, folder: Path) -> Answer:
     what = f"ids of {len(TEXTS)} texts"
     if not model.has_tokenizer:
         return Answer("ids of texts", None, "the folder has no tokenizer that is read here")
-    theirs = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    theirs: Any = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     for marks in (True, False):
         expected = theirs(list(TEXTS), add_special_tokens=marks)["input_ids"]
         for text, here, there in zip(TEXTS, model.tokenizer.encode_batch(TEXTS, marks=marks), expected, strict=True):

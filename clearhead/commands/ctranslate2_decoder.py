@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from ctranslate2.converters.converter import Converter
 from ctranslate2.specs import TransformerDecoderModelSpec
-from ctranslate2.specs.common_spec import Activation, LinearSpec
+from ctranslate2.specs.common_spec import Activation
 from torch import Tensor
 
 from clearhead.api import Model
@@ -82,7 +82,7 @@ class DecoderConverter(Converter):
 def fill(layer: Any, tensors: Mapping[str, Tensor], name: str) -> None:
     """One block's matrices and norms."""
 
-    def put(place: LinearSpec, *parts: str) -> None:
+    def put(place: Any, *parts: str) -> None:
         place.weight = torch.cat([tensors[f"{name}.{part}.weight"] for part in parts]).numpy()
         if f"{name}.{parts[0]}.bias" in tensors:
             place.bias = torch.cat([tensors[f"{name}.{part}.bias"] for part in parts]).numpy()

@@ -14,8 +14,8 @@ from typing import Literal, Self
 import tokenizers
 
 from clearhead.data import formats
-from clearhead.data.formats.checked import guarded, json_object
-from clearhead.data.formats.special import CONFIG_FILE, content_of
+from clearhead.data.formats.checked import flag, guarded, json_object
+from clearhead.data.formats.special import CLEANS, CLEANS_MERGES, CONFIG_FILE, cleaned, content_of
 from clearhead.data.formats.two_sided import Pieces, Sides
 from clearhead.data.formats.visible_bytes import readable
 from clearhead.data.merges import Merge, merge_history
@@ -231,7 +231,7 @@ class Tokenizer:
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
         texts = self.library.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
-        return [formats.cleaned(text) for text in texts] if self._cleans else texts
+        return [cleaned(text) for text in texts] if self._cleans else texts
 
     @cached_property
     def _cleans(self) -> bool:
@@ -239,9 +239,7 @@ class Tokenizer:
         model = self._parts["model"]
         assert isinstance(model, dict)
         merges = "merges" in model
-        return formats.flag(self._settings, formats.CLEANS, False) and (
-            not merges or formats.flag(self._settings, formats.CLEANS_MERGES, False)
-        )
+        return flag(self._settings, CLEANS, False) and (not merges or flag(self._settings, CLEANS_MERGES, False))
 
     def need(self, role: Role) -> int:
         """The id of a special token. Raises UserError where this tokenizer has none."""

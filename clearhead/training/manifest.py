@@ -57,7 +57,9 @@ class CorruptCheckpoint(UserError):
 def verify(folder: Path, *, others: bool = False, remedy: str = OLDER) -> Manifest:
     """The manifest, if every byte it names is as it was written and no file is missing, or extra unless `others`.
 
-    `remedy` is what to do about a file that has changed. Raises CorruptCheckpoint naming the file at fault, and UserError for a format newer than this version
+    `remedy` is what to do about a file that has changed.
+
+    Raises CorruptCheckpoint naming the file at fault, and UserError for a format newer than this version
     reads.
     """
     manifest = _manifest(folder, remedy)

@@ -1,5 +1,6 @@
 """`clearhead check` says what it compared, what differs and what it left out."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -13,10 +14,8 @@ pytest.importorskip("transformers")
 
 def checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
     """The lines that it prints, and what it says at the end."""
-    try:
+    with contextlib.suppress(SystemExit):
         main(["check", str(folder)])
-    except SystemExit:
-        pass
     said = capsys.readouterr()
     return said.out.splitlines(), said.err
 

@@ -130,11 +130,11 @@ def test_another_network_is_not_close(tmp_path: Path):
 
 
 def test_unknown_to_the_converter(tmp_path: Path):
+    model = model_of("nano", positions={"kind": "rotary", "scaling": {"kind": "linear", "factor": 2.0}})
     with pytest.raises(
         UserError, match=r"^model: expected a model that CTranslate2 .* converts, got ValueError: No "
     ) as e:
-        positions = {"kind": "rotary", "scaling": {"kind": "linear", "factor": 2.0}}
-        converted(model_of("nano", positions=positions), tmp_path / "out")
+        converted(model, tmp_path / "out")
     assert "\n" not in str(e.value)
     assert str(e.value).endswith("try --to onnx")
 

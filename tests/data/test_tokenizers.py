@@ -216,7 +216,7 @@ def test_a_folder_without_a_tokenizer_is_one_line(tmp_path: Path) -> None:
 
 def test_special_tokens_of_a_file_from_elsewhere(tmp_path: Path) -> None:
     Tokenizer.train(TEXTS, Words()).save(tmp_path)
-    settings = {
+    settings: dict[str, object] = {
         "pad_token": None,
         "unk_token": {"content": "<unk>"},
         "cls_token": "<bos>",

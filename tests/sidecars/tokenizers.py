@@ -101,7 +101,7 @@ def _merged() -> tokenizers.Tokenizer:
     before = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
     library = _library(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True), trainer, before)
     library.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    library.pre_tokenizer = None  # pyrefly: ignore[bad-assignment]
+    library.pre_tokenizer = None
     library.decoder = decoders.Metaspace()
     library.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return library
@@ -116,7 +116,7 @@ def _older(library: tokenizers.Tokenizer) -> Files:
 
 def _pieces(name: str, **options: object) -> Files:
     with tempfile.TemporaryDirectory() as folder:
-        given = {"vocab_size": 140, "hard_vocab_limit": False, "minloglevel": 2} | options
+        given: dict[str, Any] = {"vocab_size": 140, "hard_vocab_limit": False, "minloglevel": 2} | options
         prefix = f"{folder}/made"
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS * 5), model_prefix=prefix, **given)
         return {name: Path(f"{prefix}.model").read_bytes()}
@@ -304,7 +304,7 @@ def _reference(folder: Path) -> Any:
     import transformers
 
     transformers.logging.set_verbosity_error()
-    found = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    found: Any = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     found(LINES)
     return found
 

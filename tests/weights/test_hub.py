@@ -239,7 +239,8 @@ def test_no_network(client: Client) -> None:
     remedy = "try once without it"
     assert (
         offline
-        == f"refused: org/whole: expected a folder, which is not here, or all of it in the cache, as HF_HUB_OFFLINE is set; {remedy}"
+        == "refused: org/whole: expected a folder, which is not here, or all of it in the cache, as HF_HUB_OFFLINE"
+        f" is set; {remedy}"
     )
     (down,) = client(("org/whole", None), HF_ENDPOINT="http://127.0.0.1:9")
     assert down.startswith(

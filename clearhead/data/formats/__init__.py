@@ -12,20 +12,17 @@ from pathlib import Path
 import tokenizers
 
 from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
-from clearhead.data.formats.checked import AGAIN, flag, guarded, json_object, read_limited, vocabulary
+from clearhead.data.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
 from clearhead.data.formats.classes import TokenizerClass, class_of
 from clearhead.data.formats.rebuilt import Vocabulary, added_by, build, from_json, from_pieces, mark
 from clearhead.data.formats.sentence_pieces import SHIFTED_FILE, open_model
 from clearhead.data.formats.special import (
     ADDED_FILE,
-    CLEANS,
-    CLEANS_MERGES,
     CONFIG_FILE,
     EXTRA,
     NAMES_FILE,
     OLDER_EXTRA,
     added_ids,
-    cleaned,
     honour,
     name_customary,
     settings_of,
@@ -151,7 +148,7 @@ def _opened(
         honour(library, files, settings, where)
         return library
     else:
-        present = []
+        present = list[tuple[int, tokenizers.AddedToken]]()
         found = _vocabulary(files, name, kind, settings, where)
     library = build(found, kind, settings, where)
     honour(library, files, settings, where, by_class=added_by(kind, found, settings, where), present=present)

@@ -9,6 +9,8 @@ from functools import cache
 from importlib import resources
 from typing import Literal
 
+from pydantic import Field
+
 from clearhead.config import Config
 from clearhead.errors import UserError
 
@@ -41,7 +43,7 @@ class TokenizerClass(Config):
     extras: tuple[str, ...] = ()
     extras_are: Literal["default", "more", "fixed"] = "default"
     numbered: Numbered | None = None
-    tokens_of_files: dict[str, str] = {}
+    tokens_of_files: dict[str, str] = Field(default_factory=dict)
     lstrip: tuple[str, ...] = ()
     plain: bool = False
 

@@ -251,6 +251,8 @@ SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Steps]] = {
 
 # --- special tokens, and the marks ---
 
+ENDS = ("bos", "eos")
+
 
 def added_by(kind: TokenizerClass, vocabulary: Vocabulary, settings: Settings, where: str) -> ByClass:
     """The special tokens that the class itself brings."""
@@ -282,9 +284,10 @@ def mark(
     roles = {role: token_of(kind, settings, role) for role in (*kind.tokens, "bos_token", "eos_token")}
     if kind.single == "joined":
         last, first = (_filled(f"{{{role}}}", roles, where) for role in ("sep_token", "cls_token"))
-        places = [(name, library.token_to_id(name)) for name in (last, first)]
+        ids = library.get_vocab(with_added_tokens=True)
         trims = flag(settings, "trim_offsets", True)
-        library.post_processor = PairProcessing(places[0], places[1], trims, _prefix(settings, False))
+        prefix = _prefix(settings, False)
+        library.post_processor = PairProcessing((last, ids[last]), (first, ids[first]), trims, prefix)
     elif kind.single:
         single, pair = (
             " ".join(_place(part, roles, where) for part in text.split()) for text in (kind.single, kind.pair)
@@ -294,10 +297,10 @@ def mark(
         if vocabulary.marks is not None:
             library.post_processor = vocabulary.marks
     else:
-        ends = (flag(settings, f"add_{end}_token", False) and roles[f"{end}_token"] for end in ("bos", "eos"))
-        before, after = (name and f"{name}:{{0}}" for name in ends)
-        first, second = (" ".join(filter(None, (before, f"${text}:{{0}}", after))) for text in "AB")
-        template(library, first.format(0), f"{first.format(0)} {second.format(1)}")
+        bos, eos = (roles[f"{end}_token"] if flag(settings, f"add_{end}_token", False) else None for end in ENDS)
+        parts = [[*([bos] if bos else []), text, *([eos] if eos else [])] for text in ("$A", "$B")]
+        first, second = (" ".join(f"{part}:{kind}" for part in row) for kind, row in enumerate(parts))
+        template(library, first, f"{first} {second}")
 
 
 def _place(part: str, roles: Mapping[str, str | None], where: str) -> str:
