@@ -33,7 +33,7 @@ from tests.training.tiny import write_recipe
 Give = Callable[[bytes], None]
 COMMANDS = (
     *("demo", "train", "resume", "translate", "generate", "explore", "serve"),
-    *("evaluate", "summary", "check", "export", "plan", "profile"),
+    *("evaluate", "summary", "check", "export", "push", "plan", "profile"),
 )
 
 

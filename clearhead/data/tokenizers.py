@@ -14,8 +14,8 @@ from typing import Literal, Self
 import tokenizers
 
 from clearhead.data import formats
-from clearhead.data.formats.checked import flag, guarded, json_object
-from clearhead.data.formats.special import CLEANS, CLEANS_MERGES, CONFIG_FILE, cleaned, content_of
+from clearhead.data.formats.checked import guarded, json_object
+from clearhead.data.formats.special import CONFIG_FILE, cleaned, cleans, content_of
 from clearhead.data.formats.two_sided import Pieces, Sides
 from clearhead.data.formats.visible_bytes import readable
 from clearhead.data.merges import Merge, merge_history
@@ -238,8 +238,7 @@ class Tokenizer:
         """Whether the spaces before punctuation go; of merged pieces, where a second field says so too."""
         model = self._parts["model"]
         assert isinstance(model, dict)
-        merges = "merges" in model
-        return flag(self._settings, CLEANS, False) and (not merges or flag(self._settings, CLEANS_MERGES, False))
+        return cleans(self._settings, merges="merges" in model)
 
     def need(self, role: Role) -> int:
         """The id of a special token. Raises UserError where this tokenizer has none."""

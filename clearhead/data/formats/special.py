@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import AddedToken
 from tokenizers.processors import TemplateProcessing
 
-from clearhead.data.formats.checked import AGAIN, MAX_ID, json_object, short_enough
+from clearhead.data.formats.checked import AGAIN, MAX_ID, flag, json_object, short_enough
 from clearhead.errors import UserError
 
 CONFIG_FILE = "tokenizer_config.json"
@@ -56,6 +56,11 @@ def content_of(value: object) -> str | None:
     """The text of a token, which files write as a string or as an object with its properties."""
     found = value.get("content") if isinstance(value, dict) else value
     return found if isinstance(found, str) and found else None
+
+
+def cleans(settings: Mapping[str, object], *, merges: bool) -> bool:
+    """Whether decoding cleans up; of a model of merges, only where a second field says so too."""
+    return flag(settings, CLEANS, False) and (not merges or flag(settings, CLEANS_MERGES, False))
 
 
 def cleaned(text: str) -> str:
