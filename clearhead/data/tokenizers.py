@@ -17,7 +17,7 @@ from clearhead.data import formats
 from clearhead.data.formats.checked import guarded, json_object
 from clearhead.data.formats.special import CONFIG_FILE, cleaned, cleans, content_of
 from clearhead.data.formats.two_sided import Pieces, Sides
-from clearhead.data.formats.visible_bytes import readable
+from clearhead.data.formats.visible_bytes import readable, word_around
 from clearhead.data.merges import Merge, merge_history
 from clearhead.data.schemes import BOS, EOS, PAD, SPACE, UNK, fit
 from clearhead.errors import UserError
@@ -305,22 +305,11 @@ class Tokenizer:
         words: dict[str, None] = {}
         for token, (start, end) in zip(ids, offsets, strict=True):
             if token == unknown and text[start:end].strip():
-                words.setdefault(_word_around(text, start, end))
+                words.setdefault(word_around(text, start, end))
         return list(words)
 
     def _shown(self, token: str) -> str:
         return (readable(token) if self._is_bytes else token).translate(VISIBLE)
-
-
-def _word_around(text: str, start: int, end: int) -> str:
-    piece = text[start:end].strip()
-    start = text.index(piece, start)
-    end = start + len(piece)
-    while piece[:1].isalnum() and start > 0 and text[start - 1].isalnum():
-        start -= 1
-    while piece[-1:].isalnum() and end < len(text) and text[end].isalnum():
-        end += 1
-    return text[start:end]
 
 
 def _quiet() -> None:
