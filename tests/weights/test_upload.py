@@ -36,6 +36,8 @@ class Hub(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if "Bearer hf_good" not in self.headers.get("Authorization", ""):
             self.answer(401, {"error": "who are you"})
+        elif path.startswith("/api/models/others/"):
+            self.answer(403, {"error": "not yours"})
         elif path == "/api/repos/create":
             self.create(json.loads(body))
         elif path.endswith("/preupload/main"):
