@@ -84,8 +84,9 @@ def from_pieces(model: PieceModel, kind: TokenizerClass, settings: Settings, whe
         return Vocabulary(ids, _merges(ids), [], model.charsmap, controls=controls)
     named = {**kind.tokens, **kind.tokens_of_files}
     names = {role: content_of(settings.get(role, default)) for role, default in named.items()}
-    # The file's own float32, whose last bits decide between ways to split that are all but equal.
-    exact = array("f", [piece.score for piece in model.pieces])
+    # The file's own float32, whose last bits decide between ways to split that are all but equal, in as many digits as
+    # tokenizer.json keeps.
+    exact = [float(f"{score:.15g}") for score in array("f", [piece.score for piece in model.pieces])]
     scores = [(piece.text, score) for piece, score in zip(model.pieces, exact, strict=True)][kind.n_dropped :]
     for name, score in reversed([*_first(kind, names, where), *numbered(kind, settings, "first", where)]):
         scores.insert(0, (name, score))
