@@ -36,7 +36,7 @@ from tests.training.tiny import write_recipe
 Give = Callable[[bytes], None]
 COMMANDS = (
     *("demo", "train", "resume", "translate", "generate", "explore", "serve"),
-    *("evaluate", "summary", "check", "export", "plan", "profile"),
+    *("evaluate", "summary", "check", "export", "push", "plan", "profile"),
 )
 
 
@@ -158,10 +158,10 @@ def test_version(shell: Shell):
         ("train lm --text a --model.stacks.n_head 8", "n_head: no such field; did you mean n_heads?"),
         ("train lm --text nowhere.txt", "nowhere.txt: expected a file, got none"),
         ("resume nowhere", "nowhere: expected a run with a checkpoint, found none"),
-        ("translate nowhere hello", "nowhere: expected a folder, or all of it in the cache"),
+        ("translate nowhere hello", "nowhere: expected a folder, which is not here, or all of it in the cache"),
         ("translate ./nowhere hello", "./nowhere: expected a folder with a model, found nothing"),
-        ("check nowhere", "nowhere: expected a folder, or all of it in the cache"),
-        ("export nowhere --to onnx", "nowhere: expected a folder, or all of it in the cache"),
+        ("check nowhere", "nowhere: expected a folder, which is not here, or all of it in the cache"),
+        ("export nowhere --to onnx", "nowhere: expected a folder, which is not here, or all of it in the cache"),
         ("translate . hello", ".: expected a folder with a model, or a run with checkpoints, found neither"),
         ("evaluate nowhere --source a", "expected --source and --target together, got one of them"),
         ("demo --to zz", "expected one that CLDR knows, got 'zz'"),

@@ -17,6 +17,7 @@ from clearhead.training import checkpoints
 from clearhead.training.manifest import MANIFEST, PLAIN_NAME
 from clearhead.training.tensors import model_tensors
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
+from clearhead.weights.hub import is_path, nearest
 
 BEST = "best.json"
 CONFIG = "config.json"
@@ -33,7 +34,7 @@ PROGRESS = {
 def model_folder(folder: Path) -> Path:
     """The checkpoint a folder stands for: itself, or the best or else newest one of a run, or of the run it names."""
     if not folder.exists():
-        raise UserError(f"{folder}: expected a folder with a model, found nothing; check the path")
+        raise UserError(f"{folder}: expected a folder with a model, found nothing; {nearest(str(folder))}")
     if (folder / CONFIG).exists() and (folder / MANIFEST).exists():
         return folder
     choice = _best(folder)
@@ -41,6 +42,8 @@ def model_folder(folder: Path) -> Path:
         choice = _best(choice) or checkpoints.latest(choice)
     if choice is not None:
         return choice
+    if folder.is_dir() and not any(folder.iterdir()):
+        raise UserError(f"{folder}: expected a folder with a model, got an empty one; check the path")
     newest = checkpoints.latest(folder) if folder.is_dir() else None
     if newest is None:
         raise UserError(
@@ -119,8 +122,10 @@ def named_config(name: str) -> ModelConfig:
     """The architecture of a preset, or of the model in a folder; reads no weights."""
     folder = Path(name)
     if not folder.exists():
-        if "/" in name:
-            raise UserError(f"{name}: expected a folder with a model, or an architecture by name, found neither")
+        if "/" in name or is_path(name):
+            raise UserError(
+                f"{name}: expected a folder with a model, or an architecture by name, found neither; {nearest(name)}"
+            )
         return preset(name)
     path = (folder if (folder / CONFIG).is_file() else model_folder(folder)) / CONFIG
     content = read_json(path, limit=CONFIG_LIMIT)

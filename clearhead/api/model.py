@@ -274,10 +274,7 @@ class Model:
         if self.has_tokenizer:
             raw |= self.tokenizer_files()
         json = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
-        # What people and other libraries may edit is not sealed, unless only we can read it.
-        sealed = checkpoints.KINDS if exported is None else ("tensors",)
-        both = checkpoints.Files(files.tensors, {**files.json, **json}, raw)
-        return checkpoints.write_folder(folder, both, sealed=sealed)
+        return checkpoints.write_folder(folder, checkpoints.Files(files.tensors, {**files.json, **json}, raw))
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
         return [self._here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]

@@ -29,6 +29,8 @@ from clearhead.weights.mapping import Rule
 _log = logging.getLogger("clearhead")
 
 GENERATION = "generation_config.json"
+CHANGED = f"try the folder it was copied from; if the change is yours, delete {MANIFEST} beside it"
+"""What to do about a file of a saved model that is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Pretrained:
 def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:
     """The network of a folder whose config.json is `document`, with another head where one is given."""
     where = str(folder / CONFIG)
+    if (folder / MANIFEST).exists():
+        verify(folder, others=True, remedy=CHANGED)
     family = family_of(document, where=where)
     _, head_map = family.read(document, where=where)
     theirs = read_tensors(folder, head_map)
@@ -68,8 +72,6 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
 
 def read_tensors(folder: Path, head: HeadMap) -> dict[str, Tensor]:
     """The folder's tensors, by the names that checkpoints with this head have for them."""
-    if (folder / MANIFEST).exists():
-        verify(folder, others=True)
     theirs = safetensors.read(folder)
     if head.prefix and not any(name.startswith(head.prefix) for name in theirs):
         # A checkpoint of the bare family opened with a head: its names lack the prefix.

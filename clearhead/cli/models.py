@@ -1,4 +1,4 @@
-"""`clearhead summary`, `check` and `export`."""
+"""`clearhead summary`, `check`, `export` and `push`."""
 
 from pathlib import Path
 from typing import Literal
@@ -82,3 +82,21 @@ def export(
 
     choice = Choice(dtype=dtype, quantization=quantization, shard_gb=shard_gb)
     export_command(model, to=to, out=out, choice=choice, revision=revision)
+
+
+@app.command(sort_key=11, help_epilogue="")
+def push(model: str, repository: str, /, *, private: Flag = False, revision: str | None = None) -> None:
+    """Upload a model to the Hugging Face hub, where others and `clearhead.load` open it by its name.
+
+    Writes the model as `export --to hf` does, with its tokenizer, settings and model card, and prints the address.
+    Needs a token that may write: `hf auth login`, or the environment variable HF_TOKEN.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        repository: Name of the repository, such as owner/name; made where there is none, else its files are replaced.
+        private: Make a new repository visible to its owner alone.
+        revision: Branch, tag or commit of the model that is read.
+    """
+    from clearhead.commands.push import push_command
+
+    push_command(model, repository, private=private, revision=revision)

@@ -13,7 +13,9 @@ from pydantic import JsonValue
 
 from clearhead.analysis.comparison import CLOSE, LOGITS, Difference, differences, reference_states, sample, states
 from clearhead.api import CONFIG, Model, load
+from clearhead.api.sidecars import unread
 from clearhead.commands import tell
+from clearhead.commands.check_answers import Answer, answers
 from clearhead.errors import NumericError, UserError
 from clearhead.families import family_of
 from clearhead.weights.documents import CONFIG_LIMIT, read_json, shown
@@ -33,11 +35,20 @@ class Check:
     reference: str | None
     """The reference library and its version; None where it is not installed."""
     differences: tuple[Difference, ...]
+    answers: tuple[Answer, ...]
+    """What else was compared, or was not."""
+    unread: tuple[str, ...]
+    """Files of the folder that are not read here."""
 
     @property
     def close(self) -> bool:
-        """Whether every value is close."""
-        return all(one.relative <= CLOSE for one in self.differences)
+        """Whether every value is close, and all else that was compared is equal."""
+        return not self.wrong and all(one.relative <= CLOSE for one in self.differences)
+
+    @property
+    def wrong(self) -> list[Answer]:
+        """What was compared and differs."""
+        return [one for one in self.answers if one.equal is False]
 
 
 def check_command(name: str, *, revision: str | None, as_json: bool) -> None:
@@ -50,6 +61,8 @@ def check_command(name: str, *, revision: str | None, as_json: bool) -> None:
         print("\n".join(lines(found)))
     if found.reference is None:
         tell("note: nothing to compare with; try pip install transformers")
+    elif found.wrong:
+        raise NumericError(f"{name}: expected the {found.wrong[0].what} of the reference, got {found.wrong[0].why}")
     elif not found.close:
         worst = max(found.differences, key=lambda one: one.relative)
         raise NumericError(
@@ -73,27 +86,31 @@ def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
 
 
 def check(folder: Path) -> Check:
-    """The model of a folder in both libraries, in float32, on the same random input."""
+    """The model of a folder in both libraries: in float32 on the same random input, and what it says of texts."""
     document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
     family = family_of(document, where=str(folder / CONFIG))
     head = family.head_of(document, where=str(folder / CONFIG))
     model = load(folder, dtype=torch.float32)
-    reference, gaps = compared(model, folder, head.architecture)
+    reference, gaps, others = compared(model, folder, head.architecture)
     return Check(
         architecture=head.architecture,
         parameters=sum(parameter.numel() for parameter in model.network.parameters()),
         decisions=tuple(family.decisions(document, where=str(folder / CONFIG))),
         reference=reference,
         differences=tuple(gaps),
+        answers=tuple(others),
+        unread=tuple(unread(folder)),
     )
 
 
-def compared(model: Model, folder: Path, architecture: str) -> tuple[str | None, Sequence[Difference]]:
-    """The reference's name and version, and every difference; None and nothing where it is not installed."""
+def compared(
+    model: Model, folder: Path, architecture: str
+) -> tuple[str | None, Sequence[Difference], Sequence[Answer]]:
+    """The reference's name and version, every difference and all else; None and nothing where it is not installed."""
     try:
         import transformers
     except ImportError:
-        return None, ()
+        return None, (), ()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     pad = model.generation.pad_id
@@ -112,7 +129,8 @@ def compared(model: Model, folder: Path, architecture: str) -> tuple[str | None,
         raise UserError(
             f"{folder / CONFIG}: expected a model that the reference opens too, got {what}; {ANOTHER}"
         ) from error
-    return f"transformers {transformers.__version__}", differences(states(model.network, tokens), theirs, tokens)
+    gaps = differences(states(model.network, tokens), theirs, tokens)
+    return f"transformers {transformers.__version__}", gaps, [*answers(model, folder, opened)]
 
 
 def lines(found: Check) -> Iterator[str]:
@@ -125,6 +143,8 @@ def lines(found: Check) -> Iterator[str]:
         effect = f"{', '.join(one.sets) or one.note}{f' ({one.note})' if one.sets and one.note else ''}"
         value = json.dumps(one.value)
         yield f"  {shown(one.field):<{width}}  {value if len(value) <= 24 else value[:21] + '...':<24}  {effect}"
+    yield ""
+    yield f"Files that are not read: {', '.join(map(shown, found.unread)) or 'none'}"
     if found.reference is None:
         return
     yield ""
@@ -133,9 +153,16 @@ def lines(found: Check) -> Iterator[str]:
     for gap in found.differences:
         mark = "" if gap.relative <= CLOSE else "  not close"
         yield f"  {gap.address:<{width}}  {gap.largest:.1e}  {gap.relative:.1e}{mark}"
+    yield ""
+    for one in found.answers:
+        said = {True: "equal", False: f"not equal: {one.why}", None: f"not compared: {one.why}"}[one.equal]
+        yield f"  {one.what}: {said}"
     logits = next(one for one in found.differences if one.address == LOGITS)
     if found.close:
+        equal = ", ".join(["states", LOGITS, *(one.what for one in found.answers if one.equal)])
+        rest = ", ".join(one.what for one in found.answers if one.equal is None)
         yield f"Close: every share is at most {CLOSE:.0e}; {LOGITS} differs by {logits.largest:.1e}."
+        yield f"Compared: {equal}. Not compared: {rest or 'nothing of these'}."
 
 
 def to_json(found: Check) -> dict[str, JsonValue]:
@@ -152,5 +179,7 @@ def to_json(found: Check) -> dict[str, JsonValue]:
         "fields": fields,
         "reference": found.reference,
         "differences": gaps,
+        "answers": [{"what": one.what, "equal": one.equal, "why": one.why} for one in found.answers],
+        "unread": [*found.unread],
         "close": found.close if found.reference else None,
     }

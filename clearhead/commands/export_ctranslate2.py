@@ -18,6 +18,7 @@ from ctranslate2.specs import TransformerSpec
 from torch import Tensor
 
 from clearhead.api import CONFIG, Model
+from clearhead.commands.ctranslate2_decoder import DecoderConverter, is_plain
 from clearhead.commands.export import quiet
 from clearhead.config import LanguageHead, NoHead, PatchInput, TokenInput
 from clearhead.errors import UserError
@@ -43,10 +44,15 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
     """Put the model there with weights of this type; how far its output is from ours, as a share of the largest."""
     model.network.float()
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as temporary, quiet(), hushed():
-        there = model.save(Path(temporary) / "model")
-        state(model, there / CONFIG)
+        ends = Ends.of(model)
         try:
-            Converter(there, Ends.of(model)).convert(str(folder), quantization=weights, force=True)
+            if is_plain(model.config):
+                converter: Any = DecoderConverter(model, ends.end)
+            else:
+                there = model.save(Path(temporary) / "model")
+                state(model, there / CONFIG)
+                converter = Converter(there, ends)
+            converter.convert(str(folder), quantization=weights, force=True)
             gap = difference(model, folder)
         except FAILURES as error:
             why = str(error).partition("\n")[0].partition(" (supported")[0][:160]

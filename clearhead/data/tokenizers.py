@@ -15,9 +15,9 @@ import tokenizers
 
 from clearhead.data import formats
 from clearhead.data.formats.checked import guarded, json_object
-from clearhead.data.formats.special import CONFIG_FILE, content_of
+from clearhead.data.formats.special import CONFIG_FILE, cleaned, cleans, content_of
 from clearhead.data.formats.two_sided import Pieces, Sides
-from clearhead.data.formats.visible_bytes import readable
+from clearhead.data.formats.visible_bytes import readable, word_around
 from clearhead.data.merges import Merge, merge_history
 from clearhead.data.schemes import BOS, EOS, PAD, SPACE, UNK, fit
 from clearhead.errors import UserError
@@ -227,10 +227,18 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, special tokens left out."""
-        return self.library.decode(list(ids), skip_special_tokens=True)
+        return self.decode_batch([ids])[0]
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        return self.library.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
+        texts = self.library.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
+        return [cleaned(text) for text in texts] if self._cleans else texts
+
+    @cached_property
+    def _cleans(self) -> bool:
+        """Whether the spaces before punctuation go; of merged pieces, where a second field says so too."""
+        model = self._parts["model"]
+        assert isinstance(model, dict)
+        return cleans(self._settings, merges="merges" in model)
 
     def need(self, role: Role) -> int:
         """The id of a special token. Raises UserError where this tokenizer has none."""
@@ -297,22 +305,11 @@ class Tokenizer:
         words: dict[str, None] = {}
         for token, (start, end) in zip(ids, offsets, strict=True):
             if token == unknown and text[start:end].strip():
-                words.setdefault(_word_around(text, start, end))
+                words.setdefault(word_around(text, start, end))
         return list(words)
 
     def _shown(self, token: str) -> str:
         return (readable(token) if self._is_bytes else token).translate(VISIBLE)
-
-
-def _word_around(text: str, start: int, end: int) -> str:
-    piece = text[start:end].strip()
-    start = text.index(piece, start)
-    end = start + len(piece)
-    while piece[:1].isalnum() and start > 0 and text[start - 1].isalnum():
-        start -= 1
-    while piece[-1:].isalnum() and end < len(text) and text[end].isalnum():
-        end += 1
-    return text[start:end]
 
 
 def _quiet() -> None:

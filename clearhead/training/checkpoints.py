@@ -23,10 +23,10 @@ from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.training.disk import check_space, make_folder, remedy, size_of, temporary_name, written
 from clearhead.training.manifest import (
+    FILE_NAME,
     MANIFEST,
     OBJECT,
     OLDER,
-    PLAIN_NAME,
     STEP,
     CorruptCheckpoint,
     Entry,
@@ -43,7 +43,6 @@ from clearhead.training.tensors import check_tensors
 
 _log = logging.getLogger("clearhead")
 
-KINDS = ("tensors", "json", "raw")
 INDEX = ".index.json"
 """Ends the name of the file that says which tensor is in which share of `model.safetensors` and the like."""
 
@@ -86,10 +85,10 @@ def place_of(run_folder: Path, step: int) -> Path:
     return run_folder / f"step-{step:08d}"
 
 
-def write_folder(place: Path, files: Files, *, step: int = 0, sealed: Collection[str] = KINDS) -> Path:
+def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
     """Write a new folder of these files and return it: after this returns it survives a power cut.
 
-    The manifest describes the kinds of files in `sealed`. The folder appears whole or not at all, and nothing is
+    The manifest describes every file. The folder appears whole or not at all, and nothing is
     overwritten. Tensors that share memory are each written whole. Raises UserError, one line, when the folder exists,
     when less than 1.2 times the size is free, and when the disk is full, read-only or failing or may not be written;
     older checkpoints are then as they were.
@@ -98,8 +97,7 @@ def write_folder(place: Path, files: Files, *, step: int = 0, sealed: Collection
     try:
         open_folder(temporary, place, files.n_bytes)
         entries = fill_folder(temporary, place, files)
-        described = {name: entry for name, entry in entries.items() if entry.kind in sealed}
-        close_folder(temporary, place, described, step=step)
+        close_folder(temporary, place, entries, step=step)
     except BaseException:
         discard(temporary)
         raise
@@ -121,10 +119,12 @@ def open_folder(temporary: Path, place: Path, n_bytes: int) -> None:
 def fill_folder(temporary: Path, place: Path, files: Files) -> dict[str, Entry]:
     """Write files into an open folder, on the disk when this returns; several processes may each write theirs."""
     names = [*files.tensors, *files.json, *files.raw]
-    if len(set(names)) < len(names) or MANIFEST in names or not all(PLAIN_NAME.fullmatch(n) for n in names):
+    if len(set(names)) < len(names) or MANIFEST in names or not all(FILE_NAME.fullmatch(n) for n in names):
         raise ValueError(f"file names {names} must be plain and different")
     entries: dict[str, Entry] = {}
     with written(place):
+        for name in names:
+            (temporary / name).parent.mkdir(exist_ok=True)
         for name, tensors in files.tensors.items():
             save_file(_apart(tensors), temporary / name, metadata={"format": "pt"})
             # That library makes files for their owner alone; these are as readable as their folder.

@@ -25,6 +25,8 @@ JsonObject = dict[str, JsonValue]
 OBJECT: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 STEP = re.compile(r"step-(\d{8,})")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+FILE_NAME = re.compile(rf"{PLAIN_NAME.pattern}(?:/{PLAIN_NAME.pattern})*")
+"""Of a file in a checkpoint, or in a folder within it."""
 
 _MAX_MANIFEST = 1 << 20
 
@@ -52,13 +54,15 @@ class CorruptCheckpoint(UserError):
     """A checkpoint that is not as it was written; the message names the file."""
 
 
-def verify(folder: Path, *, others: bool = False) -> Manifest:
+def verify(folder: Path, *, others: bool = False, remedy: str = OLDER) -> Manifest:
     """The manifest, if every byte it names is as it was written and no file is missing, or extra unless `others`.
+
+    `remedy` is what to do about a file that has changed.
 
     Raises CorruptCheckpoint naming the file at fault, and UserError for a format newer than this version
     reads.
     """
-    manifest = _manifest(folder)
+    manifest = _manifest(folder, remedy)
     named = STEP.fullmatch(folder.name)
     if named and int(named[1]) != manifest.step:
         raise CorruptCheckpoint(f"{folder / MANIFEST}:step: expected {int(named[1])}, got {manifest.step}; {OLDER}")
@@ -66,15 +70,15 @@ def verify(folder: Path, *, others: bool = False) -> Manifest:
         present = {entry.name for entry in os.scandir(folder)} - {MANIFEST}
     except OSError as error:
         raise unreadable(folder, error) from error
-    for name in sorted(set() if others else present - manifest.files.keys()):
+    for name in sorted(set() if others else present - {Path(name).parts[0] for name in manifest.files}):
         raise CorruptCheckpoint(f"{folder / name}: expected no such file in a checkpoint, got one; try removing it")
     for name, entry in manifest.files.items():
-        size, digest = _measure(folder / name)
+        size, digest = _measure(folder / name, remedy=remedy)
         if size != entry.size:
-            raise CorruptCheckpoint(f"{folder / name}: expected {entry.size} bytes, got {size}; {OLDER}")
+            raise CorruptCheckpoint(f"{folder / name}: expected {entry.size} bytes, got {size}; {remedy}")
         if digest != entry.sha256:
             raise CorruptCheckpoint(
-                f"{folder / name}: expected SHA-256 {entry.sha256[:12]}…, got {digest[:12]}…; {OLDER}"
+                f"{folder / name}: expected SHA-256 {entry.sha256[:12]}…, got {digest[:12]}…; {remedy}"
             )
     return manifest
 
@@ -126,9 +130,9 @@ def _checksum(document: JsonObject) -> str:
     return hashlib.sha256(_text({k: v for k, v in document.items() if k != "checksum"})).hexdigest()
 
 
-def _manifest(folder: Path) -> Manifest:
+def _manifest(folder: Path, remedy: str) -> Manifest:
     path = folder / MANIFEST
-    damaged = CorruptCheckpoint(f"{path}: expected a manifest as it was written, got another text; {OLDER}")
+    damaged = CorruptCheckpoint(f"{path}: expected a manifest as it was written, got another text; {remedy}")
     size, _ = _measure(path, limit=_MAX_MANIFEST)
     if size > _MAX_MANIFEST:
         raise damaged
@@ -149,30 +153,30 @@ def _manifest(folder: Path) -> Manifest:
         manifest = Manifest.model_validate(document)
     except ValidationError as error:
         raise damaged from error
-    if not all(PLAIN_NAME.fullmatch(name) for name in manifest.files):
+    if not all(FILE_NAME.fullmatch(name) for name in manifest.files):
         raise damaged
     return manifest
 
 
-def _measure(path: Path, limit: int | None = None) -> tuple[int, str]:
+def _measure(path: Path, limit: int | None = None, *, remedy: str = OLDER) -> tuple[int, str]:
     """Size and SHA-256 of a regular file, or, of one beyond `limit`, its size alone."""
     try:
         about = path.lstat()
         if not stat.S_ISREG(about.st_mode):
-            raise CorruptCheckpoint(f"{path}: expected a regular file, got something else; {OLDER}")
+            raise CorruptCheckpoint(f"{path}: expected a regular file, got something else; {remedy}")
         if limit is not None and about.st_size > limit:
             return about.st_size, ""
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
             return file.tell(), digest.hexdigest()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable(path, error, remedy) from error
 
 
-def unreadable(path: Path, error: OSError) -> UserError:
+def unreadable(path: Path, error: OSError, remedy: str = OLDER) -> UserError:
     """A missing or failing file is corruption; one that may not be read is not."""
     kind = UserError if error.errno in {errno.EACCES, errno.EPERM, errno.EMFILE} else CorruptCheckpoint
-    return kind(f"{path}: expected to read it, got {reason(error)}; {OLDER}")
+    return kind(f"{path}: expected to read it, got {reason(error)}; {remedy}")
 
 
 def errno_of(error: Exception) -> int | None:

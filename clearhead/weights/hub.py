@@ -1,7 +1,9 @@
 """A name -> a folder: one that is there, or one of the hub, by the hub library's cache, token and offline rules."""
 
 import errno
+import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from clearhead.errors import UserError
@@ -18,6 +20,9 @@ DOCUMENTS = (
 )
 
 
+NO_FOLDER = "expected a folder, which is not here, or"
+
+
 def locate(name: str | Path, *, revision: str | None = None) -> Path:
     """The folder of that name, or else the hub's model of that name, downloaded where the cache has it not.
 
@@ -30,19 +35,44 @@ def locate(name: str | Path, *, revision: str | None = None) -> Path:
                 f"{text}: expected no revision of a folder, got {shown(revision)}; try the name of a model on the hub"
             )
         return folder
-    if isinstance(name, Path) or text.startswith((".", "/", "~")) or "\\" in text or text.count("/") > 1:
-        raise UserError(f"{shown(text)}: expected a folder with a model, found nothing; check the path")
+    if isinstance(name, Path) or is_path(text):
+        raise UserError(f"{shown(text)}: expected a folder with a model, found nothing; {nearest(text)}")
     return _download(text, revision)
+
+
+def is_path(name: str) -> bool:
+    """Whether a name can only be one of a folder: no model of the hub is called so."""
+    return (
+        name.startswith((".", "/", "~"))
+        or "\\" in name
+        or name.endswith("/")
+        or re.match("[A-Za-z]:", name) is not None
+        or name.count("/") > 1
+        # The first folder is there, so what is missing is missing in it.
+        or ("/" in name and _folder(str(Path(name).parent)) is not None)
+    )
+
+
+def nearest(name: str) -> str:
+    """What to do about a path to nothing: the folder beside it whose name is most like it, if there is one."""
+    try:
+        path = Path(name).expanduser()
+        beside = [one.name for one in path.parent.iterdir() if one.is_dir() and not one.name.startswith(".")]
+    except (OSError, RuntimeError, ValueError):
+        return "check the path"
+    found = get_close_matches(path.name, beside, n=1)
+    return f"try {shown(str(path.parent / found[0]))}" if found else "check the path"
 
 
 def _folder(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()
-        if name and path.is_file():
-            raise UserError(f"{name}: expected a folder with a model, got a file; try the folder it is in")
-        return path if name and path.is_dir() else None
-    except (OSError, RuntimeError):  # a name too long, a home that is not known
+        is_file, is_dir = path.is_file(), path.is_dir()
+    except (OSError, RuntimeError, ValueError):  # a name too long or with a null byte, a home that is not known
         return None
+    if name and is_file:
+        raise UserError(f"{name}: expected a folder with a model, got a file; try the folder it is in")
+    return path if name and is_dir else None
 
 
 def _download(name: str, revision: str | None) -> Path:
@@ -90,11 +120,20 @@ def _explained(error: Exception, name: str, revision: str | None) -> str:
             status = f"{cause.response.status_code} {cause.response.reason_phrase}"
             what = f"expected the hub to send it, got {shown(status)}; try again later, or `hf auth login`"
         case errors.OfflineModeIsEnabled():
-            what = "expected a folder, or all of it in the cache, as HF_HUB_OFFLINE is set; try once without it"
+            what = (
+                f"{NO_FOLDER} all of it in the cache, as HF_HUB_OFFLINE is set; {_either(name, 'try once without it')}"
+            )
         case _ if unreached:
-            what = f"expected a folder, or the hub or all of it in the cache, got {reason(cause)}; check the connection"
+            remedy = _either(name, "check the connection")
+            what = f"{NO_FOLDER} the hub or all of it in the cache, got {reason(cause)}; {remedy}"
         case OSError() if cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             what = f"expected room in the cache, got {reason(cause)}; try another folder as HF_HOME"
         case _:
             what = f"expected to download it, got {reason(cause)}; try again, or another folder as HF_HOME"
     return f"{shown(name)}: {what}"
+
+
+def _either(name: str, remedy: str) -> str:
+    """The remedy for the hub, after that for a folder whose name is misspelt, where one here is like it."""
+    found = nearest(name)
+    return f"{found} if a folder is meant, else {remedy}" if found != "check the path" else remedy

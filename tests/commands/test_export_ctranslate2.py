@@ -65,7 +65,7 @@ def test_translations_are_the_same(tmp_path: Path, seed: int):
     assert len({tuple(row) for row in expected}) > 5, "they say different things"
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-tiny"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-tiny", "nano"])
 def test_continuations_are_the_same(tmp_path: Path, name: str):
     model = lively(name)
     assert 0 < converted(model, tmp_path / "out") < 1e-5
@@ -130,10 +130,11 @@ def test_another_network_is_not_close(tmp_path: Path):
 
 
 def test_unknown_to_the_converter(tmp_path: Path):
+    model = model_of("nano", positions={"kind": "rotary", "scaling": {"kind": "linear", "factor": 2.0}})
     with pytest.raises(
         UserError, match=r"^model: expected a model that CTranslate2 .* converts, got ValueError: No "
     ) as e:
-        converted(model_of("nano"), tmp_path / "out")
+        converted(model, tmp_path / "out")
     assert "\n" not in str(e.value)
     assert str(e.value).endswith("try --to onnx")
 

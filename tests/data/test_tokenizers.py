@@ -216,7 +216,7 @@ def test_a_folder_without_a_tokenizer_is_one_line(tmp_path: Path) -> None:
 
 def test_special_tokens_of_a_file_from_elsewhere(tmp_path: Path) -> None:
     Tokenizer.train(TEXTS, Words()).save(tmp_path)
-    settings = {
+    settings: dict[str, object] = {
         "pad_token": None,
         "unk_token": {"content": "<unk>"},
         "cls_token": "<bos>",
@@ -224,12 +224,16 @@ def test_special_tokens_of_a_file_from_elsewhere(tmp_path: Path) -> None:
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     loaded = Tokenizer.load(tmp_path)
-    assert (loaded.pad_id, loaded.unk_id, loaded.bos_id, loaded.eos_id) == (None, 1, 2, None)
+    # A named token that is not there is added, as the reference library does.
+    assert (loaded.pad_id, loaded.unk_id, loaded.bos_id, loaded.eos_id) == (None, 1, 2, loaded.vocab_size - 1)
     assert loaded.encode("<bos>") == [2]  # no split_special_tokens: read as the token, as its library does
     (tmp_path / "tokenizer_config.json").unlink()
-    assert Tokenizer.load(tmp_path).unk_id == 1, "the model itself names what is unknown"
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.unk_id == 1, "the model itself names what is unknown"
+    settings["sep_token"] = None
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(UserError, match=r"expected eos_token in tokenizer_config.json, got none; try"):
-        loaded.encode("A man", eos=True)
+        Tokenizer.load(tmp_path).encode("A man", eos=True)
 
 
 def test_ids_of_a_well_known_tokenizer(shared_data: Path) -> None:

@@ -239,17 +239,23 @@ def test_no_network(client: Client) -> None:
     remedy = "try once without it"
     assert (
         offline
-        == f"refused: org/whole: expected a folder, or all of it in the cache, as HF_HUB_OFFLINE is set; {remedy}"
+        == "refused: org/whole: expected a folder, which is not here, or all of it in the cache, as HF_HUB_OFFLINE"
+        f" is set; {remedy}"
     )
     (down,) = client(("org/whole", None), HF_ENDPOINT="http://127.0.0.1:9")
-    assert down.startswith("refused: org/whole: expected a folder, or the hub or all of it in the cache, got ")
+    assert down.startswith(
+        "refused: org/whole: expected a folder, which is not here, or the hub or all of it in the cache, got "
+    )
     assert down.endswith("; check the connection")
 
 
 def test_a_part_in_the_cache(client: Client) -> None:
     (folder,) = client(("org/whole", None))
     (Path(folder) / "model.safetensors").unlink()
-    assert "expected a folder, or all of it in the cache" in client(("org/whole", None), HF_HUB_OFFLINE="1")[0]
+    assert (
+        "expected a folder, which is not here, or all of it in the cache"
+        in client(("org/whole", None), HF_HUB_OFFLINE="1")[0]
+    )
     assert client(("org/whole", None)) == [folder]
     assert (Path(folder) / "model.safetensors").read_bytes() == b"weights"
 
@@ -289,12 +295,41 @@ def test_a_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["./x", "../x", "/x/y", "~/x", "~nobody-here/x", "a\\b", "a/b/c", "a/" + "x" * 5000 + "/c", Path("x")]
+    "name",
+    [
+        "./x",
+        "../x",
+        "/x/y",
+        "~/x",
+        "~nobody-here/x",
+        "a\\b",
+        "a/b/c",
+        "a/",
+        "C:x",
+        "C:\\\\x",
+        "here/typo",
+        "a/" + "x" * 5000 + "/c",
+        Path("x"),
+    ],
 )
 def test_a_path_to_nothing(name: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "here").mkdir()
     with pytest.raises(UserError, match=r": expected a folder with a model, found nothing; check the path$"):
+        hub.locate(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("runs/typo-1", "runs/type-1"), ("./run", "runs"), ("~/runs/tipe-1", "runs/type-1")]
+)
+def test_a_misspelt_path_names_the_nearest_folder(
+    name: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs" / "type-1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UserError, match=rf": expected a folder with a model, found nothing; try .*{remedy}$"):
         hub.locate(name)
 
 
@@ -306,7 +341,7 @@ def test_a_file(tmp_path: Path) -> None:
         hub.locate(tmp_path / "model.safetensors")
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a--b", "x\ny", "-x", "a/", "x" * 200, "a\0b", "datasets:x"])
+@pytest.mark.parametrize("name", ["", "a b", "a--b", "x\ny", "-x", "x" * 200, "a\0b", "datasets:x"])
 def test_a_name_that_no_model_can_have(name: str) -> None:
     with pytest.raises(UserError) as error:
         hub.locate(name)

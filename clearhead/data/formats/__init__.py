@@ -11,13 +11,17 @@ from pathlib import Path
 
 import tokenizers
 
-from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks
-from clearhead.data.formats.checked import AGAIN, guarded, read_limited
+from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
+from clearhead.data.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
+from clearhead.data.formats.classes import TokenizerClass, class_of
+from clearhead.data.formats.rebuilt import Vocabulary, added_by, build, from_json, from_pieces, mark
 from clearhead.data.formats.sentence_pieces import SHIFTED_FILE, open_model
 from clearhead.data.formats.special import (
     ADDED_FILE,
     CONFIG_FILE,
+    EXTRA,
     NAMES_FILE,
+    OLDER_EXTRA,
     added_ids,
     honour,
     name_customary,
@@ -25,18 +29,21 @@ from clearhead.data.formats.special import (
 )
 from clearhead.data.formats.two_sided import IDS, SOURCE, TARGET, TARGET_IDS, Sides, open_sides
 from clearhead.data.formats.wire import parse, parse_scores
-from clearhead.data.formats.word_pieces import open_list
+from clearhead.data.formats.word_pieces import numbers, open_list
 from clearhead.errors import UserError
 
 MODEL_FILE = "tokenizer.json"
 TEMPLATE_FILE = "chat_template.jinja"
 LIST_FILE, MERGES_FILE = "vocab.txt", "merges.txt"
+MODEL_CONFIG = "config.json"
+"""Of the network; its type has a class of tokenizer."""
 BESIDE = (CONFIG_FILE, NAMES_FILE, ADDED_FILE, TEMPLATE_FILE)
 KEPT = (NAMES_FILE, ADDED_FILE, TEMPLATE_FILE)
 """Files that are written back byte for byte."""
 ALL = (*BESIDE, SOURCE, TARGET, IDS, TARGET_IDS)
 # In this order: the first that is there is the tokenizer.
-MODELS = ("tokenizer.model", "spiece.model", SHIFTED_FILE, "*.spm")
+SINGLE_PIECES = ("tokenizer.model", "spiece.model", SHIFTED_FILE)
+MODELS = (*SINGLE_PIECES, "*.spm")
 RANKS = "*.tiktoken"
 SCORES = "tok*.bin"
 ALONE = (*MODELS, RANKS, SCORES)
@@ -58,7 +65,7 @@ class Opened:
 
 def read_folder(folder: Path) -> dict[str, bytes]:
     """The files of a folder that may be of a tokenizer; only the first kind that is there is read."""
-    names = [*BESIDE, MODEL_FILE]
+    names = [*BESIDE, MODEL_FILE, MODEL_CONFIG]
     files = {name: content for name in names if (content := read_limited(folder / name)) is not None}
     if MODEL_FILE in files:
         return files
@@ -97,37 +104,100 @@ def open_files(files: Mapping[str, bytes], where: str) -> Opened:
             lambda: open_sides(files, settings, where), f"{where}: expected a tokenizer", remedy=AGAIN
         )
         return Opened(library, settings, sides)
-    added = added_ids(files, settings, where)
-    if MODEL_FILE in files:
-        message = f"{where}/{MODEL_FILE}: expected a tokenizer"
-        library = guarded(
-            lambda: tokenizers.Tokenizer.from_str(files[MODEL_FILE].decode("utf-8")), message, remedy=AGAIN
-        )
-        name_customary(library, settings)
-    else:
-        library = guarded(
-            lambda: _converted(files, added, settings, where), f"{where}: expected a tokenizer", remedy=AGAIN
-        )
+    kind = _class(files, settings, where)
+    name = MODEL_FILE if MODEL_FILE in files else _name(files, where)
+    message = f"{where}/{name}: expected a tokenizer"
+    library = guarded(lambda: _opened(files, name, kind, settings, where), message, remedy=AGAIN)
+    if name != MODEL_FILE:
         settings["tokenizer_class"] = GENERIC
     settings.setdefault("tokenizer_class", GENERIC)
-    honour(library, files, settings, where)
+    if OLDER_EXTRA in settings:  # which counts where the newer name is not there
+        older = settings.pop(OLDER_EXTRA)
+        settings.setdefault(EXTRA, older)
     return Opened(library, settings)
 
 
-def _converted(
-    files: Mapping[str, bytes], added: dict[str, int], settings: dict[str, object], where: str
+def _class(files: Mapping[str, bytes], settings: Mapping[str, object], where: str) -> TokenizerClass | None:
+    """The class of the reference library that opens these files; None where it takes tokenizer.json as it is."""
+    config = json_object(files.get(MODEL_CONFIG, b"{}"), f"{where}/{MODEL_CONFIG}")
+    by = CONFIG_FILE if settings.get("tokenizer_class") else MODEL_CONFIG
+    holds_bytes = b'"ByteLevel"' in files.get(MODEL_FILE, b"")
+    return class_of(settings, config, holds_bytes=holds_bytes, where=f"{where}/{by}")
+
+
+def _opened(
+    files: Mapping[str, bytes], name: str, kind: TokenizerClass | None, settings: dict[str, object], where: str
 ) -> tokenizers.Tokenizer:
+    """The library's tokenizer with every token that the files name, and the marks around a text."""
+    if name == MODEL_FILE:
+        library = tokenizers.Tokenizer.from_str(files[MODEL_FILE].decode("utf-8"))
+        present = sorted(library.get_added_tokens_decoder().items())
+        if kind is None:
+            name_customary(library, settings)
+            honour(library, files, settings, where, present=present)
+            return library
+        parts = json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")
+        found = from_json(parts, library, kind, f"{where}/{MODEL_FILE}")
+    elif kind is None:
+        if "tokenizer_class" in settings and name in SINGLE_PIECES:
+            raise UserError(
+                f"{where}/{CONFIG_FILE}:tokenizer_class: expected a class that numbers the pieces of {name}, got"
+                f" {str(settings['tokenizer_class'])[:40]!r}; try {MODEL_FILE}, or the class of the model's own library"
+            )
+        library = _converted(files, name, added_ids(files, settings, where), settings, where)
+        honour(library, files, settings, where)
+        return library
+    else:
+        present = list[tuple[int, tokenizers.AddedToken]]()
+        found = _vocabulary(files, name, kind, settings, where)
+    library = build(found, kind, settings, where)
+    honour(library, files, settings, where, by_class=added_by(kind, found, settings, where), present=present)
+    mark(library, found, kind, settings, where)
+    return library
+
+
+def _vocabulary(
+    files: Mapping[str, bytes], name: str, kind: TokenizerClass, settings: Mapping[str, object], where: str
+) -> Vocabulary:
+    """What a class reads of an older file."""
+    place = f"{where}/{name}"
+    if name == LIST_FILE and kind.algorithm == "WordPiece":
+        return Vocabulary(numbers(files[name], place), [], [])
+    if name == IDS and kind.algorithm == "BPE" and not kind.files:
+        ids = vocabulary(files[IDS], place)
+        return Vocabulary(ids, read_merges(files[MERGES_FILE], ids, f"{where}/{MERGES_FILE}"), [])
+    if name in kind.files:
+        return from_pieces(parse(files[name], place), kind, settings, where)
+    wanted = {"WordPiece": LIST_FILE, "BPE": f"{IDS} and {MERGES_FILE}"}.get(kind.algorithm, "")
+    raise UserError(
+        f"{place}: expected {' or '.join(kind.files) or wanted}, which {kind.names[0]} reads, got another kind of file;"
+        f" try {MODEL_FILE}"
+    )
+
+
+def _name(files: Mapping[str, bytes], where: str) -> str:
+    """The file that is the tokenizer."""
     if LIST_FILE in files:
-        return open_list(files[LIST_FILE], added, settings, f"{where}/{LIST_FILE}")
+        return LIST_FILE
     if {IDS, MERGES_FILE} <= files.keys():
-        return open_merges(files, added, settings, where)
+        return IDS
     for pattern in ALONE:
         names = [name for name in files if fnmatchcase(name, pattern)]
         if len(names) > 1:
             raise UserError(f"{where}: expected one tokenizer, got {' and '.join(names[:3])}; try a folder for each")
         if names:
-            return _alone(files[names[0]], names[0], settings, where)
+            return names[0]
     raise UserError(f"{where}: expected {KNOWN}, got no such file; try a folder that a run saved")
+
+
+def _converted(
+    files: Mapping[str, bytes], name: str, added: dict[str, int], settings: dict[str, object], where: str
+) -> tokenizers.Tokenizer:
+    if name == LIST_FILE:
+        return open_list(files[name], added, settings, f"{where}/{name}")
+    if name == IDS:
+        return open_merges(files, added, settings, where)
+    return _alone(files[name], name, settings, where)
 
 
 def _alone(content: bytes, name: str, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:

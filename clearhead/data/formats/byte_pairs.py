@@ -52,7 +52,7 @@ def open_merges(
 ) -> tokenizers.Tokenizer:
     """vocab.json and merges.txt. Names the special tokens in `settings`."""
     ids = vocabulary(files["vocab.json"], f"{where}/vocab.json")
-    merges = _merges(files["merges.txt"], ids, f"{where}/merges.txt")
+    merges = read_merges(files["merges.txt"], ids, f"{where}/merges.txt")
     for token, number in added.items():
         ids.setdefault(token, number)
     if "<|startoftext|>" in ids and any(left.endswith("</w>") or right.endswith("</w>") for left, right in merges):
@@ -64,7 +64,7 @@ def open_merges(
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     else:
         library.normalizer = normalizers.NFC()
-        library.pre_tokenizer = _splitter(pattern, prefix=prefix)
+        library.pre_tokenizer = splitter(pattern, prefix=prefix)
     library.decoder = decoders.ByteLevel()
     _mark(library, ids, settings)
     return library
@@ -116,7 +116,8 @@ def _ended_words(
     return library
 
 
-def _merges(content: bytes, ids: Mapping[str, int], where: str) -> list[tuple[str, str]]:
+def read_merges(content: bytes, ids: Mapping[str, int], where: str) -> list[tuple[str, str]]:
+    """The lines of merges.txt, each two pieces of the vocabulary."""
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(lines(content, where), start=1):
         if not line.strip() or line.startswith("#version"):
@@ -141,7 +142,7 @@ def open_ranks(content: bytes, settings: dict[str, object], where: str) -> token
         ids.setdefault(token, number)
     merges = all_splits(list(ranks), {piece: (rank, rank) for piece, rank in ranks.items()})
     library = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=True))
-    library.pre_tokenizer = _splitter(_pattern(ranks, where, among=PATTERNS), prefix=False)
+    library.pre_tokenizer = splitter(_pattern(ranks, where, among=PATTERNS), prefix=False)
     library.decoder = decoders.ByteLevel()
     library.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in special])
     if END in special:
@@ -178,7 +179,8 @@ def _ranks(content: bytes, where: str) -> dict[str, int]:
     return ranks
 
 
-def _splitter(pattern: str, *, prefix: bool) -> pre_tokenizers.PreTokenizer:
+def splitter(pattern: str, *, prefix: bool) -> pre_tokenizers.PreTokenizer:
+    """Words by a pattern, then their bytes; `prefix` is whether a text begins with a space."""
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(pattern), "isolated"),

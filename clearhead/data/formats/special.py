@@ -1,19 +1,28 @@
 """Special tokens: who names them, and where a template puts them. Imports no torch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import tokenizers
 from tokenizers import AddedToken
 from tokenizers.processors import TemplateProcessing
 
-from clearhead.data.formats.checked import AGAIN, MAX_ID, json_object, short_enough
+from clearhead.data.formats.checked import AGAIN, MAX_ID, flag, json_object, short_enough
 from clearhead.errors import UserError
 
 CONFIG_FILE = "tokenizer_config.json"
 NAMES_FILE = "special_tokens_map.json"
 ADDED_FILE = "added_tokens.json"
-EXTRA = ("additional_special_tokens", "extra_special_tokens")
-NAMED = ("pad_token", "unk_token", "bos_token", "eos_token", "cls_token", "sep_token", "mask_token")
+EXTRA, OLDER_EXTRA = "extra_special_tokens", "additional_special_tokens"
+LISTED = "added_tokens_decoder"
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+"""In the order in which the reference library adds those that are new."""
+
+CLEANS = "clean_up_tokenization_spaces"
+CLEANS_MERGES = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
+CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"))
+CLEANED += ((" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
+"""What cleaning up replaces, in this order."""
 
 # What a tokenizer.json without a config calls its special tokens, by custom.
 CUSTOMARY = {
@@ -26,15 +35,39 @@ CUSTOMARY = {
 
 
 def settings_of(files: Mapping[str, bytes], where: str) -> dict[str, object]:
-    """tokenizer_config.json over special_tokens_map.json."""
-    settings = json_object(files.get(NAMES_FILE, b"{}"), f"{where}/{NAMES_FILE}")
-    return settings | json_object(files.get(CONFIG_FILE, b"{}"), f"{where}/{CONFIG_FILE}")
+    """tokenizer_config.json, with what special_tokens_map.json says in place of it.
+
+    The map counts only where tokenizer_config.json does not list the added tokens: newer versions of the reference
+    library wrote both, and read one.
+    """
+    settings = json_object(files.get(CONFIG_FILE, b"{}"), f"{where}/{CONFIG_FILE}")
+    if not settings.get(EXTRA) and OLDER_EXTRA in settings:
+        settings[EXTRA] = settings.pop(OLDER_EXTRA)
+    if LISTED in settings:
+        return settings
+    named = json_object(files.get(NAMES_FILE, b"{}"), f"{where}/{NAMES_FILE}")
+    before, more = settings.get(EXTRA), named.get(EXTRA)
+    if isinstance(before, list) and isinstance(more, list):
+        named[EXTRA] = [*before, *(one for one in more if one not in before)]
+    return settings | named
 
 
 def content_of(value: object) -> str | None:
     """The text of a token, which files write as a string or as an object with its properties."""
     found = value.get("content") if isinstance(value, dict) else value
     return found if isinstance(found, str) and found else None
+
+
+def cleans(settings: Mapping[str, object], *, merges: bool) -> bool:
+    """Whether decoding cleans up; of a model of merges, only where a second field says so too."""
+    return flag(settings, CLEANS, False) and (not merges or flag(settings, CLEANS_MERGES, False))
+
+
+def cleaned(text: str) -> str:
+    """The text without the spaces that splitting at punctuation put there."""
+    for before, after in CLEANED:
+        text = text.replace(before, after)
+    return text
 
 
 def name_customary(library: tokenizers.Tokenizer, settings: dict[str, object]) -> None:
@@ -52,57 +85,112 @@ def added_ids(files: Mapping[str, bytes], settings: Mapping[str, object], where:
     return {token.content: number for number, token in _added(files, settings, where)}
 
 
-def honour(
-    library: tokenizers.Tokenizer, files: Mapping[str, bytes], settings: Mapping[str, object], where: str
-) -> None:
-    """Put into the library every token that the files beside it add or name.
+@dataclass(frozen=True)
+class ByClass:
+    """What the class of a tokenizer adds to the tokens that files name."""
 
-    Raises UserError where an added token would get another id than its file says.
+    tokens: Mapping[str, str]
+    """Tokens with a role, where no file names them."""
+    extras: Sequence[AddedToken]
+    """Special tokens without a role, where no file lists any."""
+    lstrip: Sequence[str] = ()
+    """Roles whose token takes the space before it."""
+    plain: bool = False
+    """Whether special tokens lose the properties that files give them."""
+
+
+def honour(
+    library: tokenizers.Tokenizer,
+    files: Mapping[str, bytes],
+    settings: dict[str, object],
+    where: str,
+    *,
+    by_class: ByClass | None = None,
+    present: Iterable[tuple[int, AddedToken]] = (),
+) -> None:
+    """Put into the library every token that the files beside it add or name, in the reference library's order.
+
+    `present` are the added tokens of tokenizer.json. Names in `settings` the tokens that have a role. Raises UserError
+    where an added token would get another id than its file says.
     """
-    known = {token.content for token in library.get_added_tokens_decoder().values()}
-    for number, token in sorted(_added(files, settings, where), key=lambda item: item[0]):
-        if token.content not in known:
-            library.add_tokens([token])
+    added = dict(_added(files, settings, where))
+    if LISTED not in settings:
+        added |= dict(present)
+    there = {token.content for token in library.get_added_tokens_decoder().values()}
+    there |= {token.content for token in added.values()}
+    named = _named(settings, by_class, {token.content: token for token in added.values()})
+    roles = {token.content for token in named.values()}
+    new = [token for _, token in sorted(added.items(), key=lambda item: item[0])]
+    for token in new:
+        token.special = token.special or token.content in roles
+    extras = _extras(settings, by_class)
+    new += [token for token in [*named.values(), *extras] if token.content not in there]
+    library.add_tokens(new)
+    if by_class is not None and by_class.plain:
+        special = dict.fromkeys(token.content for token in [*named.values(), *extras])
+        library.add_tokens([AddedToken(name, special=True) for name in special])
+    for number, token in added.items():
         if (found := library.token_to_id(token.content)) != number:
+            file = CONFIG_FILE if LISTED in settings else ADDED_FILE if ADDED_FILE in files else "tokenizer.json"
             raise UserError(
-                f"{where}: expected id {number} for the added {token.content!r}, got {found}; try its own vocabulary"
+                f"{where}/{file}: expected id {number} for the added {token.content!r}, got {found}; try its own"
+                " vocabulary"
             )
-    known = {token.content for token in library.get_added_tokens_decoder().values()}
-    for token, is_extra in _named(settings):
-        is_present = library.token_to_id(token.content) is not None
-        if token.content not in known and (is_extra or is_present):
-            library.add_special_tokens([token])
+    for role, token in named.items():
+        if role in NAMED and settings.get(role) is None:
+            settings[role] = token.content
 
 
 def _added(files: Mapping[str, bytes], settings: Mapping[str, object], where: str) -> Iterator[tuple[int, AddedToken]]:
-    listed = settings.get("added_tokens_decoder")
-    if isinstance(listed, dict):
-        for number, value in listed.items():
+    if LISTED in settings:
+        listed = settings[LISTED]
+        for number, value in listed.items() if isinstance(listed, dict) else [("", listed)]:
             if not str(number).isdecimal() or len(str(number)) > 9 or content_of(value) is None:
                 found = f"{str(number)[:40]!r}: {str(value)[:40]}"
-                raise UserError(
-                    f"{where}/{CONFIG_FILE}:added_tokens_decoder: expected tokens by id, got {found}; {AGAIN}"
-                )
+                raise UserError(f"{where}/{CONFIG_FILE}:{LISTED}: expected tokens by id, got {found}; {AGAIN}")
             yield int(number), _token(value, special=False)
         return
-    special = {token.content for token, _ in _named(settings)}
+    special = {str(content_of(settings.get(role))) for role in NAMED}
+    special |= {str(content_of(value)) for value in _listed(settings, EXTRA)}
     for content, number in json_object(files.get(ADDED_FILE, b"{}"), f"{where}/{ADDED_FILE}").items():
         if not isinstance(number, int) or not 0 <= number < MAX_ID or not content:
             raise UserError(f"{where}/{ADDED_FILE}:{content[:40]!r}: expected an id, got {str(number)[:40]}; {AGAIN}")
         yield number, _token(content, special=content in special)
 
 
-def _named(settings: Mapping[str, object]) -> Iterator[tuple[AddedToken, bool]]:
-    """Tokens that the settings name, and whether they are additional to those with a role."""
-    for key in NAMED:
-        if content_of(settings.get(key)) is not None:
-            yield _token(settings[key], special=True), False
-    for key in EXTRA:
-        listed = settings.get(key)
-        values = listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else ()
-        for value in values:
-            if content_of(value) is not None:
-                yield _token(value, special=True), True
+def _named(
+    settings: Mapping[str, object], by_class: ByClass | None, added: Mapping[str, AddedToken]
+) -> dict[str, AddedToken]:
+    """Tokens with a name, such as bos_token, in the reference library's order."""
+    extra = settings.get(EXTRA)
+    values = {**(by_class.tokens if by_class else {}), **settings}
+    own = [name for name, value in settings.items() if name.endswith("_token") and isinstance(value, str)]
+    found: dict[str, AddedToken] = {}
+    for role in dict.fromkeys([*NAMED, *own]):
+        value = values.get(role)
+        if (content := content_of(value)) is None:
+            continue
+        strips = by_class is not None and role in by_class.lstrip and isinstance(value, str)
+        token = AddedToken(content, lstrip=True, special=True) if strips else _token(value, special=True)
+        found[role] = added.get(content, token)
+    for name, value in (extra if isinstance(extra, dict) else {}).items():
+        if content_of(value) is not None:
+            found[name] = added.get(str(content_of(value)), _token(value, special=True))
+    return found
+
+
+def _extras(settings: Mapping[str, object], by_class: ByClass | None) -> list[AddedToken]:
+    """Special tokens without a name."""
+    if EXTRA in settings:
+        return [_token(value, special=True) for value in _listed(settings, EXTRA)]
+    if by_class is not None:
+        return [*by_class.extras]
+    return [_token(value, special=True) for value in _listed(settings, OLDER_EXTRA)]
+
+
+def _listed(settings: Mapping[str, object], key: str) -> list[object]:
+    listed = settings.get(key)
+    return [value for value in listed if content_of(value) is not None] if isinstance(listed, list) else []
 
 
 def _token(value: object, *, special: bool) -> AddedToken:

@@ -37,3 +37,15 @@ def readable(piece: str) -> str:
             text += raw[: error.start].decode("utf-8") + "".join(f"<0x{byte:02X}>" for byte in bad)
             raw = raw[error.end :]
     return text
+
+
+def word_around(text: str, start: int, end: int) -> str:
+    """The word that holds this part of a text."""
+    piece = text[start:end].strip()
+    start = text.index(piece, start)
+    end = start + len(piece)
+    while piece[:1].isalnum() and start > 0 and text[start - 1].isalnum():
+        start -= 1
+    while piece[-1:].isalnum() and end < len(text) and text[end].isalnum():
+        end += 1
+    return text[start:end]

@@ -21,8 +21,8 @@ MARKS = {
 }
 
 
-def open_list(content: bytes, added: dict[str, int], settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
-    """[CLS] first [SEP] second [SEP]. Names the special tokens in `settings`."""
+def numbers(content: bytes, where: str) -> dict[str, int]:
+    """{piece: its line}, from 0."""
     ids: dict[str, int] = {}
     for number, piece in enumerate(lines(content, where)):
         if ids.setdefault(piece, number) != number:
@@ -30,6 +30,12 @@ def open_list(content: bytes, added: dict[str, int], settings: dict[str, object]
                 f"{where}:{number + 1}: expected each piece once, got {piece[:40]!r} again after line {ids[piece] + 1};"
                 " try the file the checkpoint came with"
             )
+    return ids
+
+
+def open_list(content: bytes, added: dict[str, int], settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
+    """[CLS] first [SEP] second [SEP]. Names the special tokens in `settings`."""
+    ids = numbers(content, where)
     for token, number in added.items():
         ids.setdefault(token, number)
     for role, name in MARKS.items():

@@ -1,0 +1,111 @@
+"""What stands around a network, against the reference library: ids of texts, labels, and the text that is written."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearhead.api import Model
+from clearhead.config import ClassificationHead, LanguageHead, PatchInput, TaggingHead
+from clearhead.generation import complete
+from clearhead.weights.documents import shown
+
+TEXTS = (
+    *("The quick brown fox doesn't jump.", "  two  spaces", "Étude in ÉTÉ, 1999!", "中文 and 日本語", "a\tb\nc"),
+    *("<s> a </s> b <mask>", "[CLS] a [SEP] b [MASK]", "x <|endoftext|> y", "<unk> <pad>", ""),
+)
+N_WRITTEN = 8
+"""Tokens of greedy text that are compared."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One thing besides the numbers."""
+
+    what: str
+    equal: bool | None
+    """None where it was not compared."""
+    why: str = ""
+    """Where it differs, or why it was not compared."""
+
+
+def answers(model: Model, folder: Path, opened: Any) -> Iterator[Answer]:
+    """Each in turn; `opened` is the same model of the reference library."""
+    yield _guarded("ids of texts", lambda: _ids(model, folder))
+    yield _guarded("labels", lambda: _labels(model, opened))
+    yield _guarded("greedy text", lambda: _text(model, opened))
+    if (folder / "modules.json").is_file():
+        yield Answer("vectors of texts", None, "the reference for them, sentence-transformers, is another library")
+
+
+def _guarded(what: str, compare: Callable[[], Answer]) -> Answer:
+    try:
+        return compare()
+    except Exception as error:  # a stranger's files may come to anything there
+        return Answer(what, None, f"{type(error).__name__}: {shown(str(error).partition(chr(10))[0])}")
+
+
+def _ids(model: Model, folder: Path) -> Answer:
+    import transformers
+
+    what = f"ids of {len(TEXTS)} texts"
+    if not model.has_tokenizer:
+        return Answer("ids of texts", None, "the folder has no tokenizer that is read here")
+    theirs: Any = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    for marks in (True, False):
+        expected = theirs(list(TEXTS), add_special_tokens=marks)["input_ids"]
+        for text, here, there in zip(TEXTS, model.tokenizer.encode_batch(TEXTS, marks=marks), expected, strict=True):
+            if here != there:
+                return Answer(what, False, f"{text!r} has {shown(str(here))}, there {shown(str(there))}")
+    return Answer(what, True)
+
+
+def _labels(model: Model, opened: Any) -> Answer:
+    head = model.config.head
+    if not isinstance(head, ClassificationHead | TaggingHead):
+        return Answer("labels", None, "this head has none")
+    there = tuple(str(opened.config.id2label[i]) for i in range(head.n_labels))
+    here = tuple(head.labels or (f"LABEL_{i}" for i in range(head.n_labels)))
+    return Answer("labels", here == there, "" if here == there else f"{shown(str(here))}, there {shown(str(there))}")
+
+
+def _text(model: Model, opened: Any) -> Answer:
+    """Greedy tokens after the same input, by the settings of both."""
+    config, what = model.config, f"greedy text of {N_WRITTEN} tokens"
+    if config.decoder is None or not isinstance(config.head, LanguageHead):
+        return Answer("greedy text", None, "this model writes none")
+    stack = config.encoder or config.decoder
+    if isinstance(stack.input, PatchInput):
+        return Answer("greedy text", None, "it reads images")
+    generator = torch.Generator().manual_seed(1)
+    length = min(5, (stack.max_length or 64) // 2)
+    source = torch.randint(stack.input.vocab_size, (1, length), generator=generator)
+    said = {"beams": 1, "n_best": 1, "temperature": 0.0, "top_k": None, "top_p": None, "min_p": None}
+    said |= {"max_new_tokens": N_WRITTEN, "min_new_tokens": 0}
+    settings = model.settings()
+    ids = dict(bos_id=settings.start_id, eos_id=next(iter(settings.end_ids), None), pad_id=settings.pad_id or 0)
+    with torch.no_grad():
+        greedy = settings.model_copy(update=said)
+        ours = _complete(model, source, greedy, ids)
+        found = opened.generate(
+            source,
+            attention_mask=torch.ones_like(source),
+            do_sample=False,
+            num_beams=1,
+            num_return_sequences=1,
+            min_new_tokens=0,
+            max_new_tokens=N_WRITTEN,
+        )[0].tolist()
+    theirs = found[1 if config.encoder is not None else source.shape[1] :]
+    ends = {*settings.end_ids, settings.pad_id}
+    here, there = ([token for token in row if token not in ends] for row in (ours, theirs))
+    return Answer(what, here == there, "" if here == there else f"{here} after {source[0].tolist()}, there {there}")
+
+
+def _complete(model: Model, source: torch.Tensor, greedy: Any, ids: dict[str, Any]) -> list[int]:
+    rows = source.tolist()
+    if model.config.encoder is not None:
+        return [*complete(model.network, source=rows, config=greedy, **ids)[0][0].tokens]
+    return [*complete(model.network, prompts=rows, config=greedy, **ids)[0][0].tokens]

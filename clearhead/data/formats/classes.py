@@ -1,0 +1,112 @@
+"""Which class of the reference library opens a folder's tokenizer, and what that class has. Imports no torch.
+
+The classes are data of the families: `families/tokenizers.toml`.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+from pydantic import Field
+
+from clearhead.config import Config
+from clearhead.errors import UserError
+
+
+class Numbered(Config):
+    """Tokens with a number: `<unk_2>` up to one before what a setting says."""
+
+    pattern: str
+    start: int
+    setting: str
+    stop: int
+    score: float
+    place: Literal["first", "last"]
+
+
+class TokenizerClass(Config):
+    """One class, as `families/tokenizers.toml` explains its fields."""
+
+    names: tuple[str, ...]
+    algorithm: Literal["BPE", "WordPiece", "Unigram"]
+    splitting: str
+    tokens: dict[str, str]
+    single: str = ""
+    pair: str = ""
+    files: tuple[str, ...] = ()
+    first: tuple[tuple[str, float], ...] = ()
+    n_dropped: int = 0
+    last: tuple[str, ...] = ()
+    unknown: int | Literal["named", "first"] = 0
+    extras: tuple[str, ...] = ()
+    extras_are: Literal["default", "more", "fixed"] = "default"
+    numbered: Numbered | None = None
+    tokens_of_files: dict[str, str] = Field(default_factory=dict)
+    lstrip: tuple[str, ...] = ()
+    plain: bool = False
+
+
+class Choice(Config):
+    """Where the class that a file names does not decide."""
+
+    forced: tuple[str, ...]
+    unless_bytes: tuple[str, ...]
+
+
+class Elsewhere(Config):
+    """Classes that are not followed here."""
+
+    names: tuple[str, ...]
+
+
+class Table(Config):
+    """The whole file."""
+
+    models: dict[str, str]
+    choice: Choice
+    classes: tuple[TokenizerClass, ...]
+    elsewhere: Elsewhere
+
+
+@cache
+def table() -> Table:
+    """What `families/tokenizers.toml` says."""
+    text = resources.files("clearhead").joinpath("families", "tokenizers.toml").read_text(encoding="utf-8")
+    return Table.model_validate(tomllib.loads(text))
+
+
+def class_of(
+    settings: Mapping[str, object], config: Mapping[str, object], *, holds_bytes: bool, where: str
+) -> TokenizerClass | None:
+    """The class that tokenizer_config.json or config.json names, or that the model type has; None for the generic one.
+
+    `holds_bytes` is whether tokenizer.json splits text into bytes. Raises UserError for a class that is not followed
+    here.
+    """
+    name = _name(settings, config, holds_bytes)
+    for one in table().classes:
+        if name in one.names:
+            return one
+    if name in table().elsewhere.names:
+        raise UserError(
+            f"{where}:tokenizer_class: expected a class whose rules are known here, got {name!r}; try saving the"
+            " tokenizer as PreTrainedTokenizerFast"
+        )
+    return None
+
+
+def _name(settings: Mapping[str, object], config: Mapping[str, object], holds_bytes: bool) -> str:
+    """The name without the Fast of older versions."""
+    known, choice = table().models, table().choice
+    kind = str(config.get("model_type"))
+    declared = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
+    of_model = known.get(kind)
+    if declared in choice.unless_bytes and holds_bytes and of_model != "" and kind not in choice.forced:
+        return ""
+    if not declared:
+        return of_model or ""
+    if of_model is None or of_model == declared:
+        return declared
+    return of_model if kind in choice.forced or not of_model else declared

@@ -1,0 +1,310 @@
+"""A tokenizer as a class of the reference library builds it: from a vocabulary, its settings and nothing else.
+
+Imports no torch.
+"""
+
+import base64
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers.decoders import Decoder
+from tokenizers.models import Model
+from tokenizers.normalizers import BertNormalizer as WordNormalizer
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer as WordSplitter
+from tokenizers.pre_tokenizers import PreTokenizer
+from tokenizers.processors import RobertaProcessing as PairProcessing
+
+from clearhead.data.formats.byte_pairs import SINGLE_DIGITS, splitter
+from clearhead.data.formats.checked import flag
+from clearhead.data.formats.classes import TokenizerClass
+from clearhead.data.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
+from clearhead.data.formats.wire import Kind, PieceModel
+from clearhead.data.schemes import SPACE
+from clearhead.errors import UserError
+
+Settings = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a class takes from a folder's files."""
+
+    ids: Mapping[str, int]
+    merges: list[tuple[str, str]]
+    scores: list[tuple[str, float]]
+    """Of a unigram model, in the order of the ids; else empty."""
+    charsmap: bytes = b""
+    """SentencePiece's table of characters."""
+    is_json: bool = False
+    """Whether it stood in tokenizer.json."""
+    marks: Any = None
+    """What tokenizer.json puts around a text."""
+    controls: tuple[AddedToken, ...] = ()
+    """The control and user-defined pieces of a SentencePiece file."""
+
+
+# --- vocabularies ---
+
+
+def from_json(parts: Mapping[str, Any], library: tokenizers.Tokenizer, kind: TokenizerClass, where: str) -> Vocabulary:
+    """The vocabulary in tokenizer.json, whose text is `parts`."""
+    model = parts["model"]
+    found = model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else kind.algorithm)
+    if found != kind.algorithm:
+        raise UserError(
+            f"{where}: expected a {kind.algorithm} model, as {kind.names[0]} has, got {found}; try saving the"
+            " tokenizer as PreTrainedTokenizerFast"
+        )
+    steps = parts.get("normalizer") or {}
+    tables = [step for step in steps.get("normalizers", [steps]) if step.get("type") == "Precompiled"]
+    charsmap = base64.b64decode(tables[0]["precompiled_charsmap"]) if tables else b""
+    if kind.algorithm == "Unigram":
+        scores = [(str(piece), float(score)) for piece, score in model["vocab"]]
+        return Vocabulary({}, [], scores, charsmap, True, library.post_processor)
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges", [])]
+    return Vocabulary(
+        model["vocab"], [(left, right) for left, right in pairs], [], charsmap, True, library.post_processor
+    )
+
+
+def from_pieces(model: PieceModel, kind: TokenizerClass, settings: Settings, where: str) -> Vocabulary:
+    """The vocabulary in a SentencePiece file, numbered as this class numbers it."""
+    controls = tuple(
+        AddedToken(piece.text, normalized=False, special=piece.kind is Kind.CONTROL)
+        for piece in model.pieces
+        if piece.kind in (Kind.CONTROL, Kind.USER_DEFINED)
+    )
+    if kind.algorithm == "BPE":
+        ids = {piece.text: place for place, piece in enumerate(model.pieces)}
+        return Vocabulary(ids, _merges(ids), [], model.charsmap, controls=controls)
+    named = {**kind.tokens, **kind.tokens_of_files}
+    names = {role: content_of(settings.get(role, default)) for role, default in named.items()}
+    # The file's own float32, whose last bits decide between ways to split that are all but equal, in as many digits as
+    # tokenizer.json keeps.
+    exact = [float(f"{score:.15g}") for score in array("f", [piece.score for piece in model.pieces])]
+    scores = [(piece.text, score) for piece, score in zip(model.pieces, exact, strict=True)][kind.n_dropped :]
+    for name, score in reversed([*_first(kind, names, where), *numbered(kind, settings, "first", where)]):
+        scores.insert(0, (name, score))
+    scores += [(_filled(name, names, where), 0.0) for name in kind.last]
+    scores += reversed(numbered(kind, settings, "last", where))
+    return Vocabulary({}, [], scores, model.charsmap, controls=controls)
+
+
+def _first(kind: TokenizerClass, names: Mapping[str, str | None], where: str) -> Iterable[tuple[str, float]]:
+    seen: set[str] = set()
+    for name, score in kind.first:
+        role = name.strip("{}")
+        if role in kind.tokens_of_files and (names[role] is None or names[role] in seen):
+            continue  # A mask that a file says it has not, or has twice.
+        seen.add(_filled(name, names, where))
+        yield _filled(name, names, where), score
+
+
+def numbered(kind: TokenizerClass, settings: Settings, place: str, where: str) -> list[tuple[str, float]]:
+    """The tokens with a number that go there."""
+    rule = kind.numbered
+    if rule is None or rule.place != place:
+        return []
+    stop = settings.get(rule.setting, rule.stop)
+    if not isinstance(stop, int) or not 0 <= stop <= 10_000:
+        raise UserError(f"{where}/{CONFIG_FILE}:{rule.setting}: expected a count up to 10000, got {str(stop)[:40]!r}")
+    return [(rule.pattern.format(i), rule.score) for i in range(rule.start, stop)]
+
+
+def _filled(name: str, names: Mapping[str, str | None], where: str) -> str:
+    """The text of "{pad_token}", or of a token that is always called so."""
+    role = name.strip("{}")
+    if role == name:
+        return name
+    found = names[role]
+    if found is None:
+        raise UserError(f"{where}/{CONFIG_FILE}:{role}: expected a token, got none; try naming it there")
+    return found
+
+
+def _merges(ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Every two pieces that spell a third, in the order of the third's id."""
+    found = [
+        (number, cut, piece[:cut], piece[cut:])
+        for piece, number in ids.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in ids and piece[cut:] in ids
+    ]
+    return [(left, right) for *_, left, right in sorted(found)]
+
+
+# --- the pipeline ---
+
+Steps = tuple[Normalizer | None, PreTokenizer, Decoder]
+
+
+def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> tokenizers.Tokenizer:
+    """Model, normaliser, splitter and decoder; the marks come when all tokens are there (`mark`)."""
+    library = tokenizers.Tokenizer(_model(vocabulary, kind, settings, where))
+    normalizer, splits, joins = SPLITTING[kind.splitting](vocabulary, settings)
+    if normalizer is not None:
+        library.normalizer = normalizer
+    library.pre_tokenizer = splits
+    library.decoder = joins
+    return library
+
+
+def _model(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> Model:
+    unknown = token_of(kind, settings, "unk_token")
+    match kind.algorithm:
+        case "WordPiece":
+            return models.WordPiece(dict(vocabulary.ids), unk_token=unknown or "None")
+        case "Unigram":
+            return models.Unigram(vocabulary.scores, _unknown_id(vocabulary, kind, unknown, where), False)
+        case "BPE":
+            whole = kind.splitting == "whole"
+            return models.BPE(dict(vocabulary.ids), vocabulary.merges, fuse_unk=whole, byte_fallback=whole)
+
+
+def _unknown_id(vocabulary: Vocabulary, kind: TokenizerClass, unknown: str | None, where: str) -> int:
+    if isinstance(kind.unknown, int):
+        found = kind.unknown if kind.unknown < len(vocabulary.scores) else None
+    elif kind.unknown == "named":
+        found = next((i for i, (piece, _) in enumerate(vocabulary.scores) if piece == unknown), 0)
+    else:
+        found = next((i for i, one in enumerate(vocabulary.scores) if i and one == (unknown, 0.0)), None)
+    if found is None:
+        raise UserError(
+            f"{where}/{CONFIG_FILE}:unk_token: expected the name of a piece with the score 0, got {unknown!r};"
+            " try the tokenizer's own files"
+        )
+    return found
+
+
+def token_of(kind: TokenizerClass | None, settings: Settings, role: str) -> str | None:
+    """The token of a role: what the settings say, else what the class has."""
+    return content_of(settings.get(role, kind.tokens.get(role) if kind else None))
+
+
+def _prefix(settings: Settings, default: bool) -> bool:
+    return flag(settings, "add_prefix_space", default)
+
+
+def _words(_: Vocabulary, settings: Settings) -> Steps:
+    accents = settings.get("strip_accents")
+    normalizer = WordNormalizer(
+        clean_text=True,
+        handle_chinese_chars=flag(settings, "tokenize_chinese_chars", True),
+        strip_accents=None if accents is None else flag(settings, "strip_accents", False),
+        lowercase=flag(settings, "do_lower_case", True),
+    )
+    return normalizer, WordSplitter(), decoders.WordPiece(prefix="##")
+
+
+def _words_2019(_: Vocabulary, settings: Settings) -> Steps:
+    return None, pre_tokenizers.ByteLevel(add_prefix_space=_prefix(settings, False)), decoders.ByteLevel()
+
+
+def _single_digits(_: Vocabulary, settings: Settings) -> Steps:
+    splits = splitter(SINGLE_DIGITS, prefix=_prefix(settings, False))
+    return normalizers.NFC(), splits, decoders.ByteLevel()
+
+
+def _whole(_: Vocabulary, settings: Settings) -> Steps:
+    prefix = _prefix(settings, True)
+    scheme = ("always" if flag(settings, "legacy", False) else "first") if prefix else "never"
+    joins = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    return (
+        None,
+        pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False),
+        decoders.Sequence([*joins, *([decoders.Strip(" ", 1, 0)] if prefix else [])]),
+    )
+
+
+def _spaced(vocabulary: Vocabulary, settings: Settings) -> Steps:
+    # Here null is no, and only silence is yes.
+    scheme = "always" if _prefix(settings, "add_prefix_space" not in settings) else "never"
+    splits = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme)]
+    normalizer = normalizers.Precompiled(vocabulary.charsmap) if vocabulary.charsmap else None
+    return normalizer, pre_tokenizers.Sequence(splits), decoders.Metaspace(SPACE, prepend_scheme=scheme)
+
+
+def _always_spaced(vocabulary: Vocabulary, _: Settings) -> Steps:
+    return _spaced(vocabulary, {})
+
+
+def _lines(vocabulary: Vocabulary, _: Settings) -> Steps:
+    first = normalizers.Precompiled(vocabulary.charsmap) if vocabulary.charsmap else normalizers.Replace("\n", " ")
+    normalizer = normalizers.Sequence([first, normalizers.Replace(Regex(" {2,}"), " ")])
+    return normalizer, pre_tokenizers.Metaspace(SPACE, prepend_scheme="always"), decoders.Metaspace(SPACE)
+
+
+SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Steps]] = {
+    "words": _words,
+    "words_2019": _words_2019,
+    "single_digits": _single_digits,
+    "whole": _whole,
+    "spaced": _spaced,
+    "always_spaced": _always_spaced,
+    "lines": _lines,
+}
+
+
+# --- special tokens, and the marks ---
+
+ENDS = ("bos", "eos")
+
+
+def added_by(kind: TokenizerClass, vocabulary: Vocabulary, settings: Settings, where: str) -> ByClass:
+    """The special tokens that the class itself brings."""
+    listed = settings.get(OLDER_EXTRA)
+    given = vocabulary.controls or (*(listed if isinstance(listed, list) else ()),)
+    own = [name for name in (_role(name, kind, settings) for name in kind.extras) if name]
+    own += [name for place in ("first", "last") for name, _ in numbered(kind, settings, place, where)]
+    given_names = [str(content_of(token) or token) for token in given]
+    if kind.extras_are == "default":
+        names = given or own
+    elif kind.extras_are == "more":
+        stem = kind.numbered.pattern.partition("{")[0] if kind.numbered else ""
+        names = given if any(stem in name for name in given_names) else [*given, *own]
+    else:
+        names = [name for name in own if name not in given_names or name not in kind.extras]
+    extras = [AddedToken(name, special=True) if isinstance(name, str) else name for name in names]
+    return ByClass(kind.tokens, extras, kind.lstrip, kind.plain)
+
+
+def _role(name: str, kind: TokenizerClass, settings: Settings) -> str | None:
+    role = name.strip("{}")
+    return name if role == name else token_of(kind, settings, role)
+
+
+def mark(
+    library: tokenizers.Tokenizer, vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str
+) -> None:
+    """Put around a text what the class puts there."""
+    roles = {role: token_of(kind, settings, role) for role in (*kind.tokens, "bos_token", "eos_token")}
+    if kind.single == "joined":
+        last, first = (_filled(f"{{{role}}}", roles, where) for role in ("sep_token", "cls_token"))
+        ids = library.get_vocab(with_added_tokens=True)
+        trims = flag(settings, "trim_offsets", True)
+        prefix = _prefix(settings, False)
+        library.post_processor = PairProcessing((last, ids[last]), (first, ids[first]), trims, prefix)
+    elif kind.single:
+        single, pair = (
+            " ".join(_place(part, roles, where) for part in text.split()) for text in (kind.single, kind.pair)
+        )
+        template(library, single, pair)
+    elif vocabulary.is_json:
+        if vocabulary.marks is not None:
+            library.post_processor = vocabulary.marks
+    else:
+        bos, eos = (roles[f"{end}_token"] if flag(settings, f"add_{end}_token", False) else None for end in ENDS)
+        parts = [[*([bos] if bos else []), text, *([eos] if eos else [])] for text in ("$A", "$B")]
+        first, second = (" ".join(f"{part}:{kind}" for part in row) for kind, row in enumerate(parts))
+        template(library, first, f"{first} {second}")
+
+
+def _place(part: str, roles: Mapping[str, str | None], where: str) -> str:
+    """One part of a template, such as {cls_token}:0."""
+    name, colon, kind = part.partition(":")
+    return f"{_filled(name, roles, where)}{colon}{kind}"

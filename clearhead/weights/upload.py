@@ -1,0 +1,54 @@
+"""A folder -> a repository on the hub, by the hub library's token and rules."""
+
+from pathlib import Path
+
+from clearhead.errors import UserError
+from clearhead.weights.documents import reason, shown
+
+NOT_SENT = ("MANIFEST.json", ".*")
+"""The hub keeps sums of its own, and a file may be edited there."""
+
+
+def upload(folder: Path, repository: str, *, private: bool) -> str:
+    """Put the folder's files into a repository of models, made where there is none; its address.
+
+    `private` makes a new one visible to its owner alone; one that is there stays as it is. Raises UserError, in one
+    line, for whatever goes wrong on the way.
+    """
+    import huggingface_hub
+
+    api = huggingface_hub.HfApi()
+    try:
+        place = api.create_repo(repository, private=private, exist_ok=True, repo_type="model")
+        api.upload_folder(
+            repo_id=place.repo_id,
+            folder_path=folder,
+            ignore_patterns=[*NOT_SENT],
+            commit_message="Upload by clearhead",
+        )
+    except Exception as error:  # the hub library's, its HTTP client's and the system's
+        raise UserError(f"{shown(repository)}: {_explained(error)}") from error
+    return str(place)
+
+
+def _explained(error: Exception) -> str:
+    from huggingface_hub import errors
+
+    match error:
+        case errors.HFValidationError():
+            return "expected a name on the hub, such as owner/name, got another text; check the name"
+        case errors.LocalTokenNotFoundError():
+            return "expected a token that may write, got none; try `hf auth login`, or HF_TOKEN"
+        case errors.HfHubHTTPError() if error.response.status_code == 401:
+            return "expected a token that may write, got none that the hub knows; try `hf auth login`, or HF_TOKEN"
+        case errors.HfHubHTTPError() if error.response.status_code in (403, 404):
+            return (
+                "expected a token that may write there, got one that may not; check the owner, and the token's rights"
+            )
+        case errors.HfHubHTTPError():
+            status = f"{error.response.status_code} {error.response.reason_phrase}"
+            return f"expected the hub to take it, got {shown(status)}; try again later"
+        case errors.OfflineModeIsEnabled():
+            return "expected the hub, got HF_HUB_OFFLINE, which is set; try without it"
+        case _:
+            return f"expected to reach the hub, got {shown(reason(error))}; check the connection"

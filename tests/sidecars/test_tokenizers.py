@@ -1,0 +1,20 @@
+"""Mutated tokenizer folders: the same ids and text as the reference library, or a line that names the file."""
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("sentencepiece")
+
+from tests.sidecars import tokenizers
+
+
+def test_mutated_folders_are_read_as_the_reference_reads_them() -> None:
+    found = [tokenizers.verdict(case) for case in tokenizers.cases(60, seed=7)]
+    wrong = [what for _, what in found if what is not None]
+    assert not wrong, "\n".join(wrong)
+    assert sum(kind == "same" for kind, _ in found) > 30, "most are opened, and compared"
+
+
+@pytest.mark.parametrize("name", tokenizers.bases())
+def test_folders_as_they_are(name: str) -> None:
+    assert tokenizers.verdict(tokenizers.Case(name, tokenizers.bases()[name])) == ("same", None)
