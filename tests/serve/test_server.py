@@ -377,7 +377,7 @@ def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, E
     listener = listen()
     port: int = listener.getsockname()[1]
     worker.start()
-    running = answering(application(Server(service, worker)), listener, name="test", patience=5)
+    running = answering(application(Server(service, worker)), listener, name="test")
     try:
         yield port, worker
     finally:
