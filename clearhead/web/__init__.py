@@ -16,12 +16,12 @@ from starlette.types import ASGIApp
 
 from clearhead.errors import Interrupted, UserError
 from clearhead.web.bodies import Bodies, parsed
-from clearhead.web.connections import BACKLOG, SECONDS, Complaints, Connection, most_connections
+from clearhead.web.connections import BACKLOG, MARGIN, QUEUE, SECONDS, Complaints, Connection, most_connections
 
 __all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "listen", "parsed", "wait"]
 
 HOST = "127.0.0.1"
-PATIENCE = 1.5
+PATIENCE = 1.0
 """Seconds that open answers have at the end."""
 READERS = 2
 """Threads that parse and tokenize requests, in the order of their coming."""
@@ -58,6 +58,12 @@ class Runner(uvicorn.Server):
         loop.set_exception_handler(Complaints())
         loop.set_default_executor(ThreadPoolExecutor(READERS, thread_name_prefix="reader"))
         await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen. More connections can wait in the system than are accepted at once."""
+        await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(QUEUE)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let open answers end, and hang up on the clients that keep them open."""
@@ -98,7 +104,7 @@ def answering(app: ASGIApp, listener: socket.socket, *, name: str) -> Running:
             proxy_headers=False,
             server_header=False,
             backlog=BACKLOG,
-            limit_concurrency=most_connections(),
+            limit_concurrency=most_connections() + MARGIN,
             timeout_keep_alive=int(SECONDS),
         )
     )

@@ -15,23 +15,23 @@ SMALL = 1 << 16
 """Bytes of a body that are always taken."""
 TOTAL = 64_000_000
 """Bytes beyond these of all bodies that are being read or understood."""
-MOST_CONTAINERS = 100_000
-"""Lists and objects in a body: a million empty ones take seconds, and all other threads wait."""
+MOST_PARTS = 100_000
+"""Lists, objects and fields in a body: a million take seconds and gigabytes, and all other threads wait."""
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def parsed(body: bytes | bytearray) -> JsonValue:
     """The JSON value in a body; ValueError for none, for one of too many parts, and for one that is too deep."""
-    if _brackets(body) > MOST_CONTAINERS and _brackets(STRING.sub(b"", body)) > MOST_CONTAINERS:
-        raise ValueError(f"expected at most {MOST_CONTAINERS:,} lists and objects, got more")
+    if _parts(body) > MOST_PARTS and _parts(STRING.sub(b"", body)) > MOST_PARTS:
+        raise ValueError(f"expected at most {MOST_PARTS:,} lists, objects and fields, got more")
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise ValueError(f"expected JSON; {error}") from None
 
 
-def _brackets(body: bytes | bytearray) -> int:
-    return body.count(b"[") + body.count(b"{")
+def _parts(body: bytes | bytearray) -> int:
+    return body.count(b"[") + body.count(b"{") + body.count(b":")
 
 
 @dataclass

@@ -16,10 +16,14 @@ SECONDS = 30.0
 MOST = 1024
 """Connections at once."""
 LEAST = 16
-BACKLOG = 64
-"""Connections that are accepted before any of them is looked at."""
-RESERVE = 64
-"""Descriptors left for files."""
+BACKLOG = 8
+"""Connections that are accepted in one turn of the event loop."""
+RESERVE = 32 + 12 * BACKLOG
+"""Descriptors left for files, and for connections that begin or end: each takes a few turns."""
+MARGIN = 4 * BACKLOG
+"""Connections beyond the most that are kept where none can make room."""
+QUEUE = 1024
+"""Connections that wait in the system to be accepted."""
 QUIET_SECONDS = 60.0
 """Between two complaints of one kind."""
 
@@ -57,8 +61,8 @@ class Connection(H11Protocol):
 
     def make_room(self) -> None:
         """Hang up on the client that has been waited for longest, where this connection is one too many."""
-        limit = self.limit_concurrency
-        if limit is None or len(self.connections) < limit:
+        most = (self.limit_concurrency or MOST) - MARGIN
+        if len(self.connections) <= most:
             return
         others = [
             one
@@ -66,7 +70,7 @@ class Connection(H11Protocol):
             if isinstance(one, Connection) and one is not self and not one.transport.is_closing()
         ]
         waited_for = [one for one in others if one.clock is not None]
-        if waited_for and len(others) + 1 >= limit:
+        if waited_for and len(others) >= most:
             min(waited_for, key=lambda one: one.since).transport.abort()
 
     # --- what happens to a connection ---
@@ -133,4 +137,4 @@ def most_connections() -> int:
     if soft == resource.RLIM_INFINITY:
         return MOST
     n_open = len(os.listdir("/dev/fd"))
-    return max(LEAST, min(MOST, soft - n_open - BACKLOG - RESERVE))
+    return max(LEAST, min(MOST, soft - n_open - RESERVE))
