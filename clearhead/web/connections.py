@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -136,5 +136,5 @@ def most_connections() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MOST
-    n_open = len(os.listdir("/dev/fd"))
+    n_open = sum(1 for _ in Path("/dev/fd").iterdir())
     return max(LEAST, min(MOST, soft - n_open - RESERVE))
