@@ -398,9 +398,17 @@ def test_other_hosts_and_sites(client: TestClient, headers: dict[str, str]):
 
 def test_with_a_key_only_who_has_it(model: Model):
     with client_of(model, key="right") as client:
-        wrong = ("Bearer wrong", "Basic right", "right", "Bearer", "Bearer ", "Bearer right right", b"Bearer \xe9")
-        for given in ({}, *({"Authorization": one} for one in wrong)):
-            response = client.get("/v1/models", headers=given)
+        assert client.get("/v1/models").status_code == 401
+        for wrong in (
+            b"Bearer wrong",
+            b"Basic right",
+            b"right",
+            b"Bearer",
+            b"Bearer ",
+            b"Bearer right x",
+            b"Bearer \xe9",
+        ):
+            response = client.get("/v1/models", headers=[(b"Authorization", wrong)])
             assert (response.status_code, response.json()["error"]["type"]) == (401, "authentication_error")
         headers = {"Authorization": "Bearer right", "Host": "a.machine.of.ours"}
         assert client.get("/v1/models", headers=headers).status_code == 200
