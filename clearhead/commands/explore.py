@@ -5,6 +5,7 @@ from pathlib import Path
 
 from clearhead.api import load
 from clearhead.commands import tell
+from clearhead.commands.ending import leave_unless
 from clearhead.errors import UserError
 from clearhead.explorer.export import write
 from clearhead.explorer.server import FILES
@@ -36,11 +37,17 @@ def explore_command(
     with listen(port) as listener:
         session = opened(name, text, target=target, revision=revision, device=device)
         with serving(session, listener) as server:
-            print(server.url, flush=True)
-            tell(f"Exploring {session.name}. Ctrl-C ends it.")
-            if browser:
-                threading.Thread(target=show, args=(server.url,), daemon=True).start()
-            server.wait()
+            try:
+                print(server.url, flush=True)
+                tell(f"Exploring {session.name}. Ctrl-C ends it.")
+                if browser:
+                    threading.Thread(target=show, args=(server.url,), daemon=True).start()
+                server.wait()
+            finally:
+                try:
+                    server.end()
+                finally:
+                    leave_unless(server.ended.is_set())
 
 
 def opened(name: str, text: str | None, *, target: str | None, revision: str | None, device: str) -> Session:

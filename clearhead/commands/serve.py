@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 
 from clearhead.api import load
 from clearhead.commands import tell
+from clearhead.commands.ending import leave_unless
 from clearhead.commands.use import searching
 from clearhead.errors import UserError
 from clearhead.serve.engine import Engine
@@ -15,8 +17,8 @@ from clearhead.training.machine import keep_freed_memory
 from clearhead.web import LOOPBACK, answering, listen, wait
 
 KEY = "CLEARHEAD_API_KEY"
-PATIENCE = 5
-"""Seconds that open answers have at the end."""
+LAST_TURN = 0.5
+"""Seconds that the network has at the end for what it is computing."""
 
 
 def serve_command(
@@ -33,7 +35,7 @@ def serve_command(
     device: str,
 ) -> None:
     """Serve a model until Ctrl-C; the one line on standard output is where."""
-    key = os.environ.get(KEY) or None
+    key = known_key()
     if key is None and not LOOPBACK.fullmatch(host):
         raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
     for option, value in (("slots", slots), ("queue", queue), ("max-length", max_length)):
@@ -47,14 +49,27 @@ def serve_command(
         worker = worker_of(service, queue=queue)
         url = f"http://{host}:{port}"
         worker.start()
-        running = answering(application(Server(service, worker), key=key), listener, name="serve", patience=PATIENCE)
+        running = answering(application(Server(service, worker), key=key), listener, name="serve")
         try:
             print(url, flush=True)
             tell(f"Serving {service.name}. Ctrl-C ends it. Try:\n{example(service, url, keyed=key is not None)}")
             wait(running.ended)
         finally:
-            worker.close()  # Before the server, for what is being answered waits for it.
-            running.stop()
+            try:
+                worker.end()  # Before the server, for what is being answered waits for it.
+                running.stop()
+                worker.thread.join(LAST_TURN)
+            finally:
+                leave_unless(running.ended.is_set() and not worker.thread.is_alive())
+
+
+def known_key() -> str | None:
+    """What clients must send, if anything; UserError for what no client can send as a header."""
+    key = os.environ.get(KEY)
+    if key is not None and not re.fullmatch(r"[!-~]+", key):
+        got = "an empty one" if not key else "blanks alone" if key.isspace() else "blanks or other characters in it"
+        raise UserError(f"{KEY}: expected visible ASCII characters, got {got}; set another key, or unset it for none")
+    return key
 
 
 def worker_of(service: Service, *, queue: int) -> Engine | Translator:

@@ -1,7 +1,7 @@
 """The forward passes that a page asks for: each made once and kept while there is room."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +11,13 @@ from torch import Tensor
 
 from clearhead.analysis.comparison import states
 from clearhead.api import Model
+from clearhead.api.reader import Input
 from clearhead.api.variants import changed
 from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, PatchInput, StackConfig, TaggingHead
 from clearhead.errors import UserError
 from clearhead.explorer import pictures, trace_file
 from clearhead.explorer.edits import Placed, Window, functions, placed
+from clearhead.explorer.manifest import StackName
 from clearhead.explorer.moments import Moments
 from clearhead.explorer.replies import Kept
 from clearhead.explorer.requests import RunRequest
@@ -144,8 +146,7 @@ class Passes:
         written, notes = self._written(model, run, edits)
         picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
         target = run.target if written is None or run.target is not None else _text(model, written)
-        reading = read(model, run.text if picture is None else picture, target, written=written)
-        check_size(model.config, reading)
+        reading = _read(model, run.text if picture is None else picture, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value))
         with self._arithmetic(reading).products():
             recording = trace_file.observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
@@ -175,8 +176,7 @@ class Passes:
         window = Window()
         possible = [edit for edit in edits if edit.waits]
         left_out = tuple(dict.fromkeys(str(edit.where) for edit in edits if not edit.waits))
-        first = read(model, run.text, "", written=[]) if model.is_encoder_decoder else read(model, run.text)
-        check_size(model.config, first)
+        first = _read(model, run.text, "", []) if model.is_encoder_decoder else _read(model, run.text)
         edit: dict[str, Edit] = dict(functions(possible, self._value, window))
         return Writer(model, first.inputs, edit, window, left_out)
 
@@ -198,9 +198,15 @@ def axes_of(model: Model) -> dict[str, str]:
     return dict(seen.axes)
 
 
-def check_size(config: ModelConfig, reading: Reading) -> None:
+def _read(model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None) -> Reading:
+    """What a pass reads; UserError where it is too long, soon for a text and at the latest for ids and images."""
+    reading = read(model, text, other, written=written, check=lambda lengths: check_size(model.config, lengths))
+    check_size(model.config, {name: len(tokens) for name, tokens in reading.tokens.items()})
+    return reading
+
+
+def check_size(config: ModelConfig, lengths: Mapping[StackName, int]) -> None:
     """UserError for a pass that is too long to keep every value of."""
-    lengths = {name: len(tokens) for name, tokens in reading.tokens.items()}
     n_bytes = 0
     for name, t in lengths.items():
         stack = config.encoder if name == "encoder" else config.decoder

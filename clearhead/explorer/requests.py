@@ -112,7 +112,8 @@ class Texts(Question):
 class Tokenize(Question):
     """How a text is cut."""
 
-    text: Text
+    text: Annotated[str, Field(max_length=20_000)]
+    """Shorter than what a pass reads: every merge of every word is told."""
     target: bool = False
 
 

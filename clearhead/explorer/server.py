@@ -8,7 +8,6 @@ from typing import Protocol
 from urllib.parse import parse_qs
 
 from pydantic import JsonValue
-from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.static_files import static_file
-from clearhead.web import LOOPBACK, read_json
+from clearhead.web import LOOPBACK, Bodies, parsed
 
 _log = logging.getLogger("clearhead")
 
@@ -149,21 +148,23 @@ class Desk:
     def __init__(self, session: Answers) -> None:
         self.session, self.is_open = session, True
         self.turns, self.n_under_way = asyncio.Semaphore(AT_ONCE), 0
+        self.bodies = Bodies(BODY_LIMIT, BODY_SECONDS, "question")
 
     async def ask(self, request: Request) -> Response:
         """One question: JSON in, a safetensors file out. Who hangs up before its turn is not answered."""
         try:
-            question = await read_question(request)
-            if self.n_under_way >= MAX_WAITING:
-                return failure(503, f"{MAX_WAITING} questions are waiting; try again in a moment")
-            self.n_under_way += 1
-            try:
-                async with self.turns:
-                    if not self.is_open or await request.is_disconnected():
-                        return failure(503, "the explorer has ended")
-                    return await run_in_threadpool(self.reply, question)
-            finally:
-                self.n_under_way -= 1
+            async with self.bodies.of(request) as body:
+                question = await asyncio.to_thread(question_in, body)
+                if self.n_under_way >= MAX_WAITING:
+                    return failure(503, f"{MAX_WAITING} questions are waiting; try again in a moment")
+                self.n_under_way += 1
+                try:
+                    async with self.turns:
+                        if not self.is_open or await request.is_disconnected():
+                            return failure(503, "the explorer has ended")
+                        return await run_in_threadpool(self.reply, question)
+                finally:
+                    self.n_under_way -= 1
         except ClientDisconnect:
             return failure(400, "the question ended early")
 
@@ -180,13 +181,12 @@ class Desk:
             return failure(500, "a mistake of ours; the terminal that runs clearhead shows where")
 
 
-async def read_question(request: Request) -> Mapping[str, JsonValue]:
-    """The JSON object in a request; HTTPException for what is none, too large or too slow."""
-    body = await read_json(request, limit=BODY_LIMIT, seconds=BODY_SECONDS, what="question")
+def question_in(body: bytearray) -> Mapping[str, JsonValue]:
+    """The JSON object in a body; HTTPException for what is none."""
     try:
-        question = from_json(body, allow_inf_nan=False)
+        question = parsed(body)
     except ValueError as error:
-        raise HTTPException(400, f"question: expected JSON; {error}") from None
+        raise HTTPException(400, f"question: {error}") from None
     if not isinstance(question, dict):
         raise HTTPException(400, f"question: expected a JSON object, got {type(question).__name__}")
     return question

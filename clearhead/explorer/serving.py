@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from clearhead.explorer.server import Answers, Desk, application
 from clearhead.training.machine import keep_freed_memory
-from clearhead.web import HOST, answering, listen, wait
+from clearhead.web import HOST, Running, answering, listen, wait
 
 __all__ = ["Server", "listen", "open_browser", "serving"]
 
@@ -23,7 +23,13 @@ class Server:
 
     port: int
     token: str
-    ended: threading.Event
+    desk: Desk
+    running: Running
+
+    @property
+    def ended(self) -> threading.Event:
+        """Set at the end of all that it does."""
+        return self.running.ended
 
     @property
     def origin(self) -> str:
@@ -39,12 +45,17 @@ class Server:
         """Until it ends, or Ctrl-C."""
         wait(self.ended)
 
+    def end(self) -> None:
+        """End soon: questions under way have a moment, those behind them are not answered."""
+        self.desk.is_open = False
+        self.running.stop()
+
 
 @contextmanager
 def serving(session: Answers, listener: socket.socket | None = None) -> Iterator[Server]:
     """Answer for the session, on a port of its own or on the listener's, until the end of the block.
 
-    At the end the question that is being answered is waited for; those behind it are not answered.
+    At the end the questions that are being answered have a moment; those behind them are not answered.
     """
     keep_freed_memory()
     listener = listener or listen()
@@ -52,12 +63,11 @@ def serving(session: Answers, listener: socket.socket | None = None) -> Iterator
     token, desk = secrets.token_urlsafe(24), Desk(session)
     # Cookies know no ports: two explorers need two names.
     app = application(desk, token=token, cookie=f"clearhead-{port}")
-    running = answering(app, listener, name="explorer")
+    server = Server(port, token, desk, answering(app, listener, name="explorer"))
     try:
-        yield Server(port, token, running.ended)
+        yield server
     finally:
-        desk.is_open = False
-        running.stop()
+        server.end()
 
 
 def open_browser(url: str) -> bool:

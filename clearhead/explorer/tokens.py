@@ -1,7 +1,7 @@
 """What the stacks read, position by position: tokens and where they stand in the text, patches of an image."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -17,6 +17,8 @@ from clearhead.explorer.manifest import StackName, Token
 from clearhead.model import Tokens
 
 Span = tuple[int, int]
+Check = Callable[[Mapping[StackName, int]], None]
+"""Raises UserError for inputs that are too long: tokens by stack."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,14 @@ class Reading:
     """Rows and columns of patches, of an image."""
 
 
-def read(model: Model, text: Input, other: str | None = None, *, written: Sequence[int] | None = None) -> Reading:
+def read(
+    model: Model,
+    text: Input,
+    other: str | None = None,
+    *,
+    written: Sequence[int] | None = None,
+    check: Check | None = None,
+) -> Reading:
     """What `model.trace` reads of a text, a text and its target, two texts, or an image.
 
     `written` are the ids that the decoder reads after its start token, in place of those of `other`. Without a
@@ -44,7 +53,10 @@ def read(model: Model, text: Input, other: str | None = None, *, written: Sequen
     if written is not None:
         start = int(inputs[-1].ids[0, 0])
         inputs[-1] = Tokens(torch.tensor([[start, *written]]))
-    names, texts = stack_names(model.config), [text if isinstance(text, str) else "", other or ""]
+    names = stack_names(model.config)
+    if check is not None:
+        check({name: given.ids.shape[1] for name, given in zip(names, inputs, strict=True)})
+    texts = [text if isinstance(text, str) else "", other or ""]
     tokens = {
         name: _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
         for i, (name, given) in enumerate(zip(names, inputs, strict=True))

@@ -177,6 +177,7 @@ class ExplorerInBrowser:
         """End the server; the page that is open stays as it is, and answers nothing more."""
         atexit.unregister(self.close)
         self._running.close()
+        self._server.ended.wait()  # Python must not end under a thread that computes.
 
     def _show(self) -> None:
         """Open the browser, or say that somebody has to; it may take as long as it likes."""

@@ -1,15 +1,37 @@
 """What a client may ask for, as it comes: every field, what it may be, and one line for what it may not. No torch."""
 
+import reprlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from clearhead.web.bodies import parsed
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Request")
 
 MOST_STOPS = 4
+LONGEST_STOP = 1000
+"""Characters of a stop string."""
 MOST_LIKELIEST = 20
+
+Texts = Annotated[list[str], Field(fail_fast=True)]
+"""In a list the first mistake is enough: an error for each of millions of members takes gigabytes."""
+Ids = Annotated[list[int], Field(fail_fast=True)]
+Unused = AfterValidator(lambda _: None)
+"""A field that is taken and not used: its value may be large, so it is not kept."""
+NO_SUCH_FIELD = "no_such_field"
 
 
 class Wrong(Exception):
@@ -20,23 +42,34 @@ class Wrong(Exception):
         self.status, self.field, self.code = status, field, code
 
 
-class Request(BaseModel):
-    """What all requests have in common: no field is ignored in silence, and no type is converted."""
+class Strict(BaseModel):
+    """No field is ignored in silence, and no type is converted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        # As `extra` says it, but of the first such field alone.
+        if isinstance(value, dict):
+            for name in value:
+                if name not in cls.model_fields:
+                    raise PydanticCustomError(NO_SUCH_FIELD, "no such field", {"name": name})
+        return value
+
+
+class Request(Strict):
+    """What all requests have in common."""
+
     model: str | None = None
     """The name that the server goes by; it has one model."""
-    user: str | None = None
-    """Taken and not used, as are store and metadata."""
-    store: bool | None = None
-    metadata: dict[str, JsonValue] | None = None
+    user: Annotated[str | None, Unused] = None
+    store: Annotated[bool | None, Unused] = None
+    metadata: Annotated[dict[str, JsonValue] | None, Unused] = None
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Strict):
     """What a stream brings besides text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     include_usage: bool = False
 
@@ -51,7 +84,7 @@ class Writes(Request):
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0)] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
-    stop: str | list[str] | None = None
+    stop: str | Texts | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -67,6 +100,8 @@ class Writes(Request):
         words = [value] if isinstance(value, str) else value or []
         if len(words) > MOST_STOPS or "" in words:
             raise ValueError(f"expected 1 to {MOST_STOPS} strings that are not empty")
+        if max(map(len, words), default=0) > LONGEST_STOP:
+            raise ValueError(f"expected strings of at most {LONGEST_STOP} characters")
         return value
 
     @field_validator("presence_penalty", "frequency_penalty", "logit_bias")
@@ -90,7 +125,7 @@ class Writes(Request):
 class CompletionRequest(Writes):
     """POST /v1/completions"""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELIEST)] | None = None
     suffix: Literal[""] | None = None
@@ -120,7 +155,7 @@ class CompletionRequest(Writes):
 class ChatRequest(Writes):
     """POST /v1/chat/completions"""
 
-    messages: Annotated[list[dict[str, JsonValue]], Field(min_length=1)]
+    messages: Annotated[list[dict[str, JsonValue]], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELIEST)] | None = None
@@ -134,7 +169,7 @@ class ChatRequest(Writes):
 class TranslationRequest(Request):
     """POST /translate"""
 
-    text: str | list[str]
+    text: str | Texts
 
     @property
     def texts(self) -> list[str]:
@@ -142,23 +177,23 @@ class TranslationRequest(Request):
         return [self.text] if isinstance(self.text, str) else self.text
 
 
-def read(kind: type[R], body: bytes) -> R:
+def read(kind: type[R], body: bytes | bytearray) -> R:
     """The request in a body; raises Wrong, which names the field."""
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate(parsed(body))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False)[0]
+    except ValueError as error:
+        raise Wrong(f"body: {error}") from None
     field = str(first["loc"][0]) if first["loc"] else None
-    given = first["input"]
-    match first["type"]:
-        case "json_invalid":
-            raise Wrong(f"body: expected JSON; {first['msg'].removeprefix('Invalid JSON: ')}")
-        case "extra_forbidden":
-            raise Wrong(f"{field}: no such field here; leave it out", field, code="unsupported_parameter")
-        case "missing":
-            raise Wrong(f"{field}: expected a value, got none", field)
+    if first["type"] == NO_SUCH_FIELD:
+        field = field or str(first.get("ctx", {})["name"])
+        raise Wrong(f"{field}: no such field here; leave it out", field, code="unsupported_parameter")
+    if first["type"] == "missing":
+        raise Wrong(f"{field}: expected a value, got none", field)
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
-    got = "got an object" if isinstance(given, Mapping) else f"got {given!r:.60}"
+    given = first["input"]
+    got = "got an object" if isinstance(given, Mapping) else f"got {reprlib.repr(given):.60}"
     raise Wrong(f"{field or 'body'}: {message}, {got}", field)
 
 

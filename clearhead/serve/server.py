@@ -6,11 +6,11 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from pydantic import JsonValue
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -23,10 +23,10 @@ from clearhead.serve.engine import Engine
 from clearhead.serve.replies import Object, Reply, failure
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
 from clearhead.serve.service import Service
-from clearhead.serve.translations import Translated, Translator
+from clearhead.serve.translations import Source, Translated, Translator
 from clearhead.serve.worker import Failed, Full, Ticket
 from clearhead.serve.writing import Prompt, Update
-from clearhead.web import LOOPBACK, read_json
+from clearhead.web import LOOPBACK, Bodies
 
 _log = logging.getLogger("clearhead")
 
@@ -42,7 +42,7 @@ class Guard:
     """Lets through who asks this machine by its own name, and no other site's page; with a key, who holds it."""
 
     def __init__(self, app: ASGIApp, *, key: str | None) -> None:
-        self.app, self.key = app, key
+        self.app, self.key = app, None if key is None else key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -54,7 +54,7 @@ class Guard:
         headers = Headers(scope=scope)
         if self.key is not None:
             kind, _, given = headers.get("authorization", "").partition(" ")
-            is_known = kind.lower() == "bearer" and secrets.compare_digest(given.encode(), self.key.encode())
+            is_known = kind.lower() == "bearer" and secrets.compare_digest(given.strip().encode("latin-1"), self.key)
             return None if is_known else failure(401, "authorization: expected a bearer with the server's key")
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):
@@ -69,37 +69,40 @@ class Server:
 
     def __init__(self, service: Service, worker: Engine | Translator) -> None:
         self.service, self.worker, self.created = service, worker, int(time.time())
+        self.bodies = Bodies(BODY_LIMIT, BODY_SECONDS, "body")
 
     # --- routes ------------------------------------------------------------------------------------------------
 
     async def completions(self, request: Request) -> ASGIApp:
         """POST /v1/completions"""
-        asked = await self.asked(request, CompletionRequest)
-        prompts = await run_in_threadpool(self.service.completion, asked)
+        async with self.asked(request, CompletionRequest) as asked:
+            self.service.decoder_only("/translate")
+            ids = await self.read(request, self.service.prompt, asked.prompts, "prompt")
+            prompts = self.service.completion(asked, ids)
         echoes = None
         if asked.echo:
-            echoes = [
-                one if isinstance(one, str) else self.service.model.tokenizer.decode(one) for one in asked.prompts
-            ]
+            decode = self.service.model.tokenizer.decode
+            echoes = [one if isinstance(one, str) else decode(one) for one in asked.prompts]
         return await self.write(request, asked, prompts, chats=False, echoes=echoes)
 
     async def chat(self, request: Request) -> ASGIApp:
         """POST /v1/chat/completions"""
-        asked = await self.asked(request, ChatRequest)
-        prompts = await run_in_threadpool(self.service.chat, asked)
+        async with self.asked(request, ChatRequest) as asked:
+            prompts = await asyncio.to_thread(self.service.chat, asked)
         return await self.write(request, asked, prompts, chats=True)
 
     async def translate(self, request: Request) -> ASGIApp:
         """POST /translate"""
-        asked = await self.asked(request, TranslationRequest)
-        texts = await run_in_threadpool(self.service.translation, asked)
+        async with self.asked(request, TranslationRequest) as asked:
+            self.service.encoder_decoder("/v1/completions")
+            ids = await self.read(request, self.service.source, asked.texts, "text")
         assert isinstance(self.worker, Translator)
         ticket: Ticket[Translated] = Ticket()
         try:
-            self.worker.submit(ticket, texts)
+            self.worker.submit(ticket, [Source(number, one) for number, one in enumerate(ids)])
 
             async def all_of_them() -> list[Translated]:
-                return [await ticket.next() for _ in texts]
+                return [await ticket.next() for _ in ids]
 
             found = await _unless_gone(request, all_of_them)
         finally:
@@ -129,12 +132,27 @@ class Server:
 
     # --- writing -----------------------------------------------------------------------------------------------
 
-    async def asked(self, request: Request, kind: type[schemas.R]) -> schemas.R:
+    @asynccontextmanager
+    async def asked(self, request: Request, kind: type[schemas.R]) -> AsyncIterator[schemas.R]:
         """The request, of a model that is here; raises Wrong or HTTPException."""
-        body = await read_json(request, limit=BODY_LIMIT, seconds=BODY_SECONDS, what="body")
-        asked = schemas.read(kind, body)
-        self.service.check_name(asked.model)
-        return asked
+        async with self.bodies.of(request) as body:
+            asked = await asyncio.to_thread(schemas.read, kind, body)
+            self.service.check_name(asked.model)
+            yield asked
+
+    async def read(
+        self, request: Request, ids_of: Callable[[T], list[int]], inputs: Sequence[T], field: str
+    ) -> list[list[int]]:
+        """The ids of each input of a request; raises Wrong. Between two inputs those of other requests have a turn."""
+        if not inputs:
+            raise Wrong(f"{field}: expected at least one, got an empty list", field)
+        self.worker.check(len(inputs))
+        found: list[list[int]] = []
+        for one in inputs:
+            found.append(await asyncio.to_thread(ids_of, one))
+            if await request.is_disconnected():
+                raise ClientDisconnect
+        return found
 
     async def write(
         self,

@@ -12,8 +12,8 @@ from clearhead.data.chat import render
 from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
-from clearhead.serve.translations import Source
+from clearhead.serve.lengths import Encode, TooLong, bounded, extent, most_characters
+from clearhead.serve.schemas import ChatRequest, CompletionRequest, Writes, Wrong
 from clearhead.serve.writing import Prompt
 
 NARROWING: dict[str, Any] = {"top_k": None, "top_p": None, "min_p": None}
@@ -32,17 +32,17 @@ class Service:
         self.model, self.name, self.slots = model, name, slots
         self.max_length = min(max_length, decoder.max_length or max_length)
         """Positions of a prompt with its continuation."""
+        encoder = model.config.encoder
+        self.most_tokens = (encoder.max_length if encoder else None) or self.max_length
+        """Of a text that is read."""
+        self.most_characters = most_characters(model.tokenizer, self.most_tokens)
 
     # --- what is asked -----------------------------------------------------------------------------------------
 
-    def completion(self, asked: CompletionRequest) -> list[Prompt]:
-        """The prompts of a request, each to be continued n times; raises Wrong."""
-        self.decoder_only("/translate")
-        if not asked.prompts:
-            raise Wrong("prompt: expected at least one, got an empty list", "prompt")
+    def completion(self, asked: CompletionRequest, ids: Sequence[list[int]]) -> list[Prompt]:
+        """The prompts of a request with these ids, each to be continued n times; raises Wrong."""
         if asked.max_tokens == 0 and not asked.echo:
             raise Wrong("max_tokens: expected at least 1, got 0; 0 goes with echo", "max_tokens")
-        ids = [self.ids(prompt) for prompt in asked.prompts]
         scores = bool(asked.echo) and asked.logprobs is not None
         return self.prompts(asked, ids, asked.max_tokens, likeliest=asked.logprobs, scores_prompt=scores)
 
@@ -54,41 +54,39 @@ class Service:
             raise Wrong("messages: this model has no chat template; use /v1/completions", "messages")
         if asked.top_logprobs is not None and not asked.logprobs:
             raise Wrong("top_logprobs: expected logprobs to be true with it", "top_logprobs")
+        if len(asked.messages) > self.most_tokens:
+            raise self.too_long(f"{len(asked.messages)} messages", "messages")
+        if (size := extent([*asked.messages])) > self.most_characters:
+            raise self.too_long(f"{size} characters", "messages")
         try:
             text = render(
                 tokenizer.chat_template, asked.messages, add_generation_prompt=True, special=tokenizer.special_tokens
             )
-            ids = self.model.reader.known(tokenizer.encode(text))
         except UserError as error:
             raise Wrong(str(error), "messages") from None
+        ids = self.read(text, lambda text: self.model.reader.known(tokenizer.encode(text)), "messages")
         limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
         if limit == 0:
             raise Wrong("max_tokens: expected at least 1, got 0", "max_tokens")
         likeliest = (asked.top_logprobs or 0) if asked.logprobs else None
-        return self.prompts(asked, [ids], limit, likeliest=likeliest, field="messages")
+        return self.prompts(asked, [ids], limit, likeliest=likeliest)
 
-    def translation(self, asked: TranslationRequest) -> list[Source]:
-        """The texts of a request; raises Wrong."""
-        if not self.model.is_encoder_decoder:
-            raise Wrong("this model continues texts; use /v1/completions", status=404)
-        if not asked.texts:
-            raise Wrong("text: expected at least one, got an empty list", "text")
-        encoder = self.model.config.encoder
-        limit = (encoder.max_length if encoder else None) or self.max_length
-        try:
-            sources = self.model.reader.ids(asked.texts)
-        except UserError as error:
-            raise Wrong(str(error), "text") from None
-        if not all(text.strip() for text in asked.texts) or not all(sources):
+    def source(self, text: str) -> list[int]:
+        """The ids of one text to translate; raises Wrong."""
+        ids = self.read(text, self.marked, "text")
+        if not text.strip() or not ids:
             raise Wrong("text: expected texts that say something, got an empty one", "text")
-        if (longest := max(map(len, sources))) > limit:
-            raise Wrong(f"text: expected at most {limit} tokens, got {longest}", "text")
-        return [Source(i, ids) for i, ids in enumerate(sources)]
+        return ids
 
     def decoder_only(self, other: str) -> None:
         """Raises Wrong for a model with an encoder."""
         if self.model.is_encoder_decoder:
             raise Wrong(f"this model translates; use {other}", status=404)
+
+    def encoder_decoder(self, other: str) -> None:
+        """Raises Wrong for a model without an encoder."""
+        if not self.model.is_encoder_decoder:
+            raise Wrong(f"this model continues texts; use {other}", status=404)
 
     def check_name(self, name: str | None) -> None:
         """Raises Wrong for a model that is not here."""
@@ -97,21 +95,43 @@ class Service:
 
     # --- prompts -----------------------------------------------------------------------------------------------
 
-    def ids(self, prompt: str | Sequence[int]) -> list[int]:
+    def prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """The ids of one prompt, with the tokenizer's own marks around a text; raises Wrong."""
-        try:
-            ids = self.model.reader.ids([prompt])[0] if isinstance(prompt, str) else self.known(prompt)
-        except UserError as error:
-            raise Wrong(str(error), "prompt") from None
+        ids = self.read(prompt, self.marked, "prompt") if isinstance(prompt, str) else self.known(prompt)
         if not ids or not prompt:
             raise Wrong("prompt: expected at least one token, got an empty prompt", "prompt")
         return ids
 
+    def marked(self, text: str) -> list[int]:
+        """The ids of a text with the marks of its ends."""
+        return self.model.reader.ids([text])[0]
+
+    def read(self, text: str, encode: Encode, field: str) -> list[int]:
+        """The ids of a text that is not too long; raises Wrong."""
+        try:
+            return bounded(text, encode, most_tokens=self.most_tokens, most_characters=self.most_characters)
+        except TooLong as error:
+            raise self.too_long(str(error), field) from None
+        except UserError as error:
+            raise Wrong(str(error), field) from None
+
     def known(self, ids: Sequence[int]) -> list[int]:
-        """Ids that a client sends, each of which the network knows."""
+        """Ids that a client sends, each of which the network knows; raises Wrong."""
+        if len(ids) > self.most_tokens:
+            raise self.too_long(str(len(ids)), "prompt")
         if min(ids, default=0) < 0:
-            raise UserError(f"prompt: expected token ids of 0 or more, got {min(ids)}")
-        return self.model.reader.known(list(ids))
+            raise Wrong(f"prompt: expected token ids of 0 or more, got {min(ids)}", "prompt")
+        try:
+            return self.model.reader.known(list(ids))
+        except UserError as error:
+            raise Wrong(str(error), "prompt") from None
+
+    def too_long(self, got: str, field: str) -> Wrong:
+        """What is said of more tokens than can be read."""
+        stack = self.model.config.encoder or self.model.config.output
+        why = "where this model's positions end" if stack.max_length == self.most_tokens else "by --max-length"
+        message = f"{field}: expected at most {self.most_tokens} tokens, {why}, got {got}"
+        return Wrong(message, field, code="context_length_exceeded")
 
     def prompts(
         self,
@@ -121,15 +141,9 @@ class Service:
         *,
         likeliest: int | None,
         scores_prompt: bool = False,
-        field: str = "prompt",
     ) -> list[Prompt]:
-        """What the engine is asked; raises Wrong for a prompt that is too long, and for more texts than slots."""
-        longest, n = max(map(len, several)), asked.n or 1
-        if longest > self.max_length:
-            positions = self.model.config.output.max_length
-            why = "where this model's positions end" if positions == self.max_length else "by --max-length"
-            message = f"{field}: expected at most {self.max_length} tokens, {why}, got {longest}"
-            raise Wrong(message, field, code="context_length_exceeded")
+        """What the engine is asked; raises Wrong for more texts than slots."""
+        n = asked.n or 1
         if n > self.slots:
             raise Wrong(f"n: expected at most {self.slots}, as many as are written at once, got {n}", "n")
         if asked.stream_options is not None and not asked.stream:

@@ -69,15 +69,20 @@ class Worker(ABC, Generic[Job, Update]):
     def submit(self, ticket: Ticket[Update], jobs: Sequence[Job]) -> None:
         """Let jobs wait; raises Full where there is no place for all of them."""
         with self.changed:
-            if not self.is_open:
-                raise Failed(503, "the server is stopping")
-            if len(jobs) > self.most_waiting:
-                raise Failed(400, f"expected at most {self.most_waiting} texts in one request, got {len(jobs)}")
-            self.waiting = deque(entry for entry in self.waiting if not entry[0].is_gone)
-            if len(self.waiting) + len(jobs) > self.most_waiting:
-                raise Full
+            self.check(len(jobs))
             self.waiting.extend((ticket, job) for job in jobs)
             self.changed.notify()
+
+    def check(self, n_jobs: int) -> None:
+        """Raises Failed where so many jobs can never wait together, and Full where they cannot now."""
+        with self.changed:
+            if not self.is_open:
+                raise Failed(503, "the server is stopping")
+            if n_jobs > self.most_waiting:
+                raise Failed(400, f"expected at most {self.most_waiting} texts in one request, got {n_jobs}")
+            self.waiting = deque(entry for entry in self.waiting if not entry[0].is_gone)
+            if len(self.waiting) + n_jobs > self.most_waiting:
+                raise Full
 
     def take(self, fits: Callable[[list[Job], Job], bool]) -> list[tuple[Ticket[Update], Job]]:
         """Those that have waited longest, as long as they fit with the ones before them."""
@@ -100,11 +105,15 @@ class Worker(ABC, Generic[Job, Update]):
         """Begin to work."""
         self.thread.start()
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End after this turn; whoever waits is told so."""
         with self.changed:
             self.is_open = False
             self.changed.notify()
+
+    def close(self) -> None:
+        """End, and wait for it."""
+        self.end()
         self.thread.join()
 
     def run(self) -> None:

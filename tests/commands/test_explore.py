@@ -4,11 +4,14 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 import webbrowser
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -203,3 +206,43 @@ def test_ctrl_c_from_outside(folder: Path):
             process.kill()
     assert (process.returncode, out) == (130, "")
     assert err == f"Exploring {folder}. Ctrl-C ends it.\nstopped by Ctrl-C\n"
+
+
+LONG_ANSWER = """
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from clearhead.cli import main
+from clearhead.commands import explore
+from clearhead.explorer.session import Session
+explore.static_file = lambda _: b""
+Session.answer = lambda *_: time.sleep(600)
+main(["explore", {folder!r}, "--no-browser"])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_end_waits_neither_for_half_a_question_nor_for_an_answer(folder: Path, number: int):
+    code = LONG_ANSWER.format(folder=str(folder))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, text=True, **pipes)
+    try:
+        assert process.stdout is not None
+        address = urlsplit(process.stdout.readline().strip())
+        head = (
+            f"POST /ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {address.query.removeprefix('token=')}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 12\r\n\r\n"
+        )
+        with ExitStack() as clients:
+            for body in ("", "{", '{"ask": "x"}', "whatever"):
+                client = socket.create_connection(("127.0.0.1", address.port or 0), timeout=60)
+                clients.enter_context(client).sendall((head + body).encode())
+            time.sleep(0.5)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 128 + number
+    assert said.endswith(f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}\n")
+    assert "Traceback" not in said

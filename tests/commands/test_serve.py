@@ -7,6 +7,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -108,6 +112,102 @@ def test_with_a_key_others_may_come(folder: Path, monkeypatch: pytest.MonkeyPatc
 
     run(monkeypatch, visit, folder, "--port", 0, "--host", "0.0.0.0")
     assert found == [401, 200]
+
+
+KEYS = {
+    "blanks": "   ",
+    "empty": "",
+    "a blank before": " s3cret",
+    "a blank after": "s3cret ",
+    "a blank inside": "a s3cret",
+    "a line end": "s3cret\n",
+    "a tab": "s3c\tret",
+    "no ASCII": "schl\u00fcssel",
+    "a control character": "s3cret\x7f",
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_a_key_that_nobody_can_send(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str
+):
+    monkeypatch.setenv(serve.KEY, key)
+    monkeypatch.setattr(serve, "listen", lambda *_, **__: pytest.fail("too late"))
+    for host in ("127.0.0.1", "0.0.0.0"):
+        said = error(capsys, folder, "--host", host)
+        assert f"{serve.KEY}: expected visible ASCII characters" in said
+        assert not key.strip() or key.strip() not in said
+
+
+SLOW_TURN = """
+import time
+from clearhead.cli import main
+from clearhead.serve.engine import Engine
+Engine.turn = lambda _: time.sleep(600)
+main(["serve", {folder!r}, "--port", "0"])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_end_waits_for_no_computation(folder: Path, number: int):
+    with served(SLOW_TURN.format(folder=str(folder))) as (process, url):
+        client = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=60)
+        asked = json.dumps({"prompt": "one", "stream": True})
+        client.request("POST", "/v1/completions", asked, {"Content-Type": "application/json"})
+        client.getresponse()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        client.close()
+    assert process.returncode == 128 + number
+    assert said.endswith(f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}\n")
+    assert "Traceback" not in said
+
+
+@contextmanager
+def served(code: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that serves, with the signals as they are by default, and its address; it is gone afterwards."""
+    script = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        text=True,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+ORDINARY = """
+from clearhead.cli import main
+main(["serve", {folder!r}, "--port", "0"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_six_large_prompts_at_once_are_refused_and_leave_no_memory(folder: Path):
+    def resident() -> float:
+        return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096 / 1e6
+
+    def refused(_: int) -> float:
+        began = time.monotonic()
+        assert posted(url, "/v1/completions", {"prompt": "one " * 975_000})[0] == 400
+        return time.monotonic() - began
+
+    with served(ORDINARY.format(folder=str(folder))) as (process, url):
+        before = resident()
+        with ThreadPoolExecutor(6) as pool:
+            seconds = list(pool.map(refused, range(6)))
+        after = resident()
+        print(f"six prompts of 3.9 MB: 400 within {max(seconds):.2f} s; {before:.0f} MB before, {after:.0f} MB after")
+        assert after < before + 200
 
 
 def test_mistakes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

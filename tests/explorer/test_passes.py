@@ -9,6 +9,7 @@ import torch
 
 from clearhead import config as c
 from clearhead.api import Model
+from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer import analyses, passes, trace_file
 from clearhead.explorer.passes import LOCK, Passes
@@ -18,6 +19,7 @@ from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from tests.explorer.asking import ask, session_of
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of, stack
+from tests.serve.tiny import endless_model
 
 
 def test_a_pass_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,3 +120,9 @@ def test_of_a_large_model_heads_are_made_again_and_all_is_as_before(name: str, m
         for address in whole.tensors:
             torch.testing.assert_close(lean.value(address), whole.value(address), rtol=1e-5, atol=1e-5)
         assert trace_file.recompute(lean, model.network).recompute_max_abs < 1e-5
+
+
+def test_a_text_that_is_too_long_is_refused_before_its_tokens_are_shown(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Tokenizer, "offsets", lambda *_: pytest.fail("too late"))
+    with pytest.raises(UserError, match="text: expected one whose values fit into"):
+        Passes(endless_model(), None, ()).get(RunRequest(text="ab " * 30_000))

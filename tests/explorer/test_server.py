@@ -418,8 +418,8 @@ def test_who_hangs_up_in_the_middle_does_no_harm(server: Server):
     assert ask(server, {"ask": "echo"})[0] == 200
 
 
-def test_a_question_that_does_not_arrive_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "BODY_SECONDS", 0.05)
+def test_a_question_that_does_not_arrive_is_given_up(server: Server):
+    server.desk.bodies.seconds = 0.05
     head = f"POST /ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())

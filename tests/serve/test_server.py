@@ -5,21 +5,25 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
 from clearhead.commands.use import searching
+from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.serve import schemas
 from clearhead.serve import server as module
 from clearhead.serve.engine import Engine
+from clearhead.serve.schemas import CompletionRequest
 from clearhead.serve.server import BODY_LIMIT, Server, application
 from clearhead.serve.service import Service
 from clearhead.serve.text import UNFINISHED
@@ -29,6 +33,7 @@ from clearhead.web import answering, listen
 from tests.serve.tiny import endless_model, writer_model
 from tests.small_models import PAIRS, model_of
 
+AS_JSON = {"Content-Type": "application/json"}
 NAME, TEMPLATE = "runs/tiny", "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}one"
 
 
@@ -229,6 +234,13 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
     "n": ({"prompt": "one", "n": 0}, "n"),
     "n of slots": ({"prompt": "one", "n": 5, "temperature": 1}, "n"),
     "n alike": ({"prompt": "one", "n": 2, "temperature": 0}, "n"),
+    "many ids": ({"prompt": [5] * 100_000}, "prompt"),
+    "many characters": ({"prompt": "one " * 100_000}, "prompt"),
+    "many prompts": ({"prompt": ["one"] * 100_000}, None),
+    "many wrong prompts": ({"prompt": [1] * 100_000 + ["one"]}, "prompt"),
+    "a long stop": ({"prompt": "one", "stop": "x" * 1001}, "stop"),
+    "wrong stops": ({"prompt": "one", "stop": [1] * 100_000}, "stop"),
+    "many fields": ({"prompt": "one", "x": [{}] * 99_000}, "x"),
     "stops": ({"prompt": "one", "stop": ["a"] * 5}, "stop"),
     "empty stop": ({"prompt": "one", "stop": [""]}, "stop"),
     "seed": ({"prompt": "one", "seed": -1}, "seed"),
@@ -255,6 +267,67 @@ def test_what_is_wrong_is_said_in_one_line(client: TestClient, body: dict[str, A
     assert "\n" not in error["message"]
     assert len(error["message"]) < 250
     assert ask(client, prompt="one", max_tokens=1)
+
+
+def test_what_is_not_used_is_not_kept():
+    large: dict[str, Any] = {"user": "x" * 1000, "metadata": {"a": ["b"] * 1000}, "store": True}
+    asked = schemas.read(CompletionRequest, json.dumps({"prompt": "one", **large}).encode())
+    assert (asked.user, asked.metadata, asked.store) == (None, None, None)
+
+
+def test_a_list_has_one_mistake():
+    """An error for each member of a large list takes gigabytes."""
+    counts: list[int] = []
+    wrong: list[tuple[type[schemas.Request], dict[str, Any]]] = [
+        (CompletionRequest, {"prompt": [None] * 1000}),
+        (CompletionRequest, {"prompt": [[None] * 1000] * 9}),
+        (CompletionRequest, {"prompt": "one", "stop": [1] * 1000}),
+        (CompletionRequest, {"prompt": "one", **dict.fromkeys(map(str, range(1000)))}),
+        (CompletionRequest, {"prompt": "one", "stream_options": dict.fromkeys(map(str, range(1000)))}),
+        (schemas.ChatRequest, {"messages": [1] * 1000}),
+        (schemas.TranslationRequest, {"text": [1] * 1000}),
+    ]
+    for kind, body in wrong:
+        with pytest.raises(ValidationError) as raised:
+            kind.model_validate(body)
+        counts.append(raised.value.error_count())
+    assert max(counts) <= 4, counts
+
+
+def test_a_text_that_is_too_long_is_not_tokenized(client: TestClient, model: Model, monkeypatch: pytest.MonkeyPatch):
+    read: list[int] = []
+    encode = type(model.tokenizer).encode_batch
+
+    def counted(tokenizer: Tokenizer, texts: Sequence[str], **marks: Any) -> list[list[int]]:
+        read.extend(map(len, texts))
+        return encode(tokenizer, texts, **marks)
+
+    monkeypatch.setattr(type(model.tokenizer), "encode_batch", counted)
+    monkeypatch.setitem(model.tokenizer.__dict__, "chat_template", TEMPLATE)
+    for text in ("one " * 900_000, "x" * 3_900_000, "\U0001f600" * 900_000, " " * 3_900_000, "one " * 200):
+        for path, body in (
+            ("/v1/completions", {"prompt": text}),
+            ("/v1/completions", {"prompt": ["one", text]}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}]}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "", "x": [[text]]}]}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": ""}] * 1000}),
+        ):
+            response = client.post(path, content=json.dumps(body, ensure_ascii=False), headers=AS_JSON)
+            assert response.status_code == 400 or len(text) == 800, (path, text[:9])
+    assert sum(read) < 20_000
+
+
+def test_between_two_prompts_others_have_a_turn(client: TestClient, model: Model, monkeypatch: pytest.MonkeyPatch):
+    read: list[Sequence[str]] = []
+    encode = type(model.tokenizer).encode_batch
+
+    def counted(tokenizer: Tokenizer, texts: Sequence[str], **marks: Any) -> list[list[int]]:
+        read.append(texts)
+        return encode(tokenizer, texts, **marks)
+
+    monkeypatch.setattr(type(model.tokenizer), "encode_batch", counted)
+    ask(client, prompt=["one", "two", "three"], max_tokens=1)
+    assert read == [["one"], ["two"], ["three"]]
 
 
 def test_what_does_nothing_is_taken(client: TestClient):
@@ -325,8 +398,17 @@ def test_other_hosts_and_sites(client: TestClient, headers: dict[str, str]):
 
 def test_with_a_key_only_who_has_it(model: Model):
     with client_of(model, key="right") as client:
-        for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic right"}):
-            response = client.get("/v1/models", headers=given)
+        assert client.get("/v1/models").status_code == 401
+        for wrong in (
+            b"Bearer wrong",
+            b"Basic right",
+            b"right",
+            b"Bearer",
+            b"Bearer ",
+            b"Bearer right x",
+            b"Bearer \xe9",
+        ):
+            response = client.get("/v1/models", headers=[(b"Authorization", wrong)])
             assert (response.status_code, response.json()["error"]["type"]) == (401, "authentication_error")
         headers = {"Authorization": "Bearer right", "Host": "a.machine.of.ours"}
         assert client.get("/v1/models", headers=headers).status_code == 200
@@ -377,7 +459,7 @@ def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, E
     listener = listen()
     port: int = listener.getsockname()[1]
     worker.start()
-    running = answering(application(Server(service, worker)), listener, name="test", patience=5)
+    running = answering(application(Server(service, worker)), listener, name="test")
     try:
         yield port, worker
     finally:

@@ -1,4 +1,4 @@
-"""What the servers of this package share: a port, a thread that answers on it, and reading JSON with limits."""
+"""What the servers of this package share: a port, a thread that answers on it, and limits for clients."""
 
 import asyncio
 import errno
@@ -6,18 +6,25 @@ import re
 import signal
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
 import uvicorn
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from clearhead.errors import Interrupted, UserError
+from clearhead.web.bodies import Bodies, parsed
+from clearhead.web.connections import BACKLOG, MARGIN, QUEUE, SECONDS, Complaints, Connection, most_connections
+
+__all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "listen", "parsed", "wait"]
 
 HOST = "127.0.0.1"
+PATIENCE = 1.0
+"""Seconds that open answers have at the end."""
+READERS = 2
+"""Threads that parse and tokenize requests, in the order of their coming."""
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 """Names of this machine, as they stand in a request: another name that leads here is a rebound one."""
 
@@ -42,6 +49,33 @@ def listen(port: int = 0, *, host: str = HOST) -> socket.socket:
         raise UserError(f"port: expected a free one, got {got}; try another, or leave it out") from None
 
 
+class Runner(uvicorn.Server):
+    """Answers until it is told to end, and then for `PATIENCE` seconds more."""
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Until the end. Threads that read requests are few, so that they leave the network its cores."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(Complaints())
+        loop.set_default_executor(ThreadPoolExecutor(READERS, thread_name_prefix="reader"))
+        await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen. More connections can wait in the system than are accepted at once."""
+        await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(QUEUE)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let open answers end, and hang up on the clients that keep them open."""
+        asyncio.get_running_loop().call_later(PATIENCE, self.hang_up)
+        await super().shutdown(sockets)
+
+    def hang_up(self) -> None:
+        """Close every connection as it is."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
 @dataclass(frozen=True)
 class Running:
     """A server that answers, in a thread of its own."""
@@ -49,19 +83,19 @@ class Running:
     runner: uvicorn.Server
     ended: threading.Event
 
-    def stop(self) -> None:
-        """End once what is being answered has been."""
+    def stop(self) -> bool:
+        """End soon, whatever clients do. Returns whether it has: a long computation for an answer may go on."""
         self.runner.should_exit = True
-        self.ended.wait()
+        return self.ended.wait(PATIENCE + 0.5)
 
 
-def answering(app: ASGIApp, listener: socket.socket, *, name: str, patience: int | None = None) -> Running:
-    """Begin to answer; the listener is closed at the end. `patience`: seconds for open answers to end in."""
-    runner = uvicorn.Server(
+def answering(app: ASGIApp, listener: socket.socket, *, name: str) -> Running:
+    """Begin to answer; the listener is closed at the end."""
+    runner = Runner(
         uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -69,8 +103,9 @@ def answering(app: ASGIApp, listener: socket.socket, *, name: str, patience: int
             log_level="error",
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=60,
-            timeout_graceful_shutdown=patience,
+            backlog=BACKLOG,
+            limit_concurrency=most_connections() + MARGIN,
+            timeout_keep_alive=int(SECONDS),
         )
     )
     # Waited for by an event: a join that Ctrl-C interrupts takes the thread for ended.
@@ -101,19 +136,3 @@ def wait(ended: threading.Event) -> None:
     finally:
         if is_main:
             signal.signal(signal.SIGTERM, before)
-
-
-async def read_json(request: Request, *, limit: int, seconds: float, what: str) -> bytes:
-    """The body of a request that says it is JSON; HTTPException for one that is not, or too large or too slow."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "content-type: expected application/json")
-    body = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise HTTPException(413, f"{what}: expected at most {limit:,} bytes, got more")
-    except TimeoutError:
-        raise HTTPException(408, f"{what}: expected all of it within {seconds:.0f} s") from None
-    return bytes(body)

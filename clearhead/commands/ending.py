@@ -1,0 +1,21 @@
+"""The end of a command that serves, which does not wait for what may take long."""
+
+import os
+import sys
+
+from clearhead.commands import tell
+from clearhead.commands.failures import explained
+
+
+def leave_unless(has_ended: bool) -> None:
+    """End the process now, where a thread still computes, with the message and exit code of the signal.
+
+    For a `finally`. Python's own end would wait for such a thread, or crash under it.
+    """
+    reason = sys.exception()
+    told = None if reason is None else explained(reason, "")
+    if told is not None and not has_ended:
+        message, code = told
+        tell(message)
+        sys.stdout.flush()
+        os._exit(code)

@@ -1,0 +1,58 @@
+"""How long a text may be, which is found out before all of it is tokenized."""
+
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
+from clearhead.data.tokenizers import Tokenizer
+
+WIDEST = 256
+"""Characters of a token, at most: a vocabulary may have a longer one, but no text is made of those alone."""
+NARROWEST = 16
+"""Characters for each token, at least: some tokenizers drop spaces, and read a long word as one unknown token."""
+FIRST = 8
+"""Characters for each token that are tokenized first: most texts have fewer, and are tokenized once."""
+
+Encode = Callable[[str], list[int]]
+
+
+class TooLong(Exception):
+    """A text has more tokens than it may have; the message says how long it is, as far as it was read."""
+
+
+def most_characters(tokenizer: Tokenizer, most_tokens: int) -> int:
+    """Characters that a text of so many tokens can have."""
+    widest = max(map(len, tokenizer.library.get_vocab(with_added_tokens=True)), default=0)
+    return most_tokens * min(max(widest, NARROWEST), WIDEST)
+
+
+def bounded(text: str, encode: Encode, *, most_tokens: int, most_characters: int) -> list[int]:
+    """The ids of a text; raises TooLong where they are too many, at the cost of as many tokens as are allowed.
+
+    A beginning of the text has about as many tokens as the same part of the whole has. So beginnings of growing
+    length are tokenized, until one has twice as many tokens as are allowed.
+    """
+    if len(text) > most_characters:
+        raise TooLong(f"{len(text)} characters")
+    size = FIRST * most_tokens
+    while size < len(text):
+        if len(encode(text[:size])) > 2 * most_tokens:
+            raise TooLong(f"more, in {len(text)} characters")
+        size *= 2
+    ids = encode(text)
+    if len(ids) > most_tokens:
+        raise TooLong(str(len(ids)))
+    return ids
+
+
+def extent(value: JsonValue) -> int:
+    """Characters and members of a JSON value, however deep."""
+    match value:
+        case str():
+            return len(value)
+        case list():
+            return len(value) + sum(map(extent, value))
+        case dict():
+            return sum(len(name) + 1 + extent(member) for name, member in value.items())
+        case _:
+            return 1

@@ -1,0 +1,140 @@
+"""Connections that nobody can hold for nothing: a client has a while for each of its turns, and there is a most."""
+
+import asyncio
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_log = logging.getLogger("clearhead")
+
+SECONDS = 30.0
+"""For a client's turn: to send the head of a request, to send its body, or to read on."""
+MOST = 1024
+"""Connections at once."""
+LEAST = 16
+BACKLOG = 8
+"""Connections that are accepted in one turn of the event loop."""
+RESERVE = 32 + 12 * BACKLOG
+"""Descriptors left for files, and for connections that begin or end: each takes a few turns."""
+MARGIN = 4 * BACKLOG
+"""Connections beyond the most that are kept where none can make room."""
+QUEUE = 1024
+"""Connections that wait in the system to be accepted."""
+QUIET_SECONDS = 60.0
+"""Between two complaints of one kind."""
+
+
+class Connection(H11Protocol):
+    """One client's connection. It ends where the client does nothing while the server waits for it.
+
+    Where there is no place for another connection, the one that has been waited for longest makes room.
+    """
+
+    clock: asyncio.TimerHandle | None = None
+    """Runs while the server waits for the client."""
+    since = 0.0
+    """When the client's turn began."""
+    turn: tuple[object, ...] | None = None
+
+    def awaited(self) -> tuple[object, ...] | None:
+        """What the client has to do, equal until it has done it; None where it is the server's turn."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return ("request", cycle)
+        if cycle.more_body:
+            return ("body", cycle)
+        return ("reading", cycle) if self.flow.write_paused else None
+
+    def look(self) -> None:
+        """Start the clock where a turn of the client begins, and stop it where one ends."""
+        turn = self.awaited()
+        if turn == self.turn:
+            return
+        self.turn, self.since = turn, self.loop.time()
+        if self.clock is not None:
+            self.clock.cancel()
+        self.clock = None if turn is None else self.loop.call_later(SECONDS, self.transport.abort)
+
+    def make_room(self) -> None:
+        """Hang up on the client that has been waited for longest, where this connection is one too many."""
+        most = (self.limit_concurrency or MOST) - MARGIN
+        if len(self.connections) <= most:
+            return
+        others = [
+            one
+            for one in self.connections
+            if isinstance(one, Connection) and one is not self and not one.transport.is_closing()
+        ]
+        waited_for = [one for one in others if one.clock is not None]
+        if waited_for and len(others) >= most:
+            min(waited_for, key=lambda one: one.since).transport.abort()
+
+    # --- what happens to a connection ---
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.make_room()
+        self.look()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.look()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.look()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.clock is not None:
+            self.clock.cancel()
+
+    def shutdown(self) -> None:
+        """The server ends: a request that has not arrived is given up, and an answer under way goes on."""
+        super().shutdown()
+        if self.turn is not None and self.turn[0] == "body":
+            self.transport.abort()
+
+
+class Complaints:
+    """Tells of what goes wrong with connections. A client can cause it again and again, so once a minute is enough."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, float] = {}
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An event loop's handler of exceptions."""
+        error, now = context.get("exception"), time.monotonic()
+        kind = type(error).__name__
+        if now - self.last.get(kind, -QUIET_SECONDS) < QUIET_SECONDS:
+            return
+        self.last[kind] = now
+        if isinstance(error, OSError):
+            _log.warning("connections: %s (%s)", error.strerror or error, context["message"])
+        else:
+            loop.default_exception_handler(context)
+
+
+def most_connections() -> int:
+    """As many as the limit of open files leaves room for."""
+    if sys.platform == "win32":
+        return MOST
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST
+    n_open = sum(1 for _ in Path("/dev/fd").iterdir())
+    return max(LEAST, min(MOST, soft - n_open - RESERVE))
