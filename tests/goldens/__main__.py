@@ -1,6 +1,6 @@
 """`python -m tests.goldens write FILE`, then, after a refactoring, `python -m tests.goldens compare FILE`.
 
-The goldens are what a refactoring may not change, for every preset, every parity variant and every pair of mechanisms: the
+The goldens are what no refactoring may change, for every preset, parity variant and pair of mechanisms: the
 op record, the costs, the memory plan and how weights divide among processes; and the losses of 20 steps, in hex. Losses
 are those of one machine, so the file is written and compared on the same one and is not kept.
 """
