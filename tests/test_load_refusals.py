@@ -231,7 +231,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "weights-folder": (replaced_by_folder, rf"{WEIGHTS}: expected a regular file"),
     "no-config": (removed(CONFIG), rf"{CONFIG}: expected a file beside the weights, got none"),
     "no-weights": (removed(WEIGHTS), rf": expected {WEIGHTS} or {INDEX}, got neither"),
-    "empty": (emptied, r": expected a folder with a model, or a run with checkpoints, found neither"),
+    "empty": (emptied, r": expected a folder with a model, got an empty one"),
     "config-empty": (text(CONFIG, ""), rf"{CONFIG}:1: expected JSON"),
     "config-list": (text(CONFIG, "[1, 2]"), rf"{CONFIG}: expected a JSON object, got list"),
     "config-number": (text(CONFIG, "5"), rf"{CONFIG}: expected a JSON object, got int"),
@@ -272,7 +272,10 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "tokenizer-config": (text("tokenizer_config.json", "[]"), r"tokenizer_config.json: expected a JSON object"),
     "tokenizer-half": (text("tokenizer_config.json", r'{"bos_token": "\ud800"}'), r"tokenizer_config.json: expected"),
     "added-tokens": (
-        text("tokenizer_config.json", '{"added_tokens_decoder": {"x": 1}}'),
+        text(
+            "tokenizer_config.json",
+            '{"tokenizer_class": "PreTrainedTokenizerFast", "added_tokens_decoder": {"x": 1}}',
+        ),
         r"tokenizer_config.json:added_tokens_decoder: expected tokens by id",
     ),
     "manifest": (text("MANIFEST.json", "{}"), r"MANIFEST.json: expected a manifest as it was written"),
