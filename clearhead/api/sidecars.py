@@ -1,13 +1,19 @@
 """What stands beside the weights in other folders: how images are prepared, how sentence vectors are pooled."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clearhead.api.folders import CONFIG
 from clearhead.config import ModelConfig, PatchInput
+from clearhead.data import formats
 from clearhead.errors import UserError
+from clearhead.families.generation import FILE as GENERATION
 from clearhead.model.heads import Pool
-from clearhead.weights.documents import read_json, shown
+from clearhead.training.manifest import MANIFEST, verify
+from clearhead.weights import modules
+from clearhead.weights.documents import INDEX, MODEL, Index, read_json, shown
+from clearhead.weights.legacy import BIN, BIN_INDEX
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
@@ -52,3 +58,53 @@ def pooling_of(folder: Path, document: Mapping[str, Any]) -> Pool:
         got = shown(", ".join(chosen)) or "none"
         raise UserError(f"{path}: expected one of {', '.join(MODES)}, got {got}; use model.network")
     return MODES[chosen[0]]
+
+
+# --- what was not read -----------------------------------------------------------------------------------------------
+
+
+def unread(folder: Path) -> list[str]:
+    """The files of a model's folder that `load` does not read, by their paths in it, sorted.
+
+    A folder whose name begins with a dot counts as one file.
+    """
+    read = _read_by_load(folder)
+    return sorted(name for path in _files(folder) if (name := path.relative_to(folder).as_posix()) not in read)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.name.startswith("."):
+            yield from _files(path)
+        else:
+            yield path
+
+
+def _read_by_load(folder: Path) -> set[str]:
+    """The paths of the files that `load` reads."""
+    sealed = {MANIFEST, *verify(folder, others=True).files} if (folder / MANIFEST).is_file() else set[str]()
+    if (folder / CONFIG).is_file() and "clearhead" in read_json(folder / CONFIG):
+        return sealed
+    listed = modules.listed(folder)
+    network = modules.network_folder(folder)
+    within = network.relative_to(folder)
+    names = {CONFIG, GENERATION, PREPROCESSOR, *weights_files(network), *formats.read_folder(network)}
+    read = {(within / name).as_posix() for name in names}
+    if listed:
+        texts = modules.texts_file(network)
+        read |= {modules.MODULES, modules.SETTINGS}
+        read |= {texts.relative_to(folder).as_posix()} if texts else set()
+        for module in listed[1:]:
+            names = {modules.CONFIG, *weights_files(folder / module.path)}
+            read |= {(Path(module.path) / name).as_posix() for name in names}
+    return read | sealed
+
+
+def weights_files(folder: Path) -> list[str]:
+    """The files of weights that are read, of all that may be in the folder."""
+    for whole, index, suffix in ((MODEL, INDEX, ".safetensors"), (BIN, BIN_INDEX, ".bin")):
+        if (folder / whole).is_file():
+            return [whole]
+        if (folder / index).is_file():
+            return [index, *Index.read(folder / index, suffix=suffix).shards]
+    return []

@@ -22,10 +22,10 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.training.disk import check_space, make_folder, remedy, size_of, temporary_name, written
 from clearhead.training.manifest import (
+    FILE_NAME,
     MANIFEST,
     OBJECT,
     OLDER,
-    PLAIN_NAME,
     STEP,
     CorruptCheckpoint,
     Entry,
@@ -118,10 +118,12 @@ def open_folder(temporary: Path, place: Path, n_bytes: int) -> None:
 def fill_folder(temporary: Path, place: Path, files: Files) -> dict[str, Entry]:
     """Write files into an open folder, on the disk when this returns; several processes may each write theirs."""
     names = [*files.tensors, *files.json, *files.raw]
-    if len(set(names)) < len(names) or MANIFEST in names or not all(PLAIN_NAME.fullmatch(n) for n in names):
+    if len(set(names)) < len(names) or MANIFEST in names or not all(FILE_NAME.fullmatch(n) for n in names):
         raise ValueError(f"file names {names} must be plain and different")
     entries: dict[str, Entry] = {}
     with written(place):
+        for name in names:
+            (temporary / name).parent.mkdir(exist_ok=True)
         for name, tensors in files.tensors.items():
             save_file(_apart(tensors), temporary / name, metadata={"format": "pt"})
             # That library makes files for their owner alone; these are as readable as their folder.

@@ -25,6 +25,8 @@ JsonObject = dict[str, JsonValue]
 OBJECT: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 STEP = re.compile(r"step-(\d{8,})")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+FILE_NAME = re.compile(rf"{PLAIN_NAME.pattern}(?:/{PLAIN_NAME.pattern})*")
+"""Of a file in a checkpoint, or in a folder within it."""
 
 _MAX_MANIFEST = 1 << 20
 
@@ -66,7 +68,7 @@ def verify(folder: Path, *, others: bool = False) -> Manifest:
         present = {entry.name for entry in os.scandir(folder)} - {MANIFEST}
     except OSError as error:
         raise unreadable(folder, error) from error
-    for name in sorted(set() if others else present - manifest.files.keys()):
+    for name in sorted(set() if others else present - {Path(name).parts[0] for name in manifest.files}):
         raise CorruptCheckpoint(f"{folder / name}: expected no such file in a checkpoint, got one; try removing it")
     for name, entry in manifest.files.items():
         size, digest = _measure(folder / name)
@@ -149,7 +151,7 @@ def _manifest(folder: Path) -> Manifest:
         manifest = Manifest.model_validate(document)
     except ValidationError as error:
         raise damaged from error
-    if not all(PLAIN_NAME.fullmatch(name) for name in manifest.files):
+    if not all(FILE_NAME.fullmatch(name) for name in manifest.files):
         raise damaged
     return manifest
 

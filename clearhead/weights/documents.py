@@ -32,6 +32,21 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 def read_json(path: Path, *, limit: int = LIMIT) -> JsonObject:
     """The object in a file. Raises UserError, in one line, for anything that is not plainly one."""
+    document = _read(path, limit)
+    if not isinstance(document, dict):
+        raise UserError(f"{path}: expected a JSON object, got {type(document).__name__}; {AGAIN}")
+    return document
+
+
+def read_list(path: Path, *, limit: int = CONFIG_LIMIT) -> list[JsonValue]:
+    """The list in a file, as `read_json` reads an object."""
+    document = _read(path, limit)
+    if not isinstance(document, list):
+        raise UserError(f"{path}: expected a JSON list, got {type(document).__name__}; {AGAIN}")
+    return document
+
+
+def _read(path: Path, limit: int) -> JsonValue:
     size = size_of(path)
     if size > limit:
         raise UserError(f"{path}: expected at most {limit:,} bytes, got {size:,}; {AGAIN}")
@@ -56,8 +71,6 @@ def read_json(path: Path, *, limit: int = LIMIT) -> JsonObject:
         raise UserError(f"{path}: expected numbers, got one of thousands of digits; {AGAIN}") from None
     except OSError as error:
         raise UserError(f"{path}: expected to read it, got {error.strerror}; {AGAIN}") from None
-    if not isinstance(document, dict):
-        raise UserError(f"{path}: expected a JSON object, got {type(document).__name__}; {AGAIN}")
     return document
 
 

@@ -1,0 +1,94 @@
+"""modules.json, in which sentence-transformers lists the parts of a model of sentences. Imports no torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from clearhead.errors import UserError
+from clearhead.weights.documents import PLAIN_NAME, JsonObject, brief, read_json, read_list, shown
+
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+CONFIG = "config.json"
+LIBRARY = "sentence_transformers."
+NETWORK = "Transformer"
+CROSS_ENCODER = "CrossEncoder"
+TEXTS = (
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+"""How texts are read; the first that is there and says something counts."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One entry of modules.json."""
+
+    name: str
+    path: str
+    """Its folder; empty for the folder of modules.json itself."""
+    type: str
+    """The class there, with its modules."""
+
+    @property
+    def kind(self) -> str:
+        """The class without its modules, such as Pooling."""
+        return self.type.rpartition(".")[2]
+
+    def to_document(self, idx: int) -> JsonObject:
+        """The entry as it is written."""
+        return {"idx": idx, "name": self.name, "path": self.path, "type": self.type}
+
+
+def listed(folder: Path) -> tuple[Listed, ...]:
+    """The entries of the folder's modules.json, of which the first is the network; none without the file.
+
+    Raises UserError for entries that are malformed, that name a folder outside, or that begin with another module.
+    """
+    path = folder / MODULES
+    if not path.is_file():
+        return ()
+    modules = tuple(_entry(value, f"{path}:{i}") for i, value in enumerate(read_list(path)))
+    names = [module.name for module in modules]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{path}: expected each name once, got {shown(twice)} again; try the file it was saved with")
+    if [module.kind for module in modules].count(NETWORK) != 1 or modules[0].kind != NETWORK:
+        got = shown(", ".join(module.kind for module in modules)) or "an empty list"
+        raise UserError(f"{path}: expected one {NETWORK}, the first of the list, got {got}; try another model")
+    return modules
+
+
+def network_folder(folder: Path) -> Path:
+    """Where config.json, the weights and the tokenizer lie: the folder that modules.json names, or this one."""
+    modules = listed(folder)
+    return folder / modules[0].path if modules else folder
+
+
+def settings(folder: Path) -> JsonObject:
+    """What config_sentence_transformers.json says; nothing without the file."""
+    path = folder / SETTINGS
+    return read_json(path) if path.is_file() else {}
+
+
+def texts_file(folder: Path) -> Path | None:
+    """The file that says how texts are read, in the network's folder."""
+    return next((path for name in TEXTS if (path := folder / name).is_file() and read_json(path)), None)
+
+
+def _entry(value: object, where: str) -> Listed:
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: expected a table with name, path and type, got {brief(value)}; try another file")
+    for field in ("name", "path", "type"):
+        if not isinstance(value.get(field), str):
+            raise UserError(f"{where}:{field}: expected text, got {brief(value.get(field))}; try the file it came with")
+    path = value["path"].strip("/") if not value["path"].startswith("/") else value["path"]
+    if path and not all(PLAIN_NAME.fullmatch(part) for part in path.split("/")):
+        raise UserError(f"{where}:path: expected a folder in this one, got {brief(value['path'])}; try its plain name")
+    if not value["type"].startswith(LIBRARY):
+        expected = f"expected a class of {LIBRARY.rstrip('.')}, got {brief(value['type'])}, which is code of its own"
+        raise UserError(f"{where}:type: {expected}; try a model without it")
+    return Listed(value["name"], path, value["type"])
