@@ -212,6 +212,11 @@ def replaced_by_folder(folder: Path) -> None:
     (folder / WEIGHTS).mkdir()
 
 
+def listed(**changes: str) -> str:
+    """modules.json with the network alone, some of it exchanged."""
+    return json.dumps([{"name": "0", "path": "", "type": "sentence_transformers.models.Transformer", **changes}])
+
+
 SHARD = "model-0000[13]-of-00003.safetensors"
 FILES: dict[str, tuple[Spoil, str]] = {
     "truncated": (lambda f: os.truncate(f / WEIGHTS, 3000), rf"{WEIGHTS}: expected a whole safetensors file"),
@@ -260,10 +265,10 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "generation-1e9": (text(GENERATION, '{"num_beams": 1000000000}'), rf"{GENERATION}:num_beams: expected less than"),
     "generation-id": (text(GENERATION, '{"pad_token_id": 1e300}'), rf"{GENERATION}:pad_token_id: expected a valid"),
     "generation-power": (text(GENERATION, '{"length_penalty": 1e9}'), rf"{GENERATION}:length_penalty: expected less"),
-    "pooling": (
-        lambda f: ((f / "1_Pooling").mkdir(), (f / "1_Pooling" / CONFIG).write_text('{"pooling_mode_a\\nb": 1}')),
-        rf"1_Pooling/{CONFIG}: expected one of pooling_mode_mean_tokens, .*, got pooling_mode_a b",
-    ),
+    "modules": (text("modules.json", "{}"), r"modules.json: expected a JSON list, got dict"),
+    "modules-outside": (text("modules.json", listed(path="../x")), r"modules.json:0:path: expected a folder in this"),
+    "modules-code": (text("modules.json", listed(type="x.Custom")), r"modules.json:0:type: expected a class of sente"),
+    "modules-alone": (text("modules.json", listed()), r"modules.json: expected a Pooling after the Transformer, got n"),
     "tokenizer-garbage": (text("tokenizer.json", "garbage"), r"tokenizer.json: expected a tokenizer, got"),
     "tokenizer-empty": (text("tokenizer.json", ""), r"tokenizer.json: expected a tokenizer, got"),
     "tokenizer-bytes": (text("tokenizer.json", b"\xff\xfe"), r"tokenizer.json: expected a tokenizer, got"),

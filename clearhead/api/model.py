@@ -14,9 +14,11 @@ from torch import Tensor
 
 from clearhead.api import pretrained
 from clearhead.api.card import card
-from clearhead.api.folders import CONFIG, own_files
+from clearhead.api.embedding import SentenceReader
+from clearhead.api.folders import own_files
 from clearhead.api.reader import Input, Reader
-from clearhead.api.sidecars import POOLING_FIELD, PREPROCESSOR
+from clearhead.api.sentences import Sentences
+from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.api.variants import changed, over_the_same_weights
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.tokenizers import Tokenizer
@@ -24,12 +26,13 @@ from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
 from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
-from clearhead.model.heads import Pool, pool
 from clearhead.model.linear import refuse_int8
+from clearhead.model.sentences import vectors
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace
 from clearhead.training import checkpoints
+from clearhead.training.checkpoints import Files
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
@@ -51,16 +54,16 @@ class Model:
         generation: GenerationConfig | None = None,
         *,
         images: "ImageProcessor | None" = None,
-        pooling: Pool = "mean",
+        sentences: Sentences | None = None,
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        """`pooling` is how `embed` makes one vector of a text; `family` the architecture to save as, where there is
+        """`sentences` is how `embed` makes one vector of a text; `family` the architecture to save as, where there is
         a choice; `about` what a model card should say of its training.
         """
         self.network, self.reader = network, Reader(network.config, tokenizer, images)
         self.generation = generation or GenerationConfig()
-        self.pooling, self.family, self.about = pooling, family, dict(about or {})
+        self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
 
     def __repr__(self) -> str:
         """What it is, in a line."""
@@ -194,19 +197,26 @@ class Model:
         written = itertools.accumulate(tokens, lambda before, token: [*before, token], initial=list[int]())
         return pieces(map(text, written), stop)
 
-    def embed(self, texts: Sequence[Input], *, unit: bool = True) -> Tensor:
+    def embed(
+        self, texts: Sequence[Input], *, unit: bool = True, prompt: str | None = None, prompt_name: str | None = None
+    ) -> Tensor:
         """One vector a text or image, b d: the first stack's last states over the real positions, pooled.
 
-        The mean, or what the model was trained with (`pooling`); of length 1 unless `unit` is false.
+        A model of sentences does what its own files say (`sentences`): it puts a prompt before each text, cuts texts
+        that are too long, pools, and applies its dense layers. Any other model takes the mean. `prompt` is another
+        prompt, `prompt_name` one of the model's own. The vectors have length 1 unless `unit` is false.
         """
         stack = self.network.encoder or self.network.decoder
         assert stack is not None
-        tokens = self._here(self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id))
+        said = self.sentences
+        reads = SentenceReader(self.reader, said, said.prompt(prompt, prompt_name))
+        inputs = _several(texts, "embed")
+        tokens = self._here(self.reader.padded(inputs, reads.ids, pad_id=self.generation.pad_id))
         self.network.eval()
         with torch.inference_mode():
             states, layout = stack(tokens)
-            vectors = pool(states, layout.valid, self.pooling)
-        return torch.nn.functional.normalize(vectors, dim=-1) if unit else vectors
+            found = vectors(said.steps, layout.unpack(states), layout.valid, prompt=reads.prompt_length())
+        return torch.nn.functional.normalize(found, dim=-1) if unit else found
 
     # --- looking inside ---
 
@@ -233,7 +243,7 @@ class Model:
         network = over_the_same_weights(self.network, changed(self.config, scale=scale, positions=positions))
         tokenizer = self.reader.tokenizer
         images = self.reader.images
-        return Model(network, tokenizer, self.generation, images=images, pooling=self.pooling, family=self.family)
+        return Model(network, tokenizer, self.generation, images=images, sentences=self.sentences, family=self.family)
 
     def tracing(
         self, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
@@ -266,9 +276,7 @@ class Model:
             _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
         files = own_files(self.network, self.settings()) if exported is None else exported.files
         architecture = None if exported is None else exported.architecture
-        if exported is not None and self.pooling != "mean":
-            config = {**files.json[CONFIG], POOLING_FIELD: self.pooling}
-            files = replace(files, json={**files.json, CONFIG: config})
+        beside = Files() if exported is None else self.sentences.files()
         text = card(
             self.config, folder.name, architecture=architecture, about=self.about, has_tokenizer=self.has_tokenizer
         )
@@ -276,9 +284,10 @@ class Model:
         if self.has_tokenizer:
             raw |= self.tokenizer_files()
         json = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
+        json |= beside.json
         # What people and other libraries may edit is not sealed, unless only we can read it.
         sealed = checkpoints.KINDS if exported is None else ("tensors",)
-        both = checkpoints.Files(files.tensors, {**files.json, **json}, raw)
+        both = Files({**files.tensors, **beside.tensors}, {**files.json, **json}, {**raw, **beside.raw})
         return checkpoints.write_folder(folder, both, sealed=sealed)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:

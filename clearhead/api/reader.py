@@ -1,13 +1,13 @@
 """Texts and images as a network was trained to read them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
 from clearhead.config import ClassificationHead, ModelConfig, PatchInput, StackConfig, TokenInput
-from clearhead.data.marks import source_marks, target_marks, template_marks
+from clearhead.data.marks import Marks, source_marks, target_marks, template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
 
+Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 Input: TypeAlias = "str | Picture"
 """A text, or for a network that reads images a file, an image or an array."""
 
@@ -44,9 +45,13 @@ class Reader:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """With the tokenizer's own marks where it has some, else, for an encoder-decoder, with the end token."""
-        both = self.config.encoder is not None and self.config.decoder is not None
-        marks = source_marks(self.words) if both else template_marks(self.words)
+        marks = self.marks()
         return [self.known(marks.around(ids)) for ids in self.words.encode_batch(texts)]
+
+    def marks(self) -> Marks:
+        """What stands around a text of the first stack."""
+        both = self.config.encoder is not None and self.config.decoder is not None
+        return source_marks(self.words) if both else template_marks(self.words)
 
     def inputs(self, text: Input, other: str | None, generation: GenerationConfig) -> list[Tokens]:
         """One input a stack: a source and its target, which begins as generation does; a text or two; an image."""
@@ -95,11 +100,15 @@ class Reader:
 
     def batch(self, inputs: Sequence[Input], *, pad_id: int | None) -> Tokens:
         """Many inputs of the first stack at once, padded on the right."""
+        return self.padded(inputs, self.ids, pad_id=pad_id)
+
+    def padded(self, inputs: Sequence[Input], encode: Encode, *, pad_id: int | None) -> Tokens:
+        """As `batch`, the texts read by `encode`."""
         if self.reads_images:
             if self.images is None:
                 raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
             return Tokens(torch.from_numpy(self.images(list(inputs))))
-        encoded = self.ids([text for text in inputs if isinstance(text, str)])
+        encoded = encode([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
         return Tokens.pad(encoded, fill=self._fill(pad_id))

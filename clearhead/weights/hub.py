@@ -2,11 +2,12 @@
 
 import errno
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from clearhead.errors import UserError
 from clearhead.weights.documents import INDEX, MODEL, Index, is_there, reason, shown
 from clearhead.weights.legacy import BIN, BIN_INDEX
+from clearhead.weights.modules import MODULES, SETTINGS, TEXTS, listed
 
 # All that is read besides the weights. Never code: what a repository says in Python is not asked for.
 DOCUMENTS = (
@@ -14,7 +15,7 @@ DOCUMENTS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
     *("vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "*.tiktoken"),
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model", "*.spm"),
-    *("preprocessor_config.json", "modules.json", "1_Pooling/config.json", "sentence_*_config.json"),
+    *("preprocessor_config.json", MODULES, SETTINGS, *TEXTS, "adapter_config.json"),
 )
 
 
@@ -46,17 +47,30 @@ def _folder(name: str) -> Path | None:
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Documents and whole weights, then only the shards that an index names, and a `.bin` only for want of others."""
+    """Documents and whole weights, the folders that modules.json names, then only the shards that an index names, and
+    a `.bin` only for want of others.
+    """
     folder = _fetch(name, revision, (*DOCUMENTS, MODEL, INDEX))
     commit = folder.name
-    if is_there(folder / MODEL):
-        return folder
-    if is_there(folder / INDEX):
-        return _fetch(name, commit, [*Index.read(folder / INDEX, suffix=".safetensors").shards])
-    _fetch(name, commit, (BIN, BIN_INDEX))
-    if is_there(folder / BIN_INDEX) and not is_there(folder / BIN):
-        _fetch(name, commit, [*Index.read(folder / BIN_INDEX, suffix=".bin").shards])
+    places = list(dict.fromkeys([module.path for module in listed(folder)] or [""]))
+    if within := [place for place in places if place]:
+        _fetch(name, commit, [f"{place}/{file}" for place in within for file in (*DOCUMENTS, MODEL, INDEX)])
+    if more := [str(PurePosixPath(place, file)) for place in places for file in _more_weights(folder / place)]:
+        _fetch(name, commit, more)
+    for place in places:
+        if is_there(folder / place / BIN_INDEX) and not is_there(folder / place / BIN):
+            shards = Index.read(folder / place / BIN_INDEX, suffix=".bin").shards
+            _fetch(name, commit, [str(PurePosixPath(place, file)) for file in shards])
     return folder
+
+
+def _more_weights(folder: Path) -> list[str]:
+    """The files of weights that are still to be downloaded into a folder."""
+    if is_there(folder / MODEL):
+        return []
+    if is_there(folder / INDEX):
+        return [*Index.read(folder / INDEX, suffix=".safetensors").shards]
+    return [BIN, BIN_INDEX]
 
 
 def _fetch(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
