@@ -26,6 +26,7 @@ from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
 from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
+from clearhead.model.heads import scores
 from clearhead.model.linear import refuse_int8
 from clearhead.model.sentences import vectors
 from clearhead.model.summary import Summary, summarize
@@ -109,14 +110,16 @@ class Model:
             return self.network(*self._inputs(text, target))[0]
 
     def classify(self, texts: Sequence[Input]) -> list[list[tuple[str, float]]]:
-        """For each text or image its labels with their probabilities, likeliest first."""
+        """For each text or image its labels with their probabilities, likeliest first.
+
+        As the model's `problem_type` says: they sum to 1, or each label has its own (so it is with a lone label), or
+        they are the numbers of a regression.
+        """
         head = self.config.head
         if not isinstance(head, ClassificationHead):
             raise UserError(f"classify: expected a classification head, got {head.kind}; try load(…, head=…)")
-        if head.n_labels == 1:
-            raise UserError("classify: expected two labels or more, got one, which is a score; use logits")
         names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
-        shares = [self.logits(text).float().softmax(-1).tolist() for text in _several(texts, "classify")]
+        shares = [scores(head, self.logits(text).float()).tolist() for text in _several(texts, "classify")]
         return [sorted(zip(names, row, strict=True), key=lambda pair: -pair[1]) for row in shares]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:

@@ -68,7 +68,7 @@ class Reader:
             needs = "a source and a target text" if has_encoder else "one text"
             raise UserError(f"this model reads {needs}; got {'one text' if other is None else 'two'}")
         if other is None:
-            return [_row(self.ids([text])[0])]
+            return [_row(self._until_padding(self.ids([text])[0], generation.pad_id))]
         if has_decoder:
             before = target_marks(self.words, generation).before
             target = [self.start(generation), *before, *self.words.encode(other, target=True)]
@@ -77,6 +77,14 @@ class Reader:
         reads = self.config.encoder and self.config.encoder.input
         has_types = isinstance(reads, TokenInput) and reads.n_types > 1
         return [_row(self.known(ids), types if has_types else None)]
+
+    def _until_padding(self, ids: list[int], pad_id: int | None) -> list[int]:
+        """The ids that a classifier reads: the last state counts that is not of padding, though a text end with it."""
+        head = self.config.head
+        if self.config.decoder is None or not isinstance(head, ClassificationHead) or head.pool != "last":
+            return ids
+        n = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 1)
+        return ids[:n]
 
     def start(self, generation: GenerationConfig) -> int:
         """What a decoder reads first: the settings' start token, else the tokenizer's."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules
+from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules, problem_type
 from clearhead.weights.fields import Entry, Field, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, tie
 
@@ -171,7 +171,7 @@ HEADS = (
         "BertForSequenceClassification",
         {"head.kind": "classification", "head.pooler": True},
         lambda _: (rename("classifier.{p}", "head.output.{p}"), rename("bert.pooler.dense.{p}", "head.pooler.{p}")),
-        (*labels(), classifier_dropout()),
+        (*labels(), problem_type(), classifier_dropout()),
         prefix="bert.",
     ),
     tagging("BertForTokenClassification", "bert."),

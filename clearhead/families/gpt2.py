@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from clearhead.config import LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, tagging_dropout
+from clearhead.families.shared import ACTIVATIONS, labels, problem_type, tagging_dropout
 from clearhead.weights.fields import Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, split, tie, transpose
 
@@ -120,7 +120,7 @@ HEADS = (
         "GPT2ForSequenceClassification",
         {"head.kind": "classification", "head.pool": "last", "head.bias": False},
         lambda _: (rename("score.weight", "head.output.weight"),),
-        labels(),
+        (*labels(), problem_type()),
         prefix="transformer.",
     ),
     HeadMap(

@@ -6,7 +6,7 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, labels
+from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, labels, problem_type
 from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, rename, split, tie
 
@@ -222,7 +222,11 @@ HEADS = (
         "ModernBertForSequenceClassification",
         {"head.kind": "classification", "head.transform": True},
         classifier_rules,
-        (*CLASSIFIER, named("classifier_pooling", "head.pool", names={"cls": "first", "mean": "mean"}, default="cls")),
+        (
+            *CLASSIFIER,
+            problem_type(),
+            named("classifier_pooling", "head.pool", names={"cls": "first", "mean": "mean"}, default="cls"),
+        ),
         prefix=PREFIX,
     ),
     HeadMap(

@@ -6,7 +6,7 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels
+from clearhead.families.shared import ACTIVATIONS, labels, problem_type
 from clearhead.weights.fields import Entry, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, leave_out, rename, tie
 
@@ -211,7 +211,7 @@ FAMILY = Family(
                 rename("classification_head.dense.{p}", "head.pooler.{p}"),
                 rename("classification_head.out_proj.{p}", "head.output.{p}"),
             ),
-            (*labels(), same("classifier_dropout", "head.dropout", default=0.0), *TWO_STACKS),
+            (*labels(), problem_type(), same("classifier_dropout", "head.dropout", default=0.0), *TWO_STACKS),
             prefix="transformer.",
         ),
         HeadMap(

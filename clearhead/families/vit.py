@@ -6,7 +6,7 @@ from typing import Any
 from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules
+from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules, problem_type
 from clearhead.weights.documents import brief
 from clearhead.weights.fields import Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, leave_out, rename, reshape
@@ -121,7 +121,7 @@ HEADS = (
             rename("classifier.{p}", "head.output.{p}"),
             leave_out("vit.pooler.dense.{p}", because="this head reads the class token's state, not the pooled one"),
         ),
-        labels(),
+        (*labels(), problem_type()),
         prefix="vit.",
     ),
     HeadMap(
