@@ -29,6 +29,7 @@ from clearhead.model.assign import assemble, new_head
 from clearhead.model.linear import quantized
 from clearhead.training import checkpoints
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
+from clearhead.weights.elsewhere import refuse_adapter, refuse_other_form
 from clearhead.weights.hub import locate
 from clearhead.weights.legacy import BIN
 from clearhead.weights.modules import network_folder
@@ -75,7 +76,9 @@ def load(
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     top = locate(name, revision=revision)
     folder = network_folder(top)
+    refuse_adapter(folder)
     if not (folder / CONFIG).is_file():
+        refuse_other_form(folder)
         if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
             raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
         folder = model_folder(folder)

@@ -186,4 +186,6 @@ COMMON: tuple[Entry, ...] = (
     only("cross_attention_hidden_size", None),
     only("tie_encoder_decoder", False),
     only("pruned_heads", {}),
+    only("quantization_config", None),
+    only("compression_config", None),
 )

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from clearhead.errors import UserError
 from clearhead.weights.documents import INDEX, MODEL, Index, is_there, reason, shown
+from clearhead.weights.elsewhere import ADAPTER, other_form
 from clearhead.weights.legacy import BIN, BIN_INDEX
 from clearhead.weights.modules import MODULES, SETTINGS, TEXTS, listed
 
@@ -15,8 +16,9 @@ DOCUMENTS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
     *("vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "*.tiktoken"),
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model", "*.spm"),
-    *("preprocessor_config.json", MODULES, SETTINGS, *TEXTS, "adapter_config.json"),
+    *("preprocessor_config.json", MODULES, SETTINGS, *TEXTS, ADAPTER),
 )
+WEIGHTS = (MODEL, INDEX, BIN, BIN_INDEX)
 
 
 def locate(name: str | Path, *, revision: str | None = None) -> Path:
@@ -40,6 +42,8 @@ def _folder(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()
         if name and path.is_file():
+            if (error := other_form([path.name], where=str(path.parent))) is not None:
+                raise error
             raise UserError(f"{name}: expected a folder with a model, got a file; try the folder it is in")
         return path if name and path.is_dir() else None
     except (OSError, RuntimeError):  # a name too long, a home that is not known
@@ -61,7 +65,21 @@ def _download(name: str, revision: str | None) -> Path:
         if is_there(folder / place / BIN_INDEX) and not is_there(folder / place / BIN):
             shards = Index.read(folder / place / BIN_INDEX, suffix=".bin").shards
             _fetch(name, commit, [str(PurePosixPath(place, file)) for file in shards])
+    if not any(is_there(folder / file) for file in (*WEIGHTS, ADAPTER)) and places == [""]:
+        _refuse_other_form(name, commit)
     return folder
+
+
+def _refuse_other_form(name: str, commit: str) -> None:
+    """Nothing, unless the hub has the model's weights in a form that is not read; else UserError names the file."""
+    import huggingface_hub
+
+    try:
+        there = huggingface_hub.HfApi().list_repo_files(name, revision=commit)
+    except Exception:
+        return
+    if (error := other_form(there, where=shown(name))) is not None:
+        raise error
 
 
 def _more_weights(folder: Path) -> list[str]:
