@@ -46,6 +46,9 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
     refuse_quantized(document, where=where)
     family = family_of(document, where=where)
     _, head_map = family.read(document, where=where)
+    if unknown := family.unknown(document, where=where):
+        names = shown(", ".join(unknown))
+        _log.warning("%s: not read, as its library does not know them either: %s", where, names)
     theirs = read_tensors(folder, head_map)
     config, _ = family.read(document, where=where, tensors=theirs)
     rules = family.table(config, head_map)

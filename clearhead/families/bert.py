@@ -54,7 +54,7 @@ def encoder_fields(vocab_size: int) -> tuple[Entry, ...]:
         same("hidden_dropout_prob", "encoder.dropout", default=0.1),
         same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.1),
         only("position_embedding_type", "absolute"),
-        ignored("classifier_dropout", "gradient_checkpointing", "use_bfloat16", "_num_labels"),
+        ignored("classifier_dropout", "gradient_checkpointing", "use_bfloat16", "_num_labels", "embedding_size"),
         # Notes of those who trained the checkpoint, and settings of other programs.
         ignored("directionality", "language", "name", "pooler_fc_size", "pooler_num_*", "pooler_size_per_head"),
         ignored("pooler_type", "sentence_transformers", "sbert_ce_default_activation_function"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from clearhead.config import LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, labels, problem_type, tagging_dropout
-from clearhead.weights.fields import Values, computed, ignored, named, only, same
+from clearhead.weights.fields import Values, alias, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, split, tie, transpose
 
 
@@ -69,6 +69,10 @@ FIELDS = (
     ),
     same("attn_pdrop", "decoder.attn_dropout", default=0.1),
     computed("scale_attn_weights", "decoder.attn_scale", read=_scale, write=_scaled, default=True, like=True),
+    alias("hidden_size", of="n_embd"),
+    alias("max_position_embeddings", of="n_positions"),
+    alias("num_attention_heads", of="n_head"),
+    alias("num_hidden_layers", of="n_layer"),
     only("scale_attn_by_inverse_layer_idx", False),
     # It chooses the precision of one product, and no number in exact arithmetic.
     ignored("reorder_and_upcast_attn"),

@@ -6,7 +6,7 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, labels, problem_type
+from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, head_width, labels, problem_type
 from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, rename, split, tie
 
@@ -143,6 +143,7 @@ FIELDS = (
     # There it also acts once more, on what the attention adds to the residual stream.
     same("attention_dropout", "encoder.attn_dropout", default=0.0),
     same("mlp_dropout", "encoder.ffn_dropout", default=0.0),
+    head_width(),
     only("rope_scaling", None),
     ignored("max_position_embeddings", "initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
     ignored("sparse_pred*", "repad_logits_with_grad", "decoder_bias", "classifier_*", "gradient_checkpointing"),

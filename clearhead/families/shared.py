@@ -100,6 +100,17 @@ def problem_type() -> Field:
     )
 
 
+def head_width() -> Field:
+    """head_dim, which no config class of these has, but which their code reads: it must be what the others say."""
+
+    def read(width: int | None, values: Values) -> None:
+        expected = values["hidden_size"] // (values["num_attention_heads"] or 1)
+        if width not in (None, expected):
+            raise UserError(f"expected hidden_size / num_attention_heads, {expected}, got {brief(width)}")
+
+    return replace(computed("head_dim", read=read, write=lambda *_: None, default=None), extra=True)
+
+
 def tagging_dropout() -> tuple[Field, ...]:
     """The dropout of a decoder's tagging head, which no config class has and any config may say."""
     return (

@@ -7,7 +7,7 @@ from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, labels, problem_type
-from clearhead.weights.fields import Entry, Values, computed, ignored, same
+from clearhead.weights.fields import Entry, Values, alias, computed, ignored, same
 from clearhead.weights.mapping import Rule, leave_out, rename, tie
 
 ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
@@ -70,6 +70,10 @@ def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
             default=None,
         ),
         computed("is_gated_act", *each("gated"), read=_gated, write=lambda gated, _: gated, default=None, like=False),
+        alias("hidden_size", of="d_model"),
+        alias("num_attention_heads", of="num_heads"),
+        alias("num_hidden_layers", of="num_layers"),
+        alias("head_dim", of="d_kv"),
         # How new weights are drawn, what another head reads, and lengths, which relative positions do not limit.
         ignored("initializer_factor", "classifier_dropout", "scale_decoder_outputs", "n_positions"),
         ignored("gradient_checkpointing"),
