@@ -63,6 +63,11 @@ class Reader:
         if has_encoder and has_decoder and other is None and isinstance(self.config.head, ClassificationHead):
             # The decoder reads the text again, shifted by the start token.
             ids = self.ids([text])[0]
+            if generation.end_ids and ids[-1:] != [] and ids[-1] not in generation.end_ids:
+                raise UserError(
+                    f"eos_token_id: expected {ids[-1]}, the last token of a text, where the classifier reads,"
+                    f" got {generation.end_ids[0]}; try the settings it was saved with"
+                )
             return [_row(ids), _row([self.start(generation), *ids[:-1]])]
         if has_decoder and has_encoder == (other is None):
             needs = "a source and a target text" if has_encoder else "one text"

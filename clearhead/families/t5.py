@@ -68,8 +68,18 @@ def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
             read=_activation,
             write=lambda activation, _: _name(activation),
             default=None,
+            like="",
+            nullable=False,
         ),
-        computed("is_gated_act", *each("gated"), read=_gated, write=lambda gated, _: gated, default=None, like=False),
+        computed(
+            "is_gated_act",
+            *each("gated"),
+            read=_gated,
+            write=lambda gated, _: gated,
+            default=None,
+            like=False,
+            nullable=False,
+        ),
         alias("hidden_size", of="d_model"),
         alias("num_attention_heads", of="num_heads"),
         alias("num_hidden_layers", of="num_layers"),
@@ -114,6 +124,7 @@ LANGUAGE_FIELDS: tuple[Entry, ...] = (
         write=lambda tied, _: tied,
         default=None,
         like=True,
+        nullable=False,
     ),
     computed(
         "scale_decoder_outputs",
@@ -122,6 +133,7 @@ LANGUAGE_FIELDS: tuple[Entry, ...] = (
         write=_scaled,
         default=None,
         like=True,
+        nullable=False,
     ),
 )
 

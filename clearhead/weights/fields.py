@@ -41,6 +41,8 @@ class Field:
     """The other library does not know it, so that it is written only where it is not at its default."""
     like: JsonValue | _Required = REQUIRED
     """Their value must be of this kind: a whole number, a number, true or false, text or a table."""
+    nullable: bool = True
+    """Whether null stands for a default of None; if not, null is refused, as it is there."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,13 @@ def computed(
     write: Callable[[Any, Values], Any],
     default: JsonValue | _Required = REQUIRED,
     like: JsonValue | _Required = REQUIRED,
+    nullable: bool = True,
 ) -> Field:
     """A value that is expressed in another way; each function also sees the whole config on its side.
 
     `like` is of the kind that it must be, if there is only one.
     """
-    return Field(theirs, ours, default, read, write, like=like)
+    return Field(theirs, ours, default, read, write, like=like, nullable=nullable)
 
 
 def only(theirs: str, value: JsonValue) -> Only:
@@ -256,7 +259,7 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
 def _alike(value: Any, field: Field, where: str) -> Any:
     """The value. Raises UserError where it is of another kind than the field's are."""
     kind = type(field.like)
-    if value is None and field.default is None:
+    if value is None and field.default is None and field.nullable:
         return None
     if kind in KINDS and type(value) is not kind and not (kind is float and type(value) is int):
         raise UserError(f"{where}:{field.theirs}: expected {KINDS[kind]}, got {brief(value)}; {ANOTHER}")
