@@ -66,6 +66,7 @@ FIELDS = (
         read=lambda share, _: share,
         write=lambda share, ours: ours["decoder"]["dropout"] if share is None else share,
         default=0.1,
+        like=0.1,
     ),
     same("attn_pdrop", "decoder.attn_dropout", default=0.1),
     computed("scale_attn_weights", "decoder.attn_scale", read=_scale, write=_scaled, default=True, like=True),

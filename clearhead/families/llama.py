@@ -110,6 +110,7 @@ def bias(theirs: str, *ours: str) -> Field:
         read=lambda value, _: value,
         write=write,
         default=False,
+        like=False,
     )
 
 

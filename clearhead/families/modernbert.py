@@ -117,7 +117,7 @@ def bias(theirs: str, *ours: str) -> Field:
     def write(value: bool | None, config: Values) -> bool:
         return config["encoder"]["bias"] if value is None else value
 
-    return computed(theirs, *ours, read=lambda value, _: value, write=write, default=False)
+    return computed(theirs, *ours, read=lambda value, _: value, write=write, default=False, like=False)
 
 
 FIELDS = (
@@ -139,6 +139,7 @@ FIELDS = (
         read=lambda share, _: share,
         write=lambda share, ours: ours["encoder"]["dropout"] if share is None else share,
         default=0.0,
+        like=0.0,
     ),
     # There it also acts once more, on what the attention adds to the residual stream.
     same("attention_dropout", "encoder.attn_dropout", default=0.0),

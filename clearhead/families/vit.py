@@ -73,6 +73,7 @@ FIELDS = (
         read=lambda value, _: value,
         write=lambda value, ours: ours["encoder"]["bias"] if value is None else value,
         default=True,
+        like=True,
     ),
     same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
     same("initializer_range", "init.std", default=0.02),

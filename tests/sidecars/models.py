@@ -56,7 +56,7 @@ def outcome(case: Case) -> Outcome:
         ours = answers(case)
     except UserError as error:
         line = str(error)
-        named = line.startswith(str(case.folder)) and line.isprintable() and "; " in line
+        named = line.startswith((f"{case.folder}/", f"{case.folder}:")) and line.isprintable() and "; " in line
         return Outcome("refused" if named else "wrong", line.removeprefix(str(case.folder)))
     finally:
         logging.disable(logging.NOTSET)

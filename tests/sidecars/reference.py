@@ -1,6 +1,7 @@
 """What the reference libraries answer for a folder; what they refuse is an error."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ def vectors(folder: Path, texts: list[str], *, prompt: str | None) -> Tensor:
     By that library where it is installed, else by `transformers` and what follows from its documentation.
     """
     try:
-        from sentence_transformers import SentenceTransformer
+        library: Any = import_module("sentence_transformers")
     except ImportError:
         return torch.stack([_vector(folder, text, prompt) for text in texts])
-    opened = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    opened = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     return opened.encode(texts, prompt=prompt, batch_size=1, convert_to_tensor=True, show_progress_bar=False)
 
 
@@ -42,13 +43,12 @@ def _read(path: Path) -> Any:
 
 def _vector(folder: Path, text: str, prompt: str | None) -> Tensor:
     from transformers import AutoModel, AutoTokenizer
-    from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
     modules = _read(folder / "modules.json")
     said = _read(folder / "config_sentence_transformers.json")
     network = folder / modules[0]["path"]
     how = _read(network / "sentence_bert_config.json")
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(network)
+    tokenizer: Any = AutoTokenizer.from_pretrained(network)
     model = AutoModel.from_pretrained(network).eval()
     if prompt is None and said.get("default_prompt_name") is not None:
         prompt = {"query": "", "document": "", **said.get("prompts", {})}[said["default_prompt_name"]]
