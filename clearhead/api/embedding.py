@@ -1,12 +1,21 @@
 """Texts as a model of sentences reads them, and the vectors of many."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import tokenizers
+from torch import Tensor
+
 from clearhead.api.reader import Reader
 from clearhead.api.sentences import Sentences
+from clearhead.data import formats
+from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.model import Tokens
+from clearhead.model.sentences import vectors
+from clearhead.model.transformer import Stack
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,26 @@ class SentenceReader:
         special = {words.library.token_to_id(token) for token in words.special_tokens.values()}
         return len(alone) - (alone[-1:] != [] and alone[-1] in special)
 
+    def vectors(self, stack: Stack, tokens: Tokens) -> Tensor:
+        """What the model of sentences makes of the states of a stack, b d."""
+        states, layout = stack(tokens)
+        return vectors(self.sentences.steps, layout.unpack(states), layout.valid, prompt=self.prompt_length())
+
     @cached_property
     def _reader(self) -> Reader:
         if not self.sentences.lowercase:
             return self.reader
-        return replace(self.reader, tokenizer=self.reader.words.lowercased())
+        return replace(self.reader, tokenizer=lowercased(self.reader.words))
+
+
+def lowercased(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer, which reads texts in lower case. Raises UserError for one of two vocabularies."""
+    if formats.MODEL_FILE not in tokenizer.to_files():
+        raise UserError("do_lower_case: expected one vocabulary for all texts, got two; try model.network")
+    library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
+    library.encode_special_tokens = tokenizer.library.encode_special_tokens
+    before = [] if library.normalizer is None else [library.normalizer]
+    library.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *before])
+    changed = copy(tokenizer)
+    changed.library = library
+    return changed

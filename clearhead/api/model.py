@@ -28,7 +28,6 @@ from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import scores
 from clearhead.model.linear import refuse_int8
-from clearhead.model.sentences import vectors
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace
@@ -110,10 +109,8 @@ class Model:
             return self.network(*self._inputs(text, target))[0]
 
     def classify(self, texts: Sequence[Input]) -> list[list[tuple[str, float]]]:
-        """For each text or image its labels with their probabilities, likeliest first.
-
-        As the model's `problem_type` says: they sum to 1, or each label has its own (so it is with a lone label), or
-        they are the numbers of a regression.
+        """For each text or image its labels with their numbers, largest first: probabilities that sum to 1, one for
+        each label alone, or those of a regression, as `problem_type` says.
         """
         head = self.config.head
         if not isinstance(head, ClassificationHead):
@@ -205,20 +202,15 @@ class Model:
     ) -> Tensor:
         """One vector a text or image, b d: the first stack's last states over the real positions, pooled.
 
-        A model of sentences does what its own files say (`sentences`): it puts a prompt before each text, cuts texts
-        that are too long, pools, and applies its dense layers. Any other model takes the mean. `prompt` is another
-        prompt, `prompt_name` one of the model's own. The vectors have length 1 unless `unit` is false.
+        A model of sentences puts its prompt, or another, first and cuts long texts. Of length 1 unless `unit` is false.
         """
         stack = self.network.encoder or self.network.decoder
         assert stack is not None
-        said = self.sentences
-        reads = SentenceReader(self.reader, said, said.prompt(prompt, prompt_name))
-        inputs = _several(texts, "embed")
-        tokens = self._here(self.reader.padded(inputs, reads.ids, pad_id=self.generation.pad_id))
+        reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
+        inputs = self.reader.padded(_several(texts, "embed"), reads.ids, pad_id=self.generation.pad_id)
         self.network.eval()
         with torch.inference_mode():
-            states, layout = stack(tokens)
-            found = vectors(said.steps, layout.unpack(states), layout.valid, prompt=reads.prompt_length())
+            found = reads.vectors(stack, self._here(inputs))
         return torch.nn.functional.normalize(found, dim=-1) if unit else found
 
     # --- looking inside ---
@@ -287,10 +279,9 @@ class Model:
         if self.has_tokenizer:
             raw |= self.tokenizer_files()
         json = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
-        json |= beside.json
         # What people and other libraries may edit is not sealed, unless only we can read it.
         sealed = checkpoints.KINDS if exported is None else ("tensors",)
-        both = Files({**files.tensors, **beside.tensors}, {**files.json, **json}, {**raw, **beside.raw})
+        both = Files({**files.tensors, **beside.tensors}, {**files.json, **json, **beside.json}, {**raw, **beside.raw})
         return checkpoints.write_folder(folder, both, sealed=sealed)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:

@@ -16,7 +16,7 @@ from clearhead.model.sentences import Mode, Pooling, Step
 from clearhead.training.checkpoints import Files
 from clearhead.weights import modules
 from clearhead.weights.documents import MODEL, JsonObject, brief, read_json, shown
-from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, TEXTS, Listed
+from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 
 _log = logging.getLogger("clearhead")
 
@@ -112,7 +112,7 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
         max_length=_shortest(tokenizer, document) if max_length is None else max_length,
         cuts_left=tokenizer.get("truncation_side") == "left",
         lowercase=lowercase,
-        documents=kept | ({TEXTS[0]: texts} if texts else {}),
+        documents=kept | ({path.name: texts} if path else {}),
     )
 
 

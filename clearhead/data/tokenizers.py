@@ -154,15 +154,6 @@ class Tokenizer:
         )
         return type(self)(library, self._settings, beside=self._beside)
 
-    def lowercased(self) -> Self:
-        """One that reads texts in lower case; itself where it does."""
-        if self._sides is not None:
-            raise UserError("do_lower_case: expected one vocabulary for all texts, got two; try model.network")
-        library = tokenizers.Tokenizer.from_str(self.library.to_str())
-        before = [] if library.normalizer is None else [library.normalizer]
-        library.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *before])
-        return type(self)(library, self._settings, beside=self._beside)
-
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.to_files().items():

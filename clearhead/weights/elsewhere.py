@@ -24,13 +24,13 @@ class Form:
 
 
 FORMS = (
-    Form("*.gguf", "GGUF, the weights of llama.cpp"),
-    Form("*.ggml", "GGML, the older weights of llama.cpp"),
+    Form("*.gguf", "GGUF, weights for programs of inference"),
+    Form("*.ggml", "GGML, older weights for programs of inference"),
     Form("*.onnx", "an ONNX graph"),
     Form("*.h5", "the weights of TensorFlow", "try save_pretrained of transformers 4, with from_tf=True"),
     Form("*.ckpt.index", "the weights of TensorFlow", "try save_pretrained of transformers 4, with from_tf=True"),
     Form("flax_model*.msgpack", "the weights of Flax", "try save_pretrained of transformers 4, with from_flax=True"),
-    Form("rust_model.ot", "the weights of rust-bert"),
+    Form("rust_model.ot", "the weights of a Rust library"),
     Form("openvino_*.xml", "an OpenVINO graph"),
     Form("*.mlpackage", "a Core ML model"),
     Form("*.engine", "a TensorRT engine"),
