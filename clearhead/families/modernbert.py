@@ -1,6 +1,7 @@
 """The encoder of Warner et al. 2024: pre-norm, gated GELU, rotary positions, most layers with a local window."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig
@@ -120,6 +121,12 @@ def bias(theirs: str, *ours: str) -> Field:
     return computed(theirs, *ours, read=lambda value, _: value, write=write, default=False, like=False)
 
 
+def longest() -> Field:
+    """How long texts may be, which limits no network; what cuts texts asks it."""
+    kept = computed("max_position_embeddings", read=lambda n, _: n, write=lambda *_: 8192, default=8192, like=8192)
+    return replace(kept, extra=True)
+
+
 FIELDS = (
     same("vocab_size", "encoder.input.vocab_size", default=50_368),
     same("hidden_size", "encoder.d_model", default=768),
@@ -146,7 +153,8 @@ FIELDS = (
     same("mlp_dropout", "encoder.ffn_dropout", default=0.0),
     head_width(),
     only("rope_scaling", None),
-    ignored("max_position_embeddings", "initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
+    longest(),
+    ignored("initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
     ignored("sparse_pred*", "repad_logits_with_grad", "decoder_bias", "classifier_*", "gradient_checkpointing"),
     # Left over from the config class that it once was a copy of.
     ignored("layer_norm_eps", "position_embedding_type"),
