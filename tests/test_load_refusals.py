@@ -160,6 +160,17 @@ def raw(old: str, new: str) -> Spoil:
     return spoil
 
 
+def alone(name: str) -> Spoil:
+    """The weights in this form and no other."""
+
+    def spoil(folder: Path) -> None:
+        (folder / WEIGHTS).unlink()
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"x")
+
+    return spoil
+
+
 def shards(folder: Path, n: int = 3) -> dict[str, str]:
     """The weights in n files; returns the index's table."""
     tensors = load_file(folder / WEIGHTS)
@@ -212,6 +223,11 @@ def replaced_by_folder(folder: Path) -> None:
     (folder / WEIGHTS).mkdir()
 
 
+def listed(**changes: str) -> str:
+    """modules.json with the network alone, some of it exchanged."""
+    return json.dumps([{"name": "0", "path": "", "type": "sentence_transformers.models.Transformer", **changes}])
+
+
 SHARD = "model-0000[13]-of-00003.safetensors"
 FILES: dict[str, tuple[Spoil, str]] = {
     "truncated": (lambda f: os.truncate(f / WEIGHTS, 3000), rf"{WEIGHTS}: expected a whole safetensors file"),
@@ -244,7 +260,21 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "config-half": (raw('"n_embd": 24', r'"n_embd": "\ud800"'), rf"{CONFIG}: expected text, got half a character"),
     "config-bytes": (text(CONFIG, b'{"a": "\xff"}'), rf"{CONFIG}: expected UTF-8, got the byte 0xFF"),
     "config-large": (text(CONFIG, b'{"a": "' + b"x" * (1 << 26) + b'"}'), rf"{CONFIG}: expected at most [\d,]+ bytes"),
-    "unknown-field": (fields(mixture_of_depths=True), rf"{CONFIG}:mixture_of_depths: expected no such field, got True"),
+    "quantized": (
+        fields(quantization_config={"quant_method": "awq", "w_bit": 4}),
+        rf"{CONFIG}:quantization_config: expected weights of plain numbers, got quantised ones, awq in 4 bits",
+    ),
+    "adapter": (
+        text("adapter_config.json", '{"peft_type": "LORA", "base_model_name_or_path": "x/y"}'),
+        r"adapter_config.json: expected a whole model, got an adapter .LORA. of x/y; try merging",
+    ),
+    "adapter-weights": (text("adapter_model.safetensors", "x"), r"adapter_model.safetensors: expected a whole model"),
+    "alias": (fields(hidden_size=7), rf"{CONFIG}:hidden_size: expected n_embd=\d+, of which it is another name, got 7"),
+    "shared-code": (fields(is_causal=False), rf"{CONFIG}:is_causal: expected True, the only value that is supported"),
+    "gguf-alone": (alone("x.Q4_0.gguf"), r"x.Q4_0.gguf: expected weights in safetensors, got GGUF"),
+    "onnx-alone": (alone("onnx/model.onnx"), r"onnx/model.onnx: expected weights in safetensors, got an ONNX graph"),
+    "tensorflow-alone": (alone("tf_model.h5"), r"tf_model.h5: expected weights in safetensors, got the weights of T"),
+    "flax-alone": (alone("flax_model.msgpack"), r"flax_model.msgpack: expected weights in safetensors, got the w"),
     "unknown-type": (fields(model_type="rwkv"), rf"{CONFIG}:model_type: expected one of gpt2, .*, got 'rwkv'; try"),
     "no-type": (without("model_type"), rf"{CONFIG}:model_type: expected one of"),
     "type-list": (fields(model_type=["gpt2"]), rf"{CONFIG}:model_type: expected one of"),
@@ -260,10 +290,10 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "generation-1e9": (text(GENERATION, '{"num_beams": 1000000000}'), rf"{GENERATION}:num_beams: expected less than"),
     "generation-id": (text(GENERATION, '{"pad_token_id": 1e300}'), rf"{GENERATION}:pad_token_id: expected a valid"),
     "generation-power": (text(GENERATION, '{"length_penalty": 1e9}'), rf"{GENERATION}:length_penalty: expected less"),
-    "pooling": (
-        lambda f: ((f / "1_Pooling").mkdir(), (f / "1_Pooling" / CONFIG).write_text('{"pooling_mode_a\\nb": 1}')),
-        rf"1_Pooling/{CONFIG}: expected one of pooling_mode_mean_tokens, .*, got pooling_mode_a b",
-    ),
+    "modules": (text("modules.json", "{}"), r"modules.json: expected a JSON list, got dict"),
+    "modules-outside": (text("modules.json", listed(path="../x")), r"modules.json:0:path: expected a folder in this"),
+    "modules-code": (text("modules.json", listed(type="x.Custom")), r"modules.json:0:type: expected a class of sente"),
+    "modules-alone": (text("modules.json", listed()), r"modules.json: expected a Pooling after the Transformer, got n"),
     "tokenizer-garbage": (text("tokenizer.json", "garbage"), r"tokenizer.json: expected a tokenizer, got"),
     "tokenizer-empty": (text("tokenizer.json", ""), r"tokenizer.json: expected a tokenizer, got"),
     "tokenizer-bytes": (text("tokenizer.json", b"\xff\xfe"), r"tokenizer.json: expected a tokenizer, got"),

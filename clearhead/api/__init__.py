@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from clearhead.api import sentences
 from clearhead.api.folders import (
     BEST,
     CONFIG,
@@ -20,7 +21,7 @@ from clearhead.api.folders import (
 from clearhead.api.model import Model
 from clearhead.api.pretrained import converted, read
 from clearhead.api.room import check_load
-from clearhead.api.sidecars import images_of, pooling_of
+from clearhead.api.sidecars import images_of
 from clearhead.config import Config, Head
 from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
@@ -29,8 +30,10 @@ from clearhead.model.assign import assemble, new_head
 from clearhead.model.int8 import quantized
 from clearhead.training import checkpoints
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
+from clearhead.weights.elsewhere import refuse_adapter, refuse_other_form
 from clearhead.weights.hub import locate
 from clearhead.weights.legacy import BIN
+from clearhead.weights.modules import network_folder
 
 __all__ = [
     "BEST",
@@ -72,8 +75,11 @@ def load(
         raise UserError("compile: expected weights as they are stored, got int8; leave one of them out")
     if head is not None and not isinstance(head, Config):
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
-    folder = locate(name, revision=revision)
+    top = locate(name, revision=revision)
+    folder = network_folder(top)
+    refuse_adapter(folder)
     if not (folder / CONFIG).is_file():
+        refuse_other_form(folder)
         if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
             raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
         folder = model_folder(folder)
@@ -83,6 +89,7 @@ def load(
         model = _own(folder, kind, head)
     else:
         model = _pretrained(folder, document, kind, head)
+        model.sentences = sentences.read(top, document, width=model.config.output.d_model)
     model.network.to(place).eval()
     if int8:
         quantized(model.network)
@@ -111,7 +118,6 @@ def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | 
         Tokenizer.find(folder),
         found.generation,
         images=images_of(folder, found.network.config),
-        pooling=pooling_of(folder, document),
         family=found.family.model_type,
     )
 

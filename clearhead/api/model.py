@@ -14,9 +14,11 @@ from torch import Tensor
 
 from clearhead.api import pretrained
 from clearhead.api.card import card
-from clearhead.api.folders import CONFIG, own_files
+from clearhead.api.embedding import SentenceReader
+from clearhead.api.folders import own_files
 from clearhead.api.reader import Input, Reader
-from clearhead.api.sidecars import POOLING_FIELD, PREPROCESSOR
+from clearhead.api.sentences import Sentences
+from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.api.variants import changed, over_the_same_weights
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.tokenizers import Tokenizer
@@ -24,13 +26,14 @@ from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
 from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
-from clearhead.model.heads import Pool, pool
+from clearhead.model.heads import scores
 from clearhead.model.int8 import refuse_int8
 from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit, Trace, trace
 from clearhead.training import checkpoints
+from clearhead.training.checkpoints import Files
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
@@ -52,16 +55,16 @@ class Model:
         generation: GenerationConfig | None = None,
         *,
         images: "ImageProcessor | None" = None,
-        pooling: Pool = "mean",
+        sentences: Sentences | None = None,
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        """`pooling` is how `embed` makes one vector of a text; `family` the architecture to save as, where there is
+        """`sentences` is how `embed` makes one vector of a text; `family` the architecture to save as, where there is
         a choice; `about` what a model card should say of its training.
         """
         self.network, self.reader = network, Reader(network.config, tokenizer, images)
         self.generation = generation or GenerationConfig()
-        self.pooling, self.family, self.about = pooling, family, dict(about or {})
+        self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
 
     def __repr__(self) -> str:
         """What it is, in a line."""
@@ -106,14 +109,14 @@ class Model:
             return self.network(*self._inputs(text, target))[0]
 
     def classify(self, texts: Sequence[Input]) -> list[list[tuple[str, float]]]:
-        """For each text or image its labels with their probabilities, likeliest first."""
+        """For each text or image its labels with their numbers, largest first: probabilities that sum to 1, one for
+        each label alone, or those of a regression, as `problem_type` says.
+        """
         head = self.config.head
         if not isinstance(head, ClassificationHead):
             raise UserError(f"classify: expected a classification head, got {head.kind}; try load(…, head=…)")
-        if head.n_labels == 1:
-            raise UserError("classify: expected two labels or more, got one, which is a score; use logits")
         names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
-        shares = [self.logits(text).float().softmax(-1).tolist() for text in _several(texts, "classify")]
+        shares = [scores(head, self.logits(text).float()).tolist() for text in _several(texts, "classify")]
         return [sorted(zip(names, row, strict=True), key=lambda pair: -pair[1]) for row in shares]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
@@ -194,18 +197,20 @@ class Model:
         written = itertools.accumulate(tokens, lambda before, token: [*before, token], initial=list[int]())
         return pieces(map(text, written), stop)
 
-    def embed(self, texts: Sequence[Input], *, unit: bool = True) -> Tensor:
+    def embed(
+        self, texts: Sequence[Input], *, unit: bool = True, prompt: str | None = None, prompt_name: str | None = None
+    ) -> Tensor:
         """One vector a text or image, b d: the first stack's last states over the real positions, pooled.
 
-        The mean, or what the model was trained with (`pooling`); of length 1 unless `unit` is false.
+        A model of sentences puts its prompt, or another, first and cuts long texts. Of length 1 unless `unit` is false.
         """
         stack = self.network.encoder or self.network.decoder
         assert stack is not None
-        tokens = self._here(self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id))
+        reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
+        inputs = self.reader.padded(_several(texts, "embed"), reads.ids, pad_id=self.generation.pad_id)
         with Evaluating(self.network), torch.inference_mode():
-            states, layout = stack(tokens)
-            vectors = pool(states, layout.valid, self.pooling)
-        return torch.nn.functional.normalize(vectors, dim=-1) if unit else vectors
+            found = reads.vectors(stack, self._here(inputs))
+        return torch.nn.functional.normalize(found, dim=-1) if unit else found
 
     # --- looking inside ---
 
@@ -231,7 +236,7 @@ class Model:
         network = over_the_same_weights(self.network, changed(self.config, scale=scale, positions=positions))
         tokenizer = self.reader.tokenizer
         images = self.reader.images
-        return Model(network, tokenizer, self.generation, images=images, pooling=self.pooling, family=self.family)
+        return Model(network, tokenizer, self.generation, images=images, sentences=self.sentences, family=self.family)
 
     def tracing(
         self, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
@@ -264,9 +269,7 @@ class Model:
             _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
         files = own_files(self.network, self.settings()) if exported is None else exported.files
         architecture = None if exported is None else exported.architecture
-        if exported is not None and self.pooling != "mean":
-            config = {**files.json[CONFIG], POOLING_FIELD: self.pooling}
-            files = replace(files, json={**files.json, CONFIG: config})
+        beside = Files() if exported is None else self.sentences.files()
         text = card(
             self.config, folder.name, architecture=architecture, about=self.about, has_tokenizer=self.has_tokenizer
         )
@@ -274,7 +277,8 @@ class Model:
         if self.has_tokenizer:
             raw |= self.tokenizer_files()
         json = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
-        return checkpoints.write_folder(folder, checkpoints.Files(files.tensors, {**files.json, **json}, raw))
+        both = Files({**files.tensors, **beside.tensors}, {**files.json, **json, **beside.json}, {**raw, **beside.raw})
+        return checkpoints.write_folder(folder, both)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
         return [self._here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]

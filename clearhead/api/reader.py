@@ -1,13 +1,13 @@
 """Texts and images as a network was trained to read them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
 from clearhead.config import ClassificationHead, ModelConfig, PatchInput, StackConfig, TokenInput
-from clearhead.data.marks import source_marks, target_marks, template_marks
+from clearhead.data.marks import Marks, source_marks, target_marks, template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
 
+Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 Input: TypeAlias = "str | Picture"
 """A text, or for a network that reads images a file, an image or an array."""
 
@@ -44,9 +45,13 @@ class Reader:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """With the tokenizer's own marks where it has some, else, for an encoder-decoder, with the end token."""
-        both = self.config.encoder is not None and self.config.decoder is not None
-        marks = source_marks(self.words) if both else template_marks(self.words)
+        marks = self.marks()
         return [self.known(marks.around(ids)) for ids in self.words.encode_batch(texts)]
+
+    def marks(self) -> Marks:
+        """What stands around a text of the first stack."""
+        both = self.config.encoder is not None and self.config.decoder is not None
+        return source_marks(self.words) if both else template_marks(self.words)
 
     def inputs(self, text: Input, other: str | None, generation: GenerationConfig) -> list[Tokens]:
         """One input a stack: a source and its target, which begins as generation does; a text or two; an image."""
@@ -58,12 +63,17 @@ class Reader:
         if has_encoder and has_decoder and other is None and isinstance(self.config.head, ClassificationHead):
             # The decoder reads the text again, shifted by the start token.
             ids = self.ids([text])[0]
+            if generation.end_ids and ids[-1:] != [] and ids[-1] not in generation.end_ids:
+                raise UserError(
+                    f"eos_token_id: expected {ids[-1]}, the last token of a text, where the classifier reads,"
+                    f" got {generation.end_ids[0]}; try the settings it was saved with"
+                )
             return [_row(ids), _row([self.start(generation), *ids[:-1]])]
         if has_decoder and has_encoder == (other is None):
             needs = "a source and a target text" if has_encoder else "one text"
             raise UserError(f"this model reads {needs}; got {'one text' if other is None else 'two'}")
         if other is None:
-            return [_row(self.ids([text])[0])]
+            return [_row(self._until_padding(self.ids([text])[0], generation.pad_id))]
         if has_decoder:
             before = target_marks(self.words, generation).before
             target = [self.start(generation), *before, *self.words.encode(other, target=True)]
@@ -72,6 +82,14 @@ class Reader:
         reads = self.config.encoder and self.config.encoder.input
         has_types = isinstance(reads, TokenInput) and reads.n_types > 1
         return [_row(self.known(ids), types if has_types else None)]
+
+    def _until_padding(self, ids: list[int], pad_id: int | None) -> list[int]:
+        """The ids that a classifier reads: the last state counts that is not of padding, though a text end with it."""
+        head = self.config.head
+        if self.config.decoder is None or not isinstance(head, ClassificationHead) or head.pool != "last":
+            return ids
+        n = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 1)
+        return ids[:n]
 
     def start(self, generation: GenerationConfig) -> int:
         """What a decoder reads first: the settings' start token, else the tokenizer's."""
@@ -95,11 +113,15 @@ class Reader:
 
     def batch(self, inputs: Sequence[Input], *, pad_id: int | None) -> Tokens:
         """Many inputs of the first stack at once, padded on the right."""
+        return self.padded(inputs, self.ids, pad_id=pad_id)
+
+    def padded(self, inputs: Sequence[Input], encode: Encode, *, pad_id: int | None) -> Tokens:
+        """As `batch`, the texts read by `encode`."""
         if self.reads_images:
             if self.images is None:
                 raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
             return Tokens(torch.from_numpy(self.images(list(inputs))))
-        encoded = self.ids([text for text in inputs if isinstance(text, str)])
+        encoded = encode([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
         return Tokens.pad(encoded, fill=self._fill(pad_id))

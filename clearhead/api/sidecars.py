@@ -1,32 +1,22 @@
-"""What stands beside the weights in other folders: how images are prepared, how sentence vectors are pooled."""
+"""What stands beside the weights in other folders: how images are prepared, and files that nothing reads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clearhead.api.folders import CONFIG
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.data import formats
-from clearhead.errors import UserError
 from clearhead.families.generation import FILE as GENERATION
-from clearhead.model.heads import Pool
 from clearhead.training.manifest import MANIFEST, verify
 from clearhead.weights import modules
-from clearhead.weights.documents import INDEX, MODEL, Index, read_json, shown
+from clearhead.weights.documents import INDEX, MODEL, Index, read_json
 from clearhead.weights.legacy import BIN, BIN_INDEX
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
 
 PREPROCESSOR = "preprocessor_config.json"
-POOLING_FIELD = "pooling_of_texts"
-POOLING = Path("1_Pooling") / "config.json"
-
-MODES: dict[str, Pool] = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "first",
-    "pooling_mode_lasttoken": "last",
-}
 
 
 def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
@@ -40,24 +30,6 @@ def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     n_channels = reads.n_channels if isinstance(reads, PatchInput) else None
     settings = read_preprocessor(read_json(path), where=str(path))
     return ImageProcessor(settings, n_channels=n_channels, where=str(path))
-
-
-def pooling_of(folder: Path, document: Mapping[str, Any]) -> Pool:
-    """How an encoder of sentences makes one vector of its states: as sentence-transformers' 1_Pooling says, or the
-    config.json that we wrote; else the mean.
-    """
-    path, own = folder / POOLING, document.get(POOLING_FIELD)
-    for mode in MODES.values():
-        if own == mode:
-            return mode
-    if not path.is_file():
-        return "mean"
-    document = read_json(path)
-    chosen = [name for name, value in document.items() if name.startswith("pooling_mode_") and value]
-    if len(chosen) != 1 or chosen[0] not in MODES:
-        got = shown(", ".join(chosen)) or "none"
-        raise UserError(f"{path}: expected one of {', '.join(MODES)}, got {got}; use model.network")
-    return MODES[chosen[0]]
 
 
 # --- what was not read -----------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ from pydantic import Field, PositiveFloat, model_validator
 
 from clearhead.config.base import Config, Count, Probability
 
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
+
 
 class LanguageHead(Config):
     """Logits over the vocabulary for each position."""
@@ -39,9 +41,14 @@ class ClassificationHead(Config):
     bias: bool = True
     dropout: Probability = 0.0
     """On what the output matrix reads, and nowhere else in the head."""
+    problem_type: ProblemType | None = None
+    """What the logits are: one class of all, any number of classes, or the numbers themselves; None for one class of
+    all, or for a lone label whether it holds."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.n_labels == 1 and self.problem_type == "single_label_classification":
+            raise ValueError("problem_type='single_label_classification' needs n_labels of 2 or more, got 1")
         if self.pooler and self.transform:
             raise ValueError("pooler=True and transform=True exclude each other; choose one")
         _check_labels(self.labels, self.n_labels)

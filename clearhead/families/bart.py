@@ -11,7 +11,7 @@ from clearhead.families.encoder_decoder import (
     rules,
 )
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import labels
+from clearhead.families.shared import labels, problem_type
 from clearhead.weights.fields import ignored, only, same
 from clearhead.weights.mapping import Rule, ignore, rename
 
@@ -65,7 +65,7 @@ FAMILY = Family(
                 rename("classification_head.dense.{p}", "head.pooler.{p}"),
                 rename("classification_head.out_proj.{p}", "head.output.{p}"),
             ),
-            (*labels(3), same("classifier_dropout", "head.dropout", default=0.0)),
+            (*labels(3), problem_type(), same("classifier_dropout", "head.dropout", default=0.0)),
             prefix="model.",
         ),
         HeadMap(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules
+from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules, problem_type
 from clearhead.weights.fields import Entry, Field, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, tie
 
@@ -54,7 +54,7 @@ def encoder_fields(vocab_size: int) -> tuple[Entry, ...]:
         same("hidden_dropout_prob", "encoder.dropout", default=0.1),
         same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.1),
         only("position_embedding_type", "absolute"),
-        ignored("classifier_dropout", "gradient_checkpointing", "use_bfloat16", "_num_labels"),
+        ignored("classifier_dropout", "gradient_checkpointing", "use_bfloat16", "_num_labels", "embedding_size"),
         # Notes of those who trained the checkpoint, and settings of other programs.
         ignored("directionality", "language", "name", "pooler_fc_size", "pooler_num_*", "pooler_size_per_head"),
         ignored("pooler_type", "sentence_transformers", "sbert_ce_default_activation_function"),
@@ -171,7 +171,7 @@ HEADS = (
         "BertForSequenceClassification",
         {"head.kind": "classification", "head.pooler": True},
         lambda _: (rename("classifier.{p}", "head.output.{p}"), rename("bert.pooler.dense.{p}", "head.pooler.{p}")),
-        (*labels(), classifier_dropout()),
+        (*labels(), problem_type(), classifier_dropout()),
         prefix="bert.",
     ),
     tagging("BertForTokenClassification", "bert."),

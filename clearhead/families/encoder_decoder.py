@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.config import LanguageHead, ModelConfig, Sinusoidal
 from clearhead.errors import UserError
 from clearhead.families.shared import ACTIVATIONS
-from clearhead.weights.fields import Entry, Values, computed, extra, ignored, named, only, same
+from clearhead.weights.fields import Entry, Values, alias, computed, extra, ignored, named, only, same
 from clearhead.weights.mapping import Rule, Turn, derive, ignore, rename, reshape
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ FIELDS: tuple[Entry, ...] = (
     same("attention_dropout", *both("attn_dropout"), default=0.0),
     same("activation_dropout", *both("ffn_dropout"), default=0.0),
     same("init_std", "init.std", default=0.02),
+    alias("hidden_size", of="d_model"),
+    alias("num_attention_heads", of="encoder_attention_heads"),
     only("encoder_layerdrop", 0.0),
     only("decoder_layerdrop", 0.0),
     # Older configs: what their library has long ceased to read, and how the network was trained or made smaller.

@@ -121,6 +121,10 @@ class Family:
         """The whole weight table of a model with this head."""
         return [*head.rules(config), *(prefixed(rule, head.prefix) for rule in self.rules(config))]
 
+    def unknown(self, document: Document, *, where: str) -> list[str]:
+        """The fields of a config that decide nothing, as its library does not know them either."""
+        return self.map_of(self.head_of(document, where=where)).unknown(self.modernize(dict(document)))
+
     def decisions(self, document: Document, *, where: str) -> list[Decision]:
         """What each field of a config decided."""
         head = self.head_of(document, where=where)
@@ -181,9 +185,22 @@ COMMON: tuple[Entry, ...] = (
     ignored("diversity_penalty", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty"),
     ignored("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences", "remove_invalid_values"),
     ignored("exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "finetuning_task"),
+    ignored("hidden_dropout", "classifier_dropout"),
     only("is_decoder", False),
     only("add_cross_attention", False),
     only("cross_attention_hidden_size", None),
     only("tie_encoder_decoder", False),
     only("pruned_heads", {}),
+    # No class has these, but code that the classes there share reads them.
+    only("is_causal", True),
+    only("sliding_window", None),
+    only("layer_types", None),
+    only("attention_chunk_size", None),
+    only("kv_sharing_modes", None),
+    only("per_layer_config", None),
+    only("is_heterogeneous", False),
+    only("fusion_config", None),
+    only("transformers_weights", None),
+    only("quantization_config", None),
+    only("compression_config", None),
 )

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from clearhead.config import LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, tagging_dropout
-from clearhead.weights.fields import Values, computed, ignored, named, only, same
+from clearhead.families.shared import ACTIVATIONS, labels, problem_type, tagging_dropout
+from clearhead.weights.fields import Values, alias, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, split, tie, transpose
 
 
@@ -66,9 +66,14 @@ FIELDS = (
         read=lambda share, _: share,
         write=lambda share, ours: ours["decoder"]["dropout"] if share is None else share,
         default=0.1,
+        like=0.1,
     ),
     same("attn_pdrop", "decoder.attn_dropout", default=0.1),
     computed("scale_attn_weights", "decoder.attn_scale", read=_scale, write=_scaled, default=True, like=True),
+    alias("hidden_size", of="n_embd"),
+    alias("max_position_embeddings", of="n_positions"),
+    alias("num_attention_heads", of="n_head"),
+    alias("num_hidden_layers", of="n_layer"),
     only("scale_attn_by_inverse_layer_idx", False),
     # It chooses the precision of one product, and no number in exact arithmetic.
     ignored("reorder_and_upcast_attn"),
@@ -120,7 +125,7 @@ HEADS = (
         "GPT2ForSequenceClassification",
         {"head.kind": "classification", "head.pool": "last", "head.bias": False},
         lambda _: (rename("score.weight", "head.output.weight"),),
-        labels(),
+        (*labels(), problem_type()),
         prefix="transformer.",
     ),
     HeadMap(

@@ -6,7 +6,7 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig, Rotary, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.rotary import modern, rotary
-from clearhead.families.shared import ACTIVATIONS, labels, tagging_dropout
+from clearhead.families.shared import ACTIVATIONS, labels, problem_type, tagging_dropout
 from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, rename, tie
 
@@ -110,6 +110,7 @@ def bias(theirs: str, *ours: str) -> Field:
         read=lambda value, _: value,
         write=write,
         default=False,
+        like=False,
     )
 
 
@@ -154,7 +155,7 @@ def heads(name: str, *, span_prefix: str = "transformer.") -> tuple[HeadMap, ...
             f"{name}ForSequenceClassification",
             {"head.kind": "classification", "head.pool": "last", "head.bias": False},
             lambda _: (rename("score.weight", "head.output.weight"),),
-            labels(),
+            (*labels(), problem_type()),
             prefix="model.",
         ),
         HeadMap(

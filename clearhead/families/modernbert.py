@@ -1,12 +1,13 @@
 """The encoder of Warner et al. 2024: pre-norm, gated GELU, rotary positions, most layers with a local window."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, labels
+from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, head_width, labels, problem_type
 from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, rename, split, tie
 
@@ -117,7 +118,13 @@ def bias(theirs: str, *ours: str) -> Field:
     def write(value: bool | None, config: Values) -> bool:
         return config["encoder"]["bias"] if value is None else value
 
-    return computed(theirs, *ours, read=lambda value, _: value, write=write, default=False)
+    return computed(theirs, *ours, read=lambda value, _: value, write=write, default=False, like=False)
+
+
+def longest() -> Field:
+    """How long texts may be, which limits no network; what cuts texts asks it."""
+    kept = computed("max_position_embeddings", read=lambda n, _: n, write=lambda *_: 8192, default=8192, like=8192)
+    return replace(kept, extra=True)
 
 
 FIELDS = (
@@ -139,12 +146,15 @@ FIELDS = (
         read=lambda share, _: share,
         write=lambda share, ours: ours["encoder"]["dropout"] if share is None else share,
         default=0.0,
+        like=0.0,
     ),
     # There it also acts once more, on what the attention adds to the residual stream.
     same("attention_dropout", "encoder.attn_dropout", default=0.0),
     same("mlp_dropout", "encoder.ffn_dropout", default=0.0),
+    head_width(),
     only("rope_scaling", None),
-    ignored("max_position_embeddings", "initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
+    longest(),
+    ignored("initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
     ignored("sparse_pred*", "repad_logits_with_grad", "decoder_bias", "classifier_*", "gradient_checkpointing"),
     # Left over from the config class that it once was a copy of.
     ignored("layer_norm_eps", "position_embedding_type"),
@@ -222,7 +232,11 @@ HEADS = (
         "ModernBertForSequenceClassification",
         {"head.kind": "classification", "head.transform": True},
         classifier_rules,
-        (*CLASSIFIER, named("classifier_pooling", "head.pool", names={"cls": "first", "mean": "mean"}, default="cls")),
+        (
+            *CLASSIFIER,
+            problem_type(),
+            named("classifier_pooling", "head.pool", names={"cls": "first", "mean": "mean"}, default="cls"),
+        ),
         prefix=PREFIX,
     ),
     HeadMap(

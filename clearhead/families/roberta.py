@@ -17,7 +17,7 @@ from clearhead.families.bert import (
     tagging,
 )
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import labels
+from clearhead.families.shared import labels, problem_type
 from clearhead.weights.fields import Field, Values, computed, same
 from clearhead.weights.mapping import Rule, rename, tie
 
@@ -106,7 +106,7 @@ def heads(name: str) -> tuple[HeadMap, ...]:
             f"{name}ForSequenceClassification",
             {"head.kind": "classification", "head.pooler": True},
             classification_rules,
-            (*labels(), classifier_dropout()),
+            (*labels(), problem_type(), classifier_dropout()),
             prefix=PREFIX,
         ),
         tagging(f"{name}ForTokenClassification", PREFIX),

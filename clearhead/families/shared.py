@@ -1,11 +1,11 @@
-"""Entries that several families share: names of activations, the labels of a classifier, and its dropout."""
+"""Entries that several families share: names of activations, and the labels and dropout of a classifier."""
 
 from collections.abc import Sequence
-from typing import Any
-
-from pydantic import JsonValue
+from dataclasses import replace
+from typing import Any, get_args
 
 from clearhead.config import ModelConfig, NoHead
+from clearhead.config.heads import ProblemType
 from clearhead.errors import UserError
 from clearhead.weights.documents import brief
 from clearhead.weights.fields import Field, Values, computed
@@ -15,6 +15,8 @@ FULL, LOCAL = "full_attention", "sliding_attention"
 """What configs call a layer that sees all keys, and one with a window."""
 MOST_LAYERS = 1024
 """More than any stack may have: a list for each layer is never longer."""
+MOST_LABELS = 1 << 20
+"""More than any table of labels may have."""
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -28,15 +30,27 @@ ACTIVATIONS = {
 
 
 def labels(default: int = 2) -> tuple[Field, ...]:
-    """id2label -> how many labels there are, and what they are called where they have more than numbers."""
+    """id2label and num_labels -> how many labels there are, and what they are called where they have more than numbers.
+
+    As there, label2id decides nothing, and a num_labels that id2label does not have makes new names.
+    """
 
     def numbered(n: int) -> list[str]:
         return [f"LABEL_{i}" for i in range(n)]
 
-    def names(id2label: dict[str, str]) -> list[str]:
-        found = [id2label[key] for key in sorted(id2label, key=int)]
-        if not all(isinstance(name, str) for name in found):
+    def names(values: Values) -> list[str]:
+        id2label, n = values["id2label"], values["num_labels"]
+        if id2label is None:
+            return numbered(default if n is None else n)
+        by_id = {int(key): name for key, name in id2label.items()}
+        if sorted(by_id) != [*range(len(id2label))]:
+            raise UserError(f"expected a name for each number from 0 to {len(id2label) - 1}, got {brief(id2label)}")
+        if not all(isinstance(name, str) for name in by_id.values()):
             raise UserError(f"expected a name for each number, got {brief(id2label)}")
+        return [by_id[i] for i in range(len(by_id))] if n in (None, len(by_id)) else numbered(n)
+
+    def called(values: Values) -> list[str]:
+        found = names(values)
         return [] if found == numbered(len(found)) else found
 
     def written(head: Values) -> list[str]:
@@ -48,20 +62,53 @@ def labels(default: int = 2) -> tuple[Field, ...]:
     def label2id(_: Any, ours: Values) -> dict[str, int]:
         return {name: i for i, name in enumerate(written(ours["head"]))}
 
-    absent: dict[str, JsonValue] = {str(i): name for i, name in enumerate(numbered(default))}
     return (
         computed(
             "id2label",
             "head.n_labels",
-            read=lambda value, _: len(names(value) or value),
+            read=lambda _, values: len(names(values)),
             write=id2label,
-            default=absent,
-            like=absent,
+            default=None,
+            like={},
         ),
         computed(
-            "label2id", "head.labels", read=lambda _, values: names(values["id2label"]), write=label2id, default=None
+            "label2id", "head.labels", read=lambda _, values: called(values), write=label2id, default=None, like={}
+        ),
+        replace(
+            computed("num_labels", read=_count, write=lambda *_: None, default=None),
+            extra=True,
         ),
     )
+
+
+def _count(n: int | None, _: Values) -> None:
+    if n is not None and (type(n) is not int or not 0 < n <= MOST_LABELS):
+        raise UserError(f"expected a whole number from 1 to {MOST_LABELS}, got {brief(n)}")
+
+
+def problem_type() -> Field:
+    """What a classifier's numbers are."""
+    known = get_args(ProblemType)
+
+    def read(value: str | None, _: Values) -> str | None:
+        if value is not None and value not in known:
+            raise UserError(f"expected one of {', '.join(known)}, got {brief(value)}")
+        return value
+
+    return replace(
+        computed("problem_type", "head.problem_type", read=read, write=lambda value, _: value, default=None), extra=True
+    )
+
+
+def head_width() -> Field:
+    """head_dim, which no config class of these has, but which their code reads: it must be what the others say."""
+
+    def read(width: int | None, values: Values) -> None:
+        expected = values["hidden_size"] // (values["num_attention_heads"] or 1)
+        if width not in (None, expected):
+            raise UserError(f"expected hidden_size / num_attention_heads, {expected}, got {brief(width)}")
+
+    return replace(computed("head_dim", read=read, write=lambda *_: None, default=None), extra=True)
 
 
 def tagging_dropout() -> tuple[Field, ...]:

@@ -6,8 +6,8 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels
-from clearhead.weights.fields import Entry, Values, computed, ignored, same
+from clearhead.families.shared import ACTIVATIONS, labels, problem_type
+from clearhead.weights.fields import Entry, Values, alias, computed, ignored, same
 from clearhead.weights.mapping import Rule, leave_out, rename, tie
 
 ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
@@ -68,8 +68,22 @@ def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
             read=_activation,
             write=lambda activation, _: _name(activation),
             default=None,
+            like="",
+            nullable=False,
         ),
-        computed("is_gated_act", *each("gated"), read=_gated, write=lambda gated, _: gated, default=None, like=False),
+        computed(
+            "is_gated_act",
+            *each("gated"),
+            read=_gated,
+            write=lambda gated, _: gated,
+            default=None,
+            like=False,
+            nullable=False,
+        ),
+        alias("hidden_size", of="d_model"),
+        alias("num_attention_heads", of="num_heads"),
+        alias("num_hidden_layers", of="num_layers"),
+        alias("head_dim", of="d_kv"),
         # How new weights are drawn, what another head reads, and lengths, which relative positions do not limit.
         ignored("initializer_factor", "classifier_dropout", "scale_decoder_outputs", "n_positions"),
         ignored("gradient_checkpointing"),
@@ -110,6 +124,7 @@ LANGUAGE_FIELDS: tuple[Entry, ...] = (
         write=lambda tied, _: tied,
         default=None,
         like=True,
+        nullable=False,
     ),
     computed(
         "scale_decoder_outputs",
@@ -118,6 +133,7 @@ LANGUAGE_FIELDS: tuple[Entry, ...] = (
         write=_scaled,
         default=None,
         like=True,
+        nullable=False,
     ),
 )
 
@@ -211,7 +227,7 @@ FAMILY = Family(
                 rename("classification_head.dense.{p}", "head.pooler.{p}"),
                 rename("classification_head.out_proj.{p}", "head.output.{p}"),
             ),
-            (*labels(), same("classifier_dropout", "head.dropout", default=0.0), *TWO_STACKS),
+            (*labels(), problem_type(), same("classifier_dropout", "head.dropout", default=0.0), *TWO_STACKS),
             prefix="transformer.",
         ),
         HeadMap(

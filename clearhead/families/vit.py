@@ -6,7 +6,7 @@ from typing import Any
 from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules
+from clearhead.families.shared import ACTIVATIONS, head_width, labels, pooler_rules, problem_type
 from clearhead.weights.documents import brief
 from clearhead.weights.fields import Field, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, leave_out, rename, reshape
@@ -64,6 +64,7 @@ FIELDS = (
     same("hidden_size", "encoder.d_model", default=768),
     same("num_hidden_layers", "encoder.n_layers", default=12),
     same("num_attention_heads", "encoder.n_heads", default=12),
+    head_width(),
     same("intermediate_size", "encoder.d_ff", default=3072),
     named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
     computed(
@@ -72,6 +73,7 @@ FIELDS = (
         read=lambda value, _: value,
         write=lambda value, ours: ours["encoder"]["bias"] if value is None else value,
         default=True,
+        like=True,
     ),
     same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
     same("initializer_range", "init.std", default=0.02),
@@ -121,7 +123,7 @@ HEADS = (
             rename("classifier.{p}", "head.output.{p}"),
             leave_out("vit.pooler.dense.{p}", because="this head reads the class token's state, not the pooled one"),
         ),
-        labels(),
+        (*labels(), problem_type()),
         prefix="vit.",
     ),
     HeadMap(

@@ -96,6 +96,14 @@ class ClassificationHead(OutputHead):
         return tap(self, "logits", self.output(dropout(pooled, self.dropout, self.training)), "b v")
 
 
+def scores(head: c.ClassificationHead, logits: Tensor) -> Tensor:
+    """... v -> the same shape: the probability of each label, or the numbers of a regression."""
+    if head.problem_type == "regression":
+        return logits
+    alone = head.problem_type == "multi_label_classification" or head.n_labels == 1
+    return logits.sigmoid() if alone else logits.softmax(-1)
+
+
 class TaggingHead(OutputHead):
     """logits = states @ W^T + b, one row a position; with two labels, where an answer starts and ends."""
 

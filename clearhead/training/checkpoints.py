@@ -124,7 +124,7 @@ def fill_folder(temporary: Path, place: Path, files: Files) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     with written(place):
         for name in names:
-            (temporary / name).parent.mkdir(exist_ok=True)
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
         for name, tensors in files.tensors.items():
             save_file(_apart(tensors), temporary / name, metadata={"format": "pt"})
             # That library makes files for their owner alone; these are as readable as their folder.

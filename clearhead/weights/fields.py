@@ -1,10 +1,11 @@
 """A config field map, read in both directions: which field there is which field here. Imports no torch.
 
-Every field of a config is mapped, ignored by name, or at its default; anything else is refused with its name.
+Every field that the other library knows is mapped, ignored by name, or at its one supported value, else it is refused
+with its name. A field that it does not know changes nothing there and nothing here: `unknown` lists those.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -40,6 +41,8 @@ class Field:
     """The other library does not know it, so that it is written only where it is not at its default."""
     like: JsonValue | _Required = REQUIRED
     """Their value must be of this kind: a whole number, a number, true or false, text or a table."""
+    nullable: bool = True
+    """Whether null stands for a default of None; if not, null is refused, as it is there."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,21 @@ class Only:
 
 
 @dataclass(frozen=True)
+class Alias:
+    """Another name there for a field; where both are given, they must agree."""
+
+    theirs: str
+    of: str
+
+
+@dataclass(frozen=True)
 class Ignored:
     """Fields (or patterns, as `output_*`) that change no number the network computes."""
 
     theirs: tuple[str, ...]
 
 
-Entry = Field | Only | Ignored
+Entry = Field | Only | Alias | Ignored
 
 KINDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
 ANOTHER = "try the config.json it was saved with"
@@ -92,17 +103,23 @@ def computed(
     write: Callable[[Any, Values], Any],
     default: JsonValue | _Required = REQUIRED,
     like: JsonValue | _Required = REQUIRED,
+    nullable: bool = True,
 ) -> Field:
     """A value that is expressed in another way; each function also sees the whole config on its side.
 
     `like` is of the kind that it must be, if there is only one.
     """
-    return Field(theirs, ours, default, read, write, like=like)
+    return Field(theirs, ours, default, read, write, like=like, nullable=nullable)
 
 
 def only(theirs: str, value: JsonValue) -> Only:
     """Refused unless absent, null or this value."""
     return Only(theirs, value)
+
+
+def alias(theirs: str, *, of: str) -> Alias:
+    """Another name for the field `of`."""
+    return Alias(theirs, of)
 
 
 def ignored(*theirs: str) -> Ignored:
@@ -128,8 +145,8 @@ class FieldMap:
     entries: tuple[Entry, ...]
 
     def values(self, document: Values, *, where: str) -> dict[str, Any]:
-        """The document with defaults where fields are absent; UserError for a field that is missing or unknown."""
-        values: dict[str, Any] = {}
+        """The document with defaults where fields are absent; UserError for a field that is missing or unsupported."""
+        document, values = self._renamed(document, where), dict[str, Any]()
         for entry in self.fields():
             if entry.theirs in document:
                 values[entry.theirs] = _alike(document[entry.theirs], entry, where)
@@ -137,10 +154,32 @@ class FieldMap:
                 raise UserError(f"{where}:{entry.theirs}: expected this field, got none; try the complete file")
             else:
                 values[entry.theirs] = entry.default
-        for name in document.keys() - values.keys():
-            if (problem := self._refusal(name, document[name])) is not None:
-                raise UserError(f"{where}:{shown(name)}: {problem}")
+        for entry in self.entries:
+            if isinstance(entry, Only) and entry.theirs not in values:
+                value = document.get(entry.theirs)
+                if value is not None and value != entry.value:
+                    expected = f"expected {entry.value!r}, the only value that is supported"
+                    raise UserError(f"{where}:{entry.theirs}: {expected}, got {brief(value)}; {ANOTHER}")
         return values
+
+    def _renamed(self, document: Values, where: str) -> Values:
+        """The document with every field under its first name."""
+        for entry in self.entries:
+            if isinstance(entry, Alias) and entry.theirs in document:
+                value = document[entry.theirs]
+                if document.get(entry.of, value) != value:
+                    expected = f"expected {entry.of}={brief(document[entry.of])}, of which it is another name"
+                    raise UserError(f"{where}:{entry.theirs}: {expected}, got {brief(value)}; {ANOTHER}")
+                document = {name: said for name, said in document.items() if name != entry.theirs} | {entry.of: value}
+        return document
+
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that no entry has, sorted: the other library does not know them either."""
+        known = {entry.theirs for entry in self.entries if not isinstance(entry, Ignored)}
+        patterns = [name for entry in self.entries if isinstance(entry, Ignored) for name in entry.theirs]
+        return sorted(
+            name for name in names if name not in known and not any(fnmatchcase(name, pattern) for pattern in patterns)
+        )
 
     def read(self, document: Values, *, where: str) -> dict[str, Any]:
         """Their config -> ours, as nested tables."""
@@ -170,9 +209,14 @@ class FieldMap:
         for field in self.fields():
             note = "" if field.theirs in document else "absent: the default"
             yield Decision(field.theirs, values[field.theirs], field.ours, note)
+        notes = dict.fromkeys(self.unknown(document), "unknown to the reference too")
+        for entry in self.entries:
+            if isinstance(entry, Only):
+                notes[entry.theirs] = "the one supported value"
+            elif isinstance(entry, Alias):
+                notes[entry.theirs] = f"another name of {entry.of}"
         for name in sorted(document.keys() - values.keys()):
-            supported = any(isinstance(entry, Only) and entry.theirs == name for entry in self.entries)
-            yield Decision(name, document[name], (), "the one supported value" if supported else "changes no number")
+            yield Decision(name, document[name], (), notes.get(name, "changes no number"))
 
     def fields(self) -> Iterator[Field]:
         """The entries that decide something."""
@@ -198,17 +242,6 @@ class FieldMap:
 
         return re.sub(r"[a-z_.]+(?==)", name, message)
 
-    def _refusal(self, name: str, value: object) -> str | None:
-        """Why a field that decides nothing may not be there with this value; None if it may."""
-        for entry in self.entries:
-            if isinstance(entry, Only) and entry.theirs == name:
-                if value is None or value == entry.value:
-                    return None
-                return f"expected {entry.value!r}, the only value that is supported, got {brief(value)}; {ANOTHER}"
-            if isinstance(entry, Ignored) and any(fnmatchcase(name, pattern) for pattern in entry.theirs):
-                return None
-        return f"expected no such field, got {brief(value)}; remove it if it changes nothing the network computes"
-
 
 def _guarded(field: Field, values: Values, where: str) -> Any:
     """The field's value here; whatever a malformed value does to a conversion becomes one line."""
@@ -226,7 +259,7 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
 def _alike(value: Any, field: Field, where: str) -> Any:
     """The value. Raises UserError where it is of another kind than the field's are."""
     kind = type(field.like)
-    if value is None and field.default is None:
+    if value is None and field.default is None and field.nullable:
         return None
     if kind in KINDS and type(value) is not kind and not (kind is float and type(value) is int):
         raise UserError(f"{where}:{field.theirs}: expected {KINDS[kind]}, got {brief(value)}; {ANOTHER}")

@@ -4,11 +4,13 @@ import errno
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from clearhead.errors import UserError
 from clearhead.weights.documents import INDEX, MODEL, Index, is_there, reason, shown
+from clearhead.weights.elsewhere import ADAPTER, other_form
 from clearhead.weights.legacy import BIN, BIN_INDEX
+from clearhead.weights.modules import MODULES, SETTINGS, TEXTS, listed
 
 # All that is read besides the weights. Never code: what a repository says in Python is not asked for.
 DOCUMENTS = (
@@ -16,8 +18,9 @@ DOCUMENTS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
     *("vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "*.tiktoken"),
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model", "*.spm"),
-    *("preprocessor_config.json", "modules.json", "1_Pooling/config.json", "sentence_*_config.json"),
+    *("preprocessor_config.json", MODULES, SETTINGS, TEXTS, ADAPTER),
 )
+WEIGHTS = (MODEL, INDEX, BIN, BIN_INDEX)
 
 
 NO_FOLDER = "expected a folder, which is not here, or"
@@ -71,22 +74,51 @@ def _folder(name: str) -> Path | None:
     except (OSError, RuntimeError, ValueError):  # a name too long or with a null byte, a home that is not known
         return None
     if name and is_file:
+        if (error := other_form([path.name], where=str(path.parent))) is not None:
+            raise error
         raise UserError(f"{name}: expected a folder with a model, got a file; try the folder it is in")
     return path if name and is_dir else None
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Documents and whole weights, then only the shards that an index names, and a `.bin` only for want of others."""
+    """Documents and whole weights, the folders that modules.json names, then only the shards that an index names, and
+    a `.bin` only for want of others.
+    """
     folder = _fetch(name, revision, (*DOCUMENTS, MODEL, INDEX))
     commit = folder.name
-    if is_there(folder / MODEL):
-        return folder
-    if is_there(folder / INDEX):
-        return _fetch(name, commit, [*Index.read(folder / INDEX, suffix=".safetensors").shards])
-    _fetch(name, commit, (BIN, BIN_INDEX))
-    if is_there(folder / BIN_INDEX) and not is_there(folder / BIN):
-        _fetch(name, commit, [*Index.read(folder / BIN_INDEX, suffix=".bin").shards])
+    places = list(dict.fromkeys([module.path for module in listed(folder)] or [""]))
+    if within := [place for place in places if place]:
+        _fetch(name, commit, [f"{place}/{file}" for place in within for file in (*DOCUMENTS, MODEL, INDEX)])
+    if more := [str(PurePosixPath(place, file)) for place in places for file in _more_weights(folder / place)]:
+        _fetch(name, commit, more)
+    for place in places:
+        if is_there(folder / place / BIN_INDEX) and not is_there(folder / place / BIN):
+            shards = Index.read(folder / place / BIN_INDEX, suffix=".bin").shards
+            _fetch(name, commit, [str(PurePosixPath(place, file)) for file in shards])
+    if not any(is_there(folder / file) for file in (*WEIGHTS, ADAPTER)) and places == [""]:
+        _refuse_other_form(name, commit)
     return folder
+
+
+def _refuse_other_form(name: str, commit: str) -> None:
+    """Nothing, unless the hub has the model's weights in a form that is not read; else UserError names the file."""
+    import huggingface_hub
+
+    try:
+        there = huggingface_hub.HfApi().list_repo_files(name, revision=commit)
+    except Exception:
+        return
+    if (error := other_form(there, where=shown(name))) is not None:
+        raise error
+
+
+def _more_weights(folder: Path) -> list[str]:
+    """The files of weights that are still to be downloaded into a folder."""
+    if is_there(folder / MODEL):
+        return []
+    if is_there(folder / INDEX):
+        return [*Index.read(folder / INDEX, suffix=".safetensors").shards]
+    return [BIN, BIN_INDEX]
 
 
 def _fetch(name: str, revision: str | None, patterns: Sequence[str]) -> Path:

@@ -12,16 +12,8 @@ CONFIG = "config.json"
 LIBRARY = "sentence_transformers."
 NETWORK = "Transformer"
 CROSS_ENCODER = "CrossEncoder"
-TEXTS = (
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-)
-"""How texts are read; the first that is there and says something counts."""
+TEXTS = "sentence_*_config.json"
+"""How texts are read: the name tells the network's family, which changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +67,11 @@ def settings(folder: Path) -> JsonObject:
 
 
 def texts_file(folder: Path) -> Path | None:
-    """The file that says how texts are read, in the network's folder."""
-    return next((path for name in TEXTS if (path := folder / name).is_file() and read_json(path)), None)
+    """The file that says how texts are read, in the network's folder. Raises UserError where there are several."""
+    found = sorted(folder.glob(TEXTS))
+    if len(found) > 1:
+        raise UserError(f"{found[1]}: expected one such file, got {found[0].name} too; try without one of them")
+    return found[0] if found else None
 
 
 def _entry(value: object, where: str) -> Listed:

@@ -11,6 +11,7 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.weights import legacy
 from clearhead.weights.documents import AGAIN, INDEX, MODEL, Index, JsonObject, is_there, reason, shown, size_of
+from clearhead.weights.elsewhere import refuse_other_form
 
 DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 """What is read, by the format's own names: quantised numbers mean nothing without their scales."""
@@ -30,6 +31,7 @@ def read(folder: Path) -> dict[str, Tensor]:
         return _read_shards(Index.read(folder / INDEX, suffix=".safetensors"))
     if (converted := legacy.converted(folder)) is not None:
         return read(converted)
+    refuse_other_form(folder)
     raise UserError(f"{folder}: expected {MODEL} or {INDEX}, got neither; try a folder that a model was saved in")
 
 

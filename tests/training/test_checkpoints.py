@@ -95,7 +95,7 @@ def test_nothing_is_overwritten(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "MANIFEST.json", ".x", ""])
+@pytest.mark.parametrize("name", ["../x", "a//b", "a/.b", "/a", "MANIFEST.json", ".x", ""])
 def test_a_file_name_that_is_no_plain_name_is_our_bug(tmp_path, name):
     with pytest.raises(ValueError, match="plain"):
         save(tmp_path, 1, Files(raw={name: b""}))

@@ -25,6 +25,13 @@ def table(*shards: str) -> bytes:
     return json.dumps({"weight_map": {str(i): shard for i, shard in enumerate(shards)}}).encode()
 
 
+MODULES = json.dumps(
+    [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+).encode()
+WITHIN = MODULES.replace(b'"path": ""', b'"path": "0_Transformer"').replace(b"1_Pooling", b"any/Dense")
 COMMON = {"config.json": b"{}", "README.md": b"hello", "tokenizer.json": b"[]"}
 JUNK = dict.fromkeys(
     ["modeling_x.py", "run.sh", "rust_model.ot", "tf_model.h5", "onnx/model.onnx", "onnx/config.json", "x.gguf"],
@@ -37,7 +44,7 @@ REPOSITORIES: dict[str, dict[str, bytes]] = {
         "model.safetensors": b"weights",
         "pytorch_model.bin": b"pickle",
         "1_Pooling/config.json": b"{ }",
-        "modules.json": b"[{}]",
+        "modules.json": MODULES,
         "source.spm": b"spm",
         "chat_template.jinja": b"{{ x }}",
     },
@@ -47,6 +54,15 @@ REPOSITORIES: dict[str, dict[str, bytes]] = {
         SHARD: b"1",
         "unnamed.safetensors": b"2",
         "model.safetensors.index.json": table(SHARD),
+    },
+    "org/within": {
+        **{f"0_Transformer/{name}": content for name, content in COMMON.items()},
+        "modules.json": WITHIN,
+        "0_Transformer/model.safetensors": b"weights",
+        "0_Transformer/onnx/model.onnx": b"junk",
+        "any/Dense/config.json": b"{}",
+        "any/Dense/pytorch_model.bin": b"pickle",
+        "other/config.json": b"junk",
     },
     "org/old": {**COMMON, **JUNK, "pytorch_model.bin": b"pickle"},
     "org/old-sharded": {**COMMON, "a.bin": b"1", "b.bin": b"2", "pytorch_model.bin.index.json": table("a.bin")},
@@ -202,6 +218,12 @@ def test_only_what_is_read_is_fetched_and_it_stays(client: Client) -> None:
     assert Hub.fetched == set()
     assert client(*calls, HF_HUB_OFFLINE="1") == found
     assert client(*calls, HF_ENDPOINT="http://127.0.0.1:9") == found
+
+
+def test_the_folders_that_modules_json_names_are_fetched(client: Client) -> None:
+    (found,) = client(("org/within", None))
+    wanted = {name for name in REPOSITORIES["org/within"] if not name.startswith("other/") and "onnx" not in name}
+    assert files(found) == wanted
 
 
 def test_revisions(client: Client) -> None:

@@ -1,0 +1,73 @@
+"""Texts as a model of sentences reads them, and the vectors of many."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import tokenizers
+from torch import Tensor
+
+from clearhead.api.reader import Reader
+from clearhead.api.sentences import Sentences
+from clearhead.data import formats
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model import Tokens
+from clearhead.model.sentences import vectors
+from clearhead.model.transformer import Stack
+
+
+@dataclass(frozen=True)
+class SentenceReader:
+    """What `embed` puts before a network that reads texts."""
+
+    reader: Reader
+    sentences: Sentences
+    prompt: str
+    """What stands before each text."""
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text after the prompt, cut to the most that are read, with their marks."""
+        marks, limit = self._reader.marks(), self.sentences.max_length
+        encoded = self._reader.words.encode_batch([self.prompt + text for text in texts])
+        if limit is not None:
+            room = limit - len(marks)
+            if room < 0:
+                raise UserError(f"max_seq_length: expected room for {len(marks)} marks, got {limit}; try a larger one")
+            left = self.sentences.cuts_left
+            encoded = [ids[max(len(ids) - room, 0) :] if left else ids[:room] for ids in encoded]
+        return [self._reader.known(marks.around(ids)) for ids in encoded]
+
+    def prompt_length(self) -> int:
+        """How many cells of each row hold the prompt: its marks are counted, but for one at its end."""
+        if not self.prompt:
+            return 0
+        alone = replace(self, prompt="").ids([self.prompt])[0]
+        words = self._reader.words
+        special = {words.library.token_to_id(token) for token in words.special_tokens.values()}
+        return len(alone) - (alone[-1:] != [] and alone[-1] in special)
+
+    def vectors(self, stack: Stack, tokens: Tokens) -> Tensor:
+        """What the model of sentences makes of the states of a stack, b d."""
+        states, layout = stack(tokens)
+        return vectors(self.sentences.steps, layout.unpack(states), layout.valid, prompt=self.prompt_length())
+
+    @cached_property
+    def _reader(self) -> Reader:
+        if not self.sentences.lowercase:
+            return self.reader
+        return replace(self.reader, tokenizer=lowercased(self.reader.words))
+
+
+def lowercased(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer, which reads texts in lower case. Raises UserError for one of two vocabularies."""
+    if formats.MODEL_FILE not in tokenizer.to_files():
+        raise UserError("do_lower_case: expected one vocabulary for all texts, got two; try model.network")
+    library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
+    library.encode_special_tokens = tokenizer.library.encode_special_tokens
+    before = [] if library.normalizer is None else [library.normalizer]
+    library.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *before])
+    changed = copy(tokenizer)
+    changed.library = library
+    return changed

@@ -1,0 +1,180 @@
+"""How a model of sentences reads texts and makes vectors, in the files of the sentence-transformers library."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widths, read_module
+from clearhead.errors import UserError
+from clearhead.families import family_of
+from clearhead.model.sentences import Mode, Pooling, Step
+from clearhead.training.checkpoints import Files
+from clearhead.weights import modules
+from clearhead.weights.documents import MODEL, JsonObject, brief, read_json, shown
+from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, Listed
+
+_log = logging.getLogger("clearhead")
+
+OUR_MODES: dict[str, Mode] = {"mean": "mean", "first": "cls", "last": "lasttoken"}
+"""What this library once wrote into config.json."""
+POOLING = Path("1_Pooling") / CONFIG
+POOLING_FIELD = "pooling_of_texts"
+PROMPTS = {"query": "", "document": ""}
+"""The prompts that there are without any file."""
+TOKENIZER = "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What is done with a text before the network, and with its states after it."""
+
+    modules: tuple[Module, ...] = ()
+    """Those after the network; none where the folder has no modules.json, which stands for the mean."""
+    network: Listed | None = None
+    """The network's entry in modules.json, where there is one."""
+    prompts: Mapping[str, str] = field(default_factory=lambda: dict(PROMPTS))
+    default_prompt: str | None = None
+    max_length: int | None = None
+    """Tokens of a text that are read, its marks included; None for as many as the network reads."""
+    cuts_left: bool = False
+    """Whether a text that is too long loses its beginning."""
+    lowercase: bool = False
+    documents: Mapping[str, JsonObject] = field(default_factory=dict)
+    """The settings of both files as they came, which are written back."""
+
+    def prompt(self, prompt: str | None, prompt_name: str | None) -> str:
+        """What stands before a text: what the caller gives or names, else the default; UserError for both."""
+        if prompt is not None and prompt_name is not None:
+            raise UserError("prompt: expected a prompt or its prompt_name, got both; leave one out")
+        name = self.default_prompt if prompt_name is None else prompt_name
+        if prompt is not None or name is None:
+            return prompt or ""
+        if name not in self.prompts:
+            raise UserError(f"prompt_name: expected one of {', '.join(self.prompts)}, got {brief(name)}; try prompt=")
+        return self.prompts[name]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What makes a vector of the states."""
+        return tuple(module.step for module in self.modules) or (Pooling(),)
+
+    def files(self) -> Files:
+        """The files in which that library finds the same; none where there was no modules.json."""
+        if self.network is None:
+            return Files()
+        listed = [replace(self.network, path=""), *(module.listed for module in self.modules)]
+        entries = json.dumps([one.to_document(i) for i, one in enumerate(listed)], indent=2)
+        own = [module for module in self.modules if module.listed.path]
+        return Files(
+            {f"{one.listed.path}/{MODEL}": tensors for one in own if (tensors := one.weights())},
+            {**self.documents, **{f"{one.listed.path}/{CONFIG}": one.config for one in own}},
+            {MODULES: entries.encode()},
+        )
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
+    """What the files of `folder` say. `document` is the network's config.json, `width` that of its states.
+
+    Raises UserError that names the file, for a module or a setting that is not supported.
+    """
+    listed = modules.listed(folder)
+    said = modules.settings(folder)
+    if not listed or said.get("model_type") == modules.CROSS_ENCODER:
+        if not listed and (folder / POOLING).is_file():
+            _log.warning("%s: not read, as there is no %s: embed takes the mean", folder / POOLING, MODULES)
+        old = OUR_MODES.get(str(document.get(POOLING_FIELD)))
+        return Sentences() if old is None else of_pooling(old, width)
+    network = folder / listed[0].path
+    path = modules.texts_file(network)
+    texts = {} if path is None else read_json(path)
+    max_length, lowercase = _texts(texts, where=str(path))
+    tokenizer = read_json(network / TOKENIZER) if (network / TOKENIZER).is_file() else {}
+    found = tuple(read_module(folder, one) for one in listed[1:])
+    if not found or not isinstance(found[0].step, Pooling):
+        got = shown(", ".join(one.kind for one in listed[1:])) or "none"
+        raise UserError(f"{folder / MODULES}: expected a Pooling after the {modules.NETWORK}, got {got}; {REMEDY}")
+    check_widths(found, width, folder)
+    prompts, default = _prompts(said, where=f"{folder}/{SETTINGS}")
+    kept = {SETTINGS: said} if said else {}
+    return Sentences(
+        found,
+        listed[0],
+        prompts,
+        default,
+        max_length=_shortest(tokenizer, document) if max_length is None else max_length,
+        cuts_left=tokenizer.get("truncation_side") == "left",
+        lowercase=lowercase,
+        documents=kept | ({path.name: texts} if path else {}),
+    )
+
+
+def of_pooling(mode: Mode, width: int) -> Sentences:
+    """A network whose states are pooled in this way, and nothing else."""
+    prefix = f"{modules.LIBRARY}models"
+    pooling = Module(
+        Listed("1", "1_Pooling", f"{prefix}.Pooling"),
+        {"word_embedding_dimension": width, **{name: known == mode for name, known in OLD_MODES.items()}},
+        Pooling((mode,)),
+    )
+    return Sentences((pooling,), Listed("0", "", f"{prefix}.{modules.NETWORK}"))
+
+
+def _shortest(tokenizer: JsonObject, document: Mapping[str, Any]) -> int | None:
+    """How many tokens are read where the settings of texts say nothing."""
+    family = family_of(document, where=CONFIG)
+    fields = family.map_of(family.head_of(document, where=CONFIG))
+    values = {**document, **fields.values(family.modernize(dict(document)), where=CONFIG)}
+    longest = [values.get("max_position_embeddings"), None if "n_embd" not in values else values.get("n_positions")]
+    said = [tokenizer.get("model_max_length", tokenizer.get("max_len")), *longest]
+    return min((int(n) for n in said if isinstance(n, int | float) and n > 0), default=None)
+
+
+ONLY: dict[str, tuple[JsonValue, ...]] = {
+    "transformer_task": ("feature-extraction",),
+    "module_output_name": ("token_embeddings",),
+    "processing_kwargs": ({}, None),
+    "query_expansion": (None,),
+    "query_length": (None,),
+    "document_length": (None,),
+    **dict.fromkeys(("model_args", "model_kwargs", "config_args", "config_kwargs"), ({}, None)),
+    **dict.fromkeys(("tokenizer_args", "processor_kwargs"), ({}, None)),
+}
+"""Settings of texts at the values that are supported."""
+WITHOUT_EFFECT = ("modality_config", "unpad_inputs", "backend")
+
+
+def _texts(said: JsonObject, *, where: str) -> tuple[int | None, bool]:
+    """max_seq_length and do_lower_case; UserError for a setting that is not followed."""
+    for name, value in said.items():
+        known = (*ONLY, *WITHOUT_EFFECT, "max_seq_length", "do_lower_case")
+        if name not in known:
+            raise UserError(f"{where}:{shown(name)}: expected no such setting, got {brief(value)}; {REMEDY}")
+        if name in ONLY and value not in ONLY[name]:
+            raise UserError(f"{where}:{name}: expected {ONLY[name][0]!r}, got {brief(value)}; {REMEDY}")
+    length, lowercase = said.get("max_seq_length"), said.get("do_lower_case", False)
+    if length is not None and (type(length) is not int or length < 1):
+        raise UserError(f"{where}:max_seq_length: expected a whole number from 1 on, got {brief(length)}; {REMEDY}")
+    if not isinstance(lowercase, bool):
+        raise UserError(f"{where}:do_lower_case: expected true or false, got {brief(lowercase)}; {REMEDY}")
+    return length, lowercase
+
+
+def _prompts(said: JsonObject, *, where: str) -> tuple[dict[str, str], str | None]:
+    """The prompts by name, and the name of the default."""
+    found = said.get("prompts", {})
+    if not isinstance(found, dict) or not all(isinstance(text, str | None) for text in found.values()):
+        raise UserError(f"{where}:prompts: expected a table of names and texts, got {brief(found)}; {REMEDY}")
+    prompts = PROMPTS | {name: str(text or "") for name, text in found.items()}
+    default = said.get("default_prompt_name")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        known = ", ".join(map(shown, prompts))
+        raise UserError(f"{where}:default_prompt_name: expected one of {known}, got {brief(default)}; {REMEDY}")
+    return prompts, default

@@ -1,0 +1,112 @@
+"""What makes one vector of a text's states: pooling, then dense layers, norms and a length of 1   (Reimers and
+Gurevych 2019).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+Mode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    kind.__name__: kind
+    for kind in (
+        *(nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.ELU, nn.SELU, nn.CELU, nn.Mish, nn.ReLU6),
+        *(nn.LeakyReLU, nn.Softplus, nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.Hardtanh, nn.Hardswish),
+        *(nn.Hardsigmoid, nn.Hardshrink, nn.Softshrink),
+    )
+}
+"""The activations of a dense layer, each as it is without arguments."""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """b t d -> b (modes d): what each mode makes of the states, one after the other."""
+
+    modes: tuple[Mode, ...] = ("mean",)
+    includes_prompt: bool = True
+
+
+@dataclass(frozen=True)
+class Dense:
+    """act(x W^T + b), and x, or x R^T, where there is a residual."""
+
+    weight: Tensor
+    bias: Tensor | None
+    activation: str
+    residual: bool = False
+    residual_weight: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Norm:
+    """LayerNorm of the vector."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The vector at length 1."""
+
+
+Step: TypeAlias = Pooling | Dense | Norm | Unit
+
+
+def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prompt: int = 0) -> Tensor:
+    """b t d -> b d: the steps one after the other. `prompt` is how many cells at the start of each row hold one.
+
+    `valid` is b t, None where every cell is real. Padding must be on the right.
+    """
+    valid = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device) if valid is None else valid
+    x = states
+    for step in steps:
+        match step:
+            case Pooling():
+                kept = (
+                    valid if step.includes_prompt else valid & (torch.arange(valid.shape[1], device=x.device) >= prompt)
+                )
+                x = torch.cat([pooled(states, kept, mode) for mode in step.modes], dim=-1)
+            case Dense():
+                x = _dense(step, x)
+            case Norm():
+                x = nn.functional.layer_norm(x, x.shape[-1:], step.weight.to(x), step.bias.to(x))
+            case Unit():
+                x = nn.functional.normalize(x, dim=-1)
+    return x
+
+
+def pooled(x: Tensor, valid: Tensor, mode: Mode) -> Tensor:
+    """b t d -> b d, of the cells in `valid`; sums are in float32 at least."""
+    mask = valid[..., None]
+    wide = torch.promote_types(x.dtype, torch.float32)
+    match mode:
+        case "cls":
+            return _at(x, valid.int().argmax(1))
+        case "lasttoken":
+            return _at(x * mask, valid.shape[1] - 1 - valid.flip(1).int().argmax(1))
+        case "max":
+            return x.masked_fill(~mask, -torch.inf).amax(1)
+        case "weightedmean":
+            # A token weighs as much as its number in the row, counted from 1.
+            weights = mask * torch.arange(1, x.shape[1] + 1, device=x.device, dtype=wide)[:, None]
+            return ((x * weights).sum(1) / weights.sum(1).clamp(min=1e-9)).to(x.dtype)
+        case "mean" | "mean_sqrt_len_tokens":
+            n = mask.sum(1, dtype=wide).clamp(min=1e-9)
+            return ((x * mask).sum(1, dtype=wide) / (n if mode == "mean" else n.sqrt())).to(x.dtype)
+
+
+def _at(x: Tensor, which: Tensor) -> Tensor:
+    return x[torch.arange(x.shape[0], device=x.device), which]
+
+
+def _dense(step: Dense, x: Tensor) -> Tensor:
+    bias = None if step.bias is None else step.bias.to(x)
+    out = ACTIVATIONS[step.activation]()(nn.functional.linear(x, step.weight.to(x), bias))
+    if not step.residual:
+        return out
+    return out + (x if step.residual_weight is None else nn.functional.linear(x, step.residual_weight.to(x)))

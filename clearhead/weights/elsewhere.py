@@ -1,0 +1,80 @@
+"""Models in forms that are not read: what a file is, and what to do with it. Imports no torch."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from clearhead.errors import UserError
+from clearhead.weights.documents import brief, read_json, shown
+
+ADAPTER = "adapter_config.json"
+ADAPTERS = (ADAPTER, "adapter_model.safetensors", "adapter_model.bin")
+ORIGIN = "try the checkpoint it was made from, in safetensors"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of weights that is not read."""
+
+    pattern: str
+    what: str
+    remedy: str = ORIGIN
+
+
+FORMS = (
+    Form("*.gguf", "GGUF, weights for programs of inference"),
+    Form("*.ggml", "GGML, older weights for programs of inference"),
+    Form("*.onnx", "an ONNX graph"),
+    Form("*.h5", "the weights of TensorFlow", "try save_pretrained of transformers 4, with from_tf=True"),
+    Form("*.ckpt.index", "the weights of TensorFlow", "try save_pretrained of transformers 4, with from_tf=True"),
+    Form("flax_model*.msgpack", "the weights of Flax", "try save_pretrained of transformers 4, with from_flax=True"),
+    Form("rust_model.ot", "the weights of a Rust library"),
+    Form("openvino_*.xml", "an OpenVINO graph"),
+    Form("*.mlpackage", "a Core ML model"),
+    Form("*.engine", "a TensorRT engine"),
+    Form("weights*.npz", "the weights of MLX"),
+    Form("consolidated*", "weights under their makers' own names", "try the same model as transformers has it"),
+)
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Nothing, unless the folder holds an adapter, without which the model would be another one; else UserError."""
+    for name in ADAPTERS:
+        if (path := folder / name).is_file():
+            said = read_json(path) if name == ADAPTER else {}
+            kind, base = said.get("peft_type") or "PEFT", said.get("base_model_name_or_path")
+            of = f" of {shown(str(base))}" if base else ""
+            raise UserError(
+                f"{path}: expected a whole model, got an adapter ({shown(str(kind))}){of};"
+                " try merging the two with PEFT: merge_and_unload, then save_pretrained"
+            )
+
+
+def refuse_quantized(document: Mapping[str, Any], *, where: str) -> None:
+    """Nothing, unless a config says that the weights are quantised; else UserError says how."""
+    for field in ("quantization_config", "compression_config"):
+        if (said := document.get(field)) is not None:
+            method = said.get("quant_method") if isinstance(said, dict) else None
+            bits = said.get("bits") or said.get("w_bit") if isinstance(said, dict) else None
+            got = brief(said) if method is None else f"{shown(str(method))}{f' in {bits} bits' if bits else ''}"
+            raise UserError(f"{where}:{field}: expected weights of plain numbers, got quantised ones, {got}; {ORIGIN}")
+
+
+def other_form(names: Iterable[str], *, where: str) -> UserError | None:
+    """Why these files are no model that is read, if one of them is of a known form."""
+    there = sorted(names)
+    for form in FORMS:
+        for name in there:
+            if fnmatchcase(name.rpartition("/")[2], form.pattern):
+                expected = "expected weights in safetensors"
+                return UserError(f"{where}/{shown(name)}: {expected}, got {form.what}; {form.remedy}")
+    return None
+
+
+def refuse_other_form(folder: Path) -> None:
+    """Nothing, unless the folder, or one within it, holds weights in a form that is known and not read."""
+    names = [path.relative_to(folder).as_posix() for pattern in ("*", "*/*") for path in folder.glob(pattern)]
+    if (error := other_form(names, where=str(folder))) is not None:
+        raise error

@@ -1,0 +1,64 @@
+"""Every field that the reference library reads has an entry here: what has none is known to nobody."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from clearhead.families import FAMILIES, Family, HeadMap
+from clearhead.weights.fields import FieldMap, ignored, only, same
+
+transformers = pytest.importorskip("transformers")
+
+READS = re.compile(r"""\bconfig\.([a-z_0-9]+)\b(?!\()|(?:get|has)attr\((?:self\.)?config, "([a-z_0-9]+)\"""")
+NO_FIELDS = {
+    # What a config is or can do, and names in other libraries' files.
+    *("json", "sub_configs", "name_or_path", "default_theta", "nested_rope_parameter_keys", "convert_rope_params"),
+    # Heads for the prediction of several tokens, which no class here has.
+    *("chain_hidden_post_norm", "unpadded_vocab_size", "mtp_hidden_states_first", "logits_mup_width_multiplier"),
+}
+
+
+def shared_code() -> Iterator[ModuleType]:
+    from transformers import cache_utils, masking_utils, modeling_layers
+
+    yield from (cache_utils, masking_utils, modeling_layers)
+
+
+def reads(module: ModuleType) -> set[str]:
+    return {a or b for a, b in READS.findall(inspect.getsource(module))} - NO_FIELDS
+
+
+CLASSES = [pytest.param(family, head, id=head.architecture) for family in FAMILIES for head in family.heads]
+
+
+@pytest.mark.parametrize(("family", "head"), CLASSES)
+def test_no_field_that_the_reference_knows_is_told_as_unknown(family: Family, head: HeadMap) -> None:
+    model: Any = getattr(transformers, head.architecture)
+    config = model.config_class()
+    names = {*config.to_dict(), *config.attribute_map} - {"_name_or_path"}
+    assert family.map_of(head).unknown(names) == []
+    module = inspect.getmodule(model)
+    assert module is not None
+    assert family.map_of(head).unknown(reads(module)) == []
+
+
+def test_no_field_that_shared_code_reads_is_told_as_unknown() -> None:
+    known = [family.map_of(head) for family in FAMILIES for head in family.heads]
+    # Fields of sizes are each family's own; those that any config may have are in what all families share.
+    sizes = {name for name in set().union(*map(reads, shared_code())) if any(not m.unknown([name]) for m in known)}
+    missing = {name for module in shared_code() for name in reads(module)} - sizes
+    assert missing == set()
+    causal = [m for m in known if not m.unknown(["rope_parameters"])]
+    names = ("is_causal", "sliding_window", "layer_types", "attention_chunk_size", "kv_sharing_modes")
+    assert all(m.unknown(names) == [] for m in known)
+    assert causal
+
+
+def test_what_has_no_entry_is_unknown() -> None:
+    fields = FieldMap((same("a", "x", default=1), only("b", None), ignored("c_*")))
+    assert fields.unknown(["a", "b", "c_1", "d"]) == ["d"]
+    assert fields.read({"a": 2, "d": 5}, where="f") == {"x": 2}
