@@ -477,7 +477,7 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 ALL = FILES | TENSORS
 SHOWN = (
-    *("empty", "no-config", "config-twice", "config-nan", "config-list", "unknown-field", "unknown-class", "heads"),
+    *("empty", "no-config", "config-twice", "config-nan", "config-list", "quantized", "unknown-class", "heads"),
     *("outside", "truncated-shard", "flipped-index", "tokenizer-garbage", "generation-beams"),
     *("missing", "extra-strange", "nan", "float8", "wider", "no-head"),
 )
@@ -572,7 +572,7 @@ def deep(levels: int, table: bool = True) -> str:
 
 
 HOSTILE: dict[str, tuple[Spoil, str | None]] = {
-    "remote-code": (fields(auto_map={"AutoModel": "evil--modeling_evil.Evil"}, trust_remote_code=True), "trust_remote"),
+    "remote-code": (fields(auto_map={"AutoModel": "evil--modeling_evil.Evil"}, trust_remote_code=True), None),
     "auto-map": (fields(auto_map={"AutoModel": "evil/repo--modeling_evil.Evil"}), None),
     "url": (fields(_name_or_path="https://example.com/evil", name_or_path="file:///etc/passwd"), None),
     "type-path": (fields(model_type="../../etc/passwd"), f"{CONFIG}:model_type:"),
@@ -581,9 +581,9 @@ HOSTILE: dict[str, tuple[Spoil, str | None]] = {
     "class-dunder": (fields(architectures=["__import__"]), f"{CONFIG}:architectures:"),
     "class-module": (fields(architectures=["os.system"]), f"{CONFIG}:architectures:"),
     "class-getattr": (fields(architectures=["GPT2LMHeadModel.__init__.__globals__"]), f"{CONFIG}:architectures:"),
-    "field-dunder": (fields(__class__="evil"), f"{CONFIG}:__class__:"),
-    "field-strange": (lambda f: put(f, {**document_of(f), "a\nb\u2028\x1b[31m": 1}), f"{CONFIG}:a b ?[31m:"),
-    "field-long": (lambda f: put(f, {**document_of(f), "x" * 100_000: 1}), f"{CONFIG}:{'x' * 199}…:"),
+    "field-dunder": (fields(__class__="evil"), None),
+    "field-strange": (lambda f: put(f, {**document_of(f), "a\nb\u2028\x1b[31m": 1}), None),
+    "field-long": (lambda f: put(f, {**document_of(f), "x" * 100_000: 1}), None),
     "value-long": (fields(activation_function="x" * 900_000), f"{CONFIG}:activation_function:"),
     "ignored-long": (fields(summary_type="x" * 900_000), None),
     "deep-table": (raw('"n_embd": 24', f'"n_embd": {deep(5000)}'), f"{CONFIG}: expected tables in tables"),
@@ -617,6 +617,15 @@ def test_a_hostile_config(name: str, folder: Path) -> None:
     assert (said is None) is (expected is None), said
     if said is not None and expected is not None:
         assert said.startswith(expected) or expected in said, said
+
+
+def test_a_field_that_nobody_knows_is_told_in_one_short_line(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(folder, {**document_of(folder), "a\nb\u2028\x1b[31m": 1, "x" * 100_000: 2})
+    load(folder)
+    (told,) = [record.message for record in caplog.records]
+    assert told.isprintable()
+    assert len(told) < 500
+    assert "config.json: not read, as its library does not know them either: a b" in told
 
 
 ANGLES: list[object] = [

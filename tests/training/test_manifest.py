@@ -106,7 +106,7 @@ def test_a_manifest_of_another_making_is_refused(folder, text):
     refused(folder, "MANIFEST.json")
 
 
-@pytest.mark.parametrize("name", ["../outside.json", "/etc/hostname", "a/b", ".hidden", ""])
+@pytest.mark.parametrize("name", ["../outside.json", "/etc/hostname", "a/../b", "a//b", "a/.b", ".hidden", ""])
 def test_a_manifest_cannot_reach_out_of_its_folder(folder, name):
     outside = folder.parent / "outside.json"
     outside.write_bytes(b"{}")

@@ -1,0 +1,36 @@
+"""Which files of a folder nothing reads: the list is checked against what `load` opens."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import random
+
+from clearhead.api import load
+from clearhead.api.sidecars import unread
+from tests.sidecars.models import sentences
+from tests.sidecars.tiny import put
+
+_opened: list[str] = []
+sys.addaudithook(lambda event, arguments: _opened.append(str(arguments[0])) if event == "open" else None)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_opened_is_not_listed(seed: int, tmp_path: Path) -> None:
+    sentences(random.Random(seed), tmp_path)
+    for name in ("notes.txt", "onnx/model.onnx", "9_Dense/config.json", "training_args.bin", ".git/config"):
+        put(tmp_path / name, {})
+    left = unread(tmp_path)
+    assert {"notes.txt", "onnx/model.onnx", "9_Dense/config.json", "training_args.bin", ".git"} <= {*left}
+    _opened.clear()
+    try:
+        load(tmp_path)
+    except ValueError:
+        return
+    read = {Path(path).relative_to(tmp_path).as_posix() for path in _opened if path.startswith(f"{tmp_path}/")}
+    assert not read & {*left}
+    there = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")}
+    assert there - {*left} - {".git/config"} <= read
