@@ -27,6 +27,7 @@ from clearhead.errors import UserError
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.linear import quantized
 from clearhead.training import checkpoints
+from clearhead.training.tensors import check_finite
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.hub import locate
 from clearhead.weights.legacy import BIN
@@ -95,6 +96,7 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
             raise UserError(f"{folder / file}: expected a file of the model, got none; give a folder that holds one")
     config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
     tensors = saved.tensors[WEIGHTS]
+    check_finite(tensors, where=str(folder / WEIGHTS))
     tensors = tensors if dtype is None else converted(tensors, dtype)
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")

@@ -38,7 +38,7 @@ from clearhead.training.manifest import (
     verify,
     write,
 )
-from clearhead.training.tensors import check_tensors
+from clearhead.training.tensors import check_finite, check_tensors
 
 _log = logging.getLogger("clearhead")
 
@@ -145,7 +145,7 @@ def close_folder(temporary: Path, place: Path, entries: Mapping[str, Entry], *, 
 
 
 def clean(run_folder: Path) -> None:
-    """Remove what killed writers left; only while no other process writes to `run_folder`."""
+    """Remove what killed writers left; only for who holds the lock of `run_folder`."""
     for path in run_folder.glob(".tmp-step-*"):
         discard(path)
 
@@ -183,17 +183,20 @@ def prune(run_folder: Path, *, keep_last: int, keep_every: int | None = None, ke
 # --- read ---------------------------------------------------------------------------------------------------
 
 
-def latest(run_folder: Path) -> Path | None:
-    """The newest checkpoint that verifies, or None; newer bad ones are renamed `.bad-…`, with a warning.
+def latest(run_folder: Path, *, set_aside: bool = False) -> Path | None:
+    """The newest checkpoint that verifies, or None; a warning names newer bad ones.
 
+    `set_aside` renames those to `.bad-…`, so that the run can write them anew: that is for the run's writer alone.
     Raises UserError for one of a newer format, which is not bad.
     """
     for path in _checkpoints(run_folder):
         try:
             verify(path)
         except CorruptCheckpoint as error:
-            _log.warning("set aside as .bad-%s: %s", path.name, error)
-            _quarantine(path)
+            if set_aside:
+                _quarantine(path, error)
+            elif path.exists():  # Else the run's writer has just removed it.
+                _log.warning("passed over: %s", error)
         else:
             return path
     return None
@@ -250,6 +253,7 @@ def average(folders: Sequence[Path], *, name: str = "model.safetensors") -> dict
             raise UserError(f"{folder / name}: expected a model to average, got no such file; try another checkpoint")
         shapes = shapes or {n: torch.empty_like(t, device="meta") for n, t in tensors.items()}
         check_tensors(tensors, shapes, where=str(folder / name))
+        check_finite(tensors, where=str(folder / name))
         for n, t in tensors.items():
             if not t.is_floating_point():
                 total[n] = t
@@ -305,7 +309,8 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _quarantine(path: Path) -> None:
+def _quarantine(path: Path, why: CorruptCheckpoint) -> None:
+    _log.warning("set aside as .bad-%s: %s", path.name, why)
     try:
         os.rename(path, path.with_name(f".bad-{path.name}-{secrets.token_hex(4)}"))  # noqa: PTH104
     except OSError as error:
