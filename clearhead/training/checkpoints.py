@@ -240,8 +240,7 @@ def _join(tensors: dict[str, dict[str, Tensor]], documents: dict[str, JsonObject
 def average(folders: Sequence[Path], *, name: str = "model.safetensors") -> dict[str, Tensor]:
     """The mean of the model's tensors over checkpoints, in float32; integers are the last one's.
 
-    Vaswani et al. 2017, 6.1, average the last 5 (base) or 20 (big). Raises UserError when they are not one
-    network.
+    Vaswani et al. 2017, 6.1, average the last 5 (base) or 20 (big). Raises UserError for NaN and other networks.
     """
     if not folders:
         raise UserError("average: expected at least one checkpoint, got none; try a folder that holds one")
@@ -282,9 +281,7 @@ def _checkpoints(run_folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(
-            f"{run_folder}: expected a folder of checkpoints, got {reason(error)}; {remedy(error)}"
-        ) from error
+        raise UserError(f"{run_folder}: expected checkpoints, got {reason(error)}; {remedy(error)}") from error
 
 
 def _valid(folder: Path) -> bool:
