@@ -37,7 +37,7 @@ class Interrupted(UserError):
 def sizes(*n_bytes: float) -> list[str]:
     """Numbers of bytes for people, with as many digits as it takes to tell unequal ones apart."""
     told: list[str] = []
-    for digits in range(1, 12):
+    for digits in range(1, 13):
         told = [_size(n, digits) for n in n_bytes]
         if len(set(told)) == len(set(n_bytes)):
             break
