@@ -76,17 +76,29 @@ def load(
     if not (folder / CONFIG).is_file():
         if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
             raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
-        folder = model_folder(folder)
-    document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
-    if "clearhead" in document:
-        model = _own(folder, kind, head)
+        model = _of_run(folder, kind, head)
     else:
-        model = _pretrained(folder, document, kind, head)
+        model = _opened(folder, kind, head)
     model.network.to(place).eval()
     if int8:
         quantized(model.network)
     model.network.compiles_steps = compile
     return model
+
+
+def _of_run(run: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
+    while True:
+        folder = model_folder(run)
+        try:
+            return _opened(folder, dtype, head)
+        except UserError:
+            if folder.is_dir():
+                raise  # Else the run goes on, and has just removed this one for a better.
+
+
+def _opened(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
+    document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
+    return _own(folder, dtype, head) if "clearhead" in document else _pretrained(folder, document, dtype, head)
 
 
 def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:

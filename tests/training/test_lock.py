@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from clearhead.api import load
 from clearhead.commands.train import next_folder, resume_command
 from clearhead.errors import UserError
 from clearhead.recipe import read, validate
@@ -93,6 +94,24 @@ def begin_again(folder: Path, recipe: Path) -> Run:
     run, _ = start(validate(read(str(recipe)), where="x"), folder.parent / "third")
     run.folder = folder
     return run
+
+
+def test_a_reader_goes_on_where_its_checkpoint_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the writer, who has a better one now."""
+    drive(begin(write_recipe(tmp_path, steps=2), tmp_path / "run"))
+    opened, verify = list[str](), checkpoints.verify
+
+    def removed(folder: Path) -> Any:
+        found = verify(folder)
+        opened.append(folder.name)
+        if len(opened) == 1:
+            checkpoints.discard(folder)
+        return found
+
+    monkeypatch.setattr(checkpoints, "verify", removed)
+    assert load(tmp_path / "run").translate(["one"])
+    assert opened[0] == "step-00000002"
+    assert opened[-1] == "step-00000001"
 
 
 HOLDER = """
