@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -56,7 +56,9 @@ def _locked(folder: Path) -> Iterator[bool]:
         yield is_locked
     finally:
         if is_locked and lock.lock_counter == 1:
-            (folder / OWNER).unlink(missing_ok=True)
+            for name in (OWNER, LOCK):  # Whoever has just opened the file sees that it is gone, and does not get it.
+                with suppress(OSError):
+                    (folder / name).unlink()
         lock.release()
 
 

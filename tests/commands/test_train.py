@@ -10,7 +10,6 @@ from clearhead.errors import UserError
 from clearhead.recipe import read, validate
 from clearhead.training import checkpoints
 from clearhead.training.beginning import RECIPE, begin_folder, with_absolute_paths
-from clearhead.training.lock import LOCK
 from clearhead.training.ranks import ALONE
 from tests.training.tiny import begin, drive, losses, write_recipe
 
@@ -39,7 +38,7 @@ def test_a_restart_before_the_first_checkpoint_begins_anew(tmp_path: Path):
     (out / "metrics.jsonl").write_text('{"kind": "started", "step": 0}\n', encoding="utf-8")
     run, _ = start_again(checked, out, ALONE)
     assert run.progress.step == 0
-    assert {path.name for path in out.iterdir()} == {LOCK, RECIPE}
+    assert {path.name for path in out.iterdir()} == {RECIPE}
 
 
 def test_a_restart_touches_no_other_folder(tmp_path: Path):
