@@ -41,6 +41,24 @@ MEMORY_SIGNS = (
 """What libraries say where memory, or the addresses for a thread's stack, ran out."""
 
 
+def sizes(*n_bytes: float) -> list[str]:
+    """Numbers of bytes for people, with as many digits as it takes to tell unequal ones apart."""
+    told: list[str] = []
+    for digits in range(1, 13):
+        told = [_size(n, digits) for n in n_bytes]
+        if len(set(told)) == len(set(n_bytes)):
+            break
+    return told
+
+
+def _size(n_bytes: float, digits: int) -> str:
+    unit, name = next(((unit, name) for unit, name in _UNITS if n_bytes >= unit), (1, "bytes"))
+    return f"{n_bytes:,.0f} bytes" if unit == 1 else f"{n_bytes / unit:,.{digits}f} {name}"
+
+
+_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
 def is_memory(error: BaseException) -> bool:
     """Whether memory ran out: the error says so, or one that it was raised for.
 

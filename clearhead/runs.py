@@ -11,6 +11,7 @@ from clearhead.api.foundation import foundation
 from clearhead.api.room import check_resume
 from clearhead.data.corpus import Corpus, encoded_language, encoded_translation
 from clearhead.data.report import DataReport
+from clearhead.data.splits import require_same
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
@@ -18,27 +19,30 @@ from clearhead.recipe import LanguageRecipe, TranslationRecipe, merge, validate
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.task import Task
 from clearhead.tasks.translation import Translation
-from clearhead.training import checkpoints
+from clearhead.training import beginning, checkpoints
+from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
 from clearhead.training.disk import replace_text
 from clearhead.training.events import Ended, Event, Saved
 from clearhead.training.fitting import check_model, check_run, new_network
+from clearhead.training.lock import held
 from clearhead.training.manifest import STEP
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
 from clearhead.training.train import Run, require_limit
 
-RECIPE, DATA, REPORT = "recipe.json", "data.json", "data_report.json"
+DATA = "data.json"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A task ready to train, what its data are like, and their fingerprint."""
+    """A task ready to train, what its data are like, and their fingerprints."""
 
     task: Task
     tokenizer: Tokenizer
     report: DataReport | None
-    fingerprint: str
+    fingerprints: Mapping[str, str]
+    """Of the text of each split."""
     storage: str
     """Where the encoded data are, in words."""
 
@@ -48,23 +52,38 @@ class Prepared:
 
     @property
     def digest(self) -> str:
-        """Of the training data and the tokenizer: equal wherever the same was read."""
+        """Of the data and the tokenizer: equal wherever the same was read."""
         files = sorted(self.tokenizer.to_files().items())
-        return hashlib.sha256(repr((self.fingerprint, files)).encode()).hexdigest()
+        return hashlib.sha256(repr((sorted(self.fingerprints.items()), files)).encode()).hexdigest()
 
 
 def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks = ALONE) -> tuple[Run, Prepared]:
     """A new run of this recipe, whose checkpoints go to `folder`, which must be new or empty.
 
-    Where there are several processes all call this, and each gets its part of the run.
+    Where there are several processes all call this, and each gets its part of the run. The recipe is in the folder
+    first of all, so that `resume` can begin the run again if it ends before its first checkpoint.
     """
+    ranks.together(lambda: beginning.require_new(folder))
+    is_ours = not folder.exists()
+    try:
+        return _start(recipe, folder, ranks)
+    except Exception:
+        if ranks.is_first:
+            beginning.undo(folder, is_ours=is_ours)
+        raise
+
+
+def _start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     ranks = ranks.arranged(recipe.training)
-    recipe, network, prepared = ranks.together(lambda: _begin(recipe, folder, ranks))
+    recipe = with_absolute_paths(recipe)
+    with held(folder, ranks):
+        ranks.together(lambda: beginning.begin_folder(folder, recipe) if ranks.is_first else None)
+    recipe, network, prepared = ranks.together(lambda: _begin(recipe, ranks))
     files = checkpoints.Files(
         json={
             CONFIG: model_json(network.config, recipe.generation),
             RECIPE: recipe.model_dump(mode="json"),
-            DATA: {"sha256": prepared.fingerprint},
+            DATA: {"sha256": dict(prepared.fingerprints)},
         },
         raw=prepared.tokenizer.to_files(),
     )
@@ -73,14 +92,10 @@ def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks
 
 
 def _begin(
-    recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks
+    recipe: TranslationRecipe | LanguageRecipe, ranks: Ranks
 ) -> tuple[TranslationRecipe | LanguageRecipe, Transformer, Prepared]:
     """The recipe as the run keeps it, new weights and the task: the same in every process."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        got = "one with files" if folder.is_dir() else "a file"
-        raise UserError(f"{folder}: expected a new folder for the run, got {got}; try another --out, or resume it")
     require_limit(recipe.training)
-    recipe = with_absolute_paths(recipe)
     base = foundation(recipe, ranks) if recipe.model.start is not None else None
     if base is None:  # The vocabulary is not known yet, but a model too large without one need not wait for it.
         check_model(architecture(recipe.model, vocab_size=1), recipe.training, ranks)
@@ -96,11 +111,18 @@ def _begin(
 def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] | None = None) -> tuple[Run, Prepared]:
     """The run in this folder, after its newest checkpoint that verifies; `changes` are to its `training`.
 
+    A run that ended before its first checkpoint begins again, from the recipe in its folder.
+
     The number of processes may be another than before: losses, and the order of the data, stay what they were.
     """
     check_resume(folder, RECIPE, changes or {}, ranks)
-    newest = newest_checkpoint(folder, ranks)
-    recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, changes or {}))
+    given, newest = {"training": changes or {}}, newest_checkpoint(folder, ranks)
+    if newest is None:
+        begun = ranks.together(
+            lambda: validate(merge(beginning.recipe_begun(folder), given), where=f"{folder}/{RECIPE}")
+        )
+        return _start(begun, folder, ranks)
+    recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, given))
     ranks = ranks.arranged(recipe.training)
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
     ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
@@ -108,26 +130,22 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     files, network = checkpoints.Files(json=own, raw=saved.raw), Transformer(config)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.digest))
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks)
-    assert newest is not None
     run.restore(newest)
     return run, prepared
 
 
 def _reopen(
-    folder: Path, newest: Path | None, changes: Mapping[str, object]
+    folder: Path, newest: Path, changes: Mapping[str, object]
 ) -> tuple[TranslationRecipe | LanguageRecipe, Prepared, checkpoints.Files]:
     """The recipe with changes to its training, the task, and what the checkpoint holds."""
-    if newest is None:
-        raise UserError(f"{folder}: expected a run with a checkpoint, found none; start anew with clearhead train")
     saved = checkpoints.load(newest)
     if RECIPE not in saved.json:
         raise UserError(
             f"{newest}: expected a run's checkpoint, got a model without {RECIPE}; start it with clearhead train"
         )
-    recipe = validate(merge(saved.json[RECIPE], {"training": changes}), where=f"{newest}/{RECIPE}")
+    recipe = validate(merge(saved.json[RECIPE], changes), where=f"{newest}/{RECIPE}")
     prepared = prepare_task(recipe, Tokenizer.from_files(saved.raw, where=str(newest)))
-    if prepared.fingerprint != saved.json[DATA]["sha256"]:
-        raise UserError(f"{folder}: the training data changed since this run began; restore them, or start a new run")
+    require_same(recipe.data, prepared.fingerprints, saved.json[DATA].get("sha256"), where=folder)
     return recipe, prepared, saved
 
 
@@ -193,7 +211,7 @@ def _translation(recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prep
         generation=recipe.generation,
         tokenize=recipe.evaluation.tokenize,
     )
-    return Prepared(task, found.tokenizer, found.report, found.fingerprint, corpus.line())
+    return Prepared(task, found.tokenizer, found.report, found.fingerprints, corpus.line())
 
 
 def _language_model(recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
@@ -207,16 +225,4 @@ def _language_model(recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prep
         max_tokens=recipe.training.max_tokens,
         generation=recipe.generation,
     )
-    return Prepared(task, found.tokenizer, None, found.fingerprint, corpus.line())
-
-
-def with_absolute_paths(recipe: TranslationRecipe | LanguageRecipe) -> TranslationRecipe | LanguageRecipe:
-    """The recipe as a run keeps it: found again from any working directory."""
-    data = recipe.data.model_copy(update={"folder": recipe.data.folder.absolute()})
-    start = recipe.model.start
-    here = None if start is None else Path(start).expanduser()
-    if here is None or not here.is_dir():  # A name of the hub, if there is one.
-        return recipe.model_copy(update={"data": data})
-    return recipe.model_copy(
-        update={"data": data, "model": recipe.model.model_copy(update={"start": str(here.absolute())})}
-    )
+    return Prepared(task, found.tokenizer, None, found.fingerprints, corpus.line())

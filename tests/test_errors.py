@@ -1,11 +1,13 @@
-"""What counts as memory that ran out, and what such an error comes to on the command line."""
+"""What counts as memory that ran out, what such an error comes to on the command line, and sizes in messages."""
 
 import errno
+import shutil
 
 import pytest
 
 from clearhead.commands.failures import explained
-from clearhead.errors import OutOfMemory, UserError, is_memory
+from clearhead.errors import OutOfMemory, UserError, is_memory, sizes
+from clearhead.training.disk import check_space
 
 
 def raised_for(error: Exception, cause: Exception, *, hidden: bool) -> Exception:
@@ -61,3 +63,39 @@ def test_other_errors_are_not_taken_for_it(error: Exception) -> None:
     assert not is_memory(error)
     told = explained(error, "train")
     assert told is None or told[1] == 2
+
+
+# --- sizes ---
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "told"),
+    [
+        ((1230, 10), ["1.2 kB", "10 bytes"]),
+        ((120_000, 119_999), ["120.000 kB", "119.999 kB"]),
+        ((1_200_000_000, 1_199_000_000), ["1.200 GB", "1.199 GB"]),
+        ((10**12, 999 * 10**9), ["1.0 TB", "999.0 GB"]),
+        ((5 * 10**15, 0), ["5,000.0 TB", "0 bytes"]),
+        ((12, 11), ["12 bytes", "11 bytes"]),
+        ((3 * 10**9, 3 * 10**9), ["3.0 GB", "3.0 GB"]),
+        ((10**15 + 1, 10**15), ["1,000.000000000001 TB", "1,000.000000000000 TB"]),
+    ],
+)
+def test_sizes(n_bytes: tuple[int, ...], told: list[str]):
+    assert sizes(*n_bytes) == told
+
+
+@pytest.mark.parametrize("size", [1, 999, 30_000, 30_001, 10**9, 10**12])
+def test_a_disk_with_a_byte_too_few_tells_two_sizes(tmp_path, monkeypatch: pytest.MonkeyPatch, size: int):
+    def left(free: int) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(free, 0, free))
+
+    wanted = -(-size * 12 // 10)
+    left(wanted)
+    check_space(tmp_path, size)
+    left(wanted - 1)
+    with pytest.raises(UserError) as caught:
+        check_space(tmp_path, size)
+    need, got = sizes(wanted, wanted - 1)
+    assert need != got
+    assert f"expected {need} free for a checkpoint, got {got}; try" in str(caught.value)

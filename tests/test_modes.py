@@ -19,6 +19,7 @@ from clearhead.api import Model
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
 from clearhead.explorer.session import Session
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer

@@ -20,7 +20,7 @@ from clearhead.recipe import (
 )
 from clearhead.recipe.data import Characters
 from clearhead.recipe.training import AdamW, Constant, Muon, WarmupStableDecay
-from clearhead.runs import with_absolute_paths
+from clearhead.training.beginning import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})
 FILES = {"translation": {"source": "a", "target": "b"}, "lm": {"paths": ["a"]}}

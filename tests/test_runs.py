@@ -3,6 +3,7 @@ import itertools
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.api import load
+from clearhead.data.splits import require_same
 from clearhead.errors import UserError
 from clearhead.recipe import read, validate
 from clearhead.runs import note_data_report, resume, spaced, start
@@ -127,7 +129,7 @@ def test_resume_refuses_changed_data_and_what_is_no_run(tmp_path: Path):
     drive(begin(recipe, tmp_path / "run", ("training.steps", 2)))
     text = (tmp_path / "a.de").read_text(encoding="utf-8")
     (tmp_path / "a.de").write_text(text.replace("eins", "zwei", 1), encoding="utf-8")
-    with pytest.raises(UserError, match=r"run: the training data changed"):
+    with pytest.raises(UserError, match=r"run: the training data changed since this run began \(.*a\.en, .*a\.de\); "):
         resume(tmp_path / "run")
     (tmp_path / "a.de").unlink()
     with pytest.raises(UserError, match=r"a\.de: expected a file, got none"):
@@ -136,6 +138,85 @@ def test_resume_refuses_changed_data_and_what_is_no_run(tmp_path: Path):
     for name in ("missing", "empty", "a.en"):
         with pytest.raises(UserError, match=rf"{name}: expected a run with a checkpoint, found none"):
             resume(tmp_path / name)
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+@pytest.mark.parametrize("side", ["en", "de"])
+@pytest.mark.parametrize(("split", "name"), [("v", "validation"), ("t", "test")])
+def test_resume_refuses_changed_held_out_text(tmp_path: Path, split: str, name: str, side: str, storage: str):
+    """It decides which checkpoint is the best, and with `remove_overlap` what is learnt."""
+    recipe, other = write_recipe(tmp_path, steps=2), number_pairs(6, seed=3)
+    files = {key: {"kind": "parallel"} for key in ("v", "t")}
+    for key, table in files.items():
+        for field, lines in (("source", other.source), ("target", other.target)):
+            path = tmp_path / f"{key}.{'en' if field == 'source' else 'de'}"
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            table[field] = str(path)
+    changes: list[tuple[str, Any]] = [("data.valid", files["v"]), ("data.test", files["t"])]
+    drive(begin(recipe, tmp_path / "run", *changes, ("data.storage", storage), ("data.cache", str(tmp_path / "c"))))
+    resume(tmp_path / "run")
+    path = tmp_path / f"{split}.{side}"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("n", "m", 1), encoding="utf-8")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(
+        UserError, match=rf"run: the {name} data changed since this run began \(.*{split}\.en"
+    ) as caught:
+        resume(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    path.write_text(text, encoding="utf-8")
+    resume(tmp_path / "run")
+
+
+def test_resume_refuses_changed_held_out_text_of_a_language_model(tmp_path: Path):
+    for name, n in (("book", 60), ("valid", 20)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(number_pairs(n).source), encoding="utf-8")
+    data = {"train": {"kind": "text", "paths": ["book.txt"]}, "folder": str(tmp_path), "length": 16}
+    tables = {
+        "task": "lm",
+        "data": data | {"valid": {"kind": "text", "paths": ["valid.txt"]}},
+        "model": {"preset": "nano", "stacks": {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}},
+        "training": {"steps": 2, "precision": "fp32", "matmul_precision": "highest", "max_tokens": 128},
+    }
+    drive(start(validate(tables, where="x"), tmp_path / "run")[0])
+    resume(tmp_path / "run")
+    (tmp_path / "valid.txt").write_text("\n".join(number_pairs(21).source), encoding="utf-8")
+    with pytest.raises(UserError, match=r"run: the validation data changed since this run began \(.*valid\.txt\)"):
+        resume(tmp_path / "run")
+
+
+def test_a_run_of_an_older_version_knows_its_training_text_alone():
+    data = validate(
+        {"task": "translation", "data": {"train": {"kind": "parallel", "source": "a", "target": "b"}}}, where="x"
+    ).data
+    found = {"train": "1", "valid": "2"}
+    require_same(data, found, "1", where=Path("run"))
+    with pytest.raises(UserError, match="the training data changed"):
+        require_same(data, found, "3", where=Path("run"))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("file", ["model", "optimizer", "training"])
+def test_a_checkpoint_with_a_number_that_is_none_is_refused_by_name(tmp_path: Path, file: str, number: float):
+    run = begin(write_recipe(tmp_path, steps=2, ema=0.9), tmp_path / "run")
+    drive(run)
+    place = tmp_path / "run" / "step-00000002"
+    saved = checkpoints.load(place)
+    tensors = {name: dict(named) for name, named in saved.tensors.items()}
+    name = next(n for n, t in tensors[f"{file}.safetensors"].items() if t.is_floating_point() and t.numel() > 1)
+    tensors[f"{file}.safetensors"][name].view(-1)[-1] = number
+    checkpoints.discard(place)
+    checkpoints.save(tmp_path / "run", 2, checkpoints.Files(tensors, saved.json, saved.raw))
+    wanted = rf"step-00000002/{file}\.safetensors:{re.escape(name)}: expected finite numbers, got NaN or infinity; try"
+    ways: list[Callable[[], object]] = [lambda: resume(tmp_path / "run")]
+    if file == "model":
+        ways += [lambda: load(tmp_path / "run"), lambda: load(place), lambda: checkpoints.average([place])]
+    for way in ways:
+        with pytest.raises(UserError, match=wanted) as caught:
+            way()
+        assert "\n" not in str(caught.value)
+    place.rename(tmp_path / "away")
+    assert resume(tmp_path / "run")[0].progress.step == 1
 
 
 # --- disk --------------------------------------------------------------------------------------------------------
@@ -187,7 +268,7 @@ def test_too_few_pairs(tmp_path: Path, n: int, held_out: int):
 
 def test_a_folder_that_is_not_new(tmp_path: Path):
     recipe = write_recipe(tmp_path)
-    wanted = r"expected a new folder for the run, got one with files; try another --out, or resume it"
+    wanted = r"expected a new folder for the run, got one with files; try another --out$"
     assert re.search(wanted, told(recipe, tmp_path))
     assert re.search(r"a\.en: expected a new folder for the run, got a file", told(recipe, tmp_path / "a.en"))
     (tmp_path / "empty").mkdir()

@@ -1,6 +1,6 @@
 """`Model`, what a user holds, and `load`, which makes one from a folder or from the hub."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from clearhead.errors import UserError
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.int8 import quantized
 from clearhead.training import checkpoints
+from clearhead.training.tensors import check_finite
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.elsewhere import refuse_adapter, refuse_other_form
 from clearhead.weights.hub import locate
@@ -77,24 +78,40 @@ def load(
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     top = locate(name, revision=revision)
     folder = network_folder(top)
+
+    def opened(folder: Path) -> Model:
+        document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
+        check_load(folder, dtype=kind, device=place, int8=int8)
+        if "clearhead" in document:
+            return _own(folder, kind, head)
+        model = _pretrained(folder, document, kind, head)
+        model.sentences = sentences.read(top, document, width=model.config.output.d_model)
+        return model
+
     refuse_adapter(folder)
     if not (folder / CONFIG).is_file():
         refuse_other_form(folder)
         if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
             raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
-        folder = model_folder(folder)
-    document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
-    check_load(folder, dtype=kind, device=place, int8=int8)
-    if "clearhead" in document:
-        model = _own(folder, kind, head)
+        model = _of_run(folder, opened)
     else:
-        model = _pretrained(folder, document, kind, head)
-        model.sentences = sentences.read(top, document, width=model.config.output.d_model)
+        model = opened(folder)
     model.network.to(place).eval()
     if int8:
         quantized(model.network)
     model.network.compiles_steps = compile
     return model
+
+
+def _of_run(run: Path, opened: Callable[[Path], Model]) -> Model:
+    """The best checkpoint of a run, or the one that a living run puts in its place meanwhile."""
+    while True:
+        folder = model_folder(run)
+        try:
+            return opened(folder)
+        except UserError:
+            if folder.is_dir():
+                raise
 
 
 def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
@@ -104,6 +121,7 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
             raise UserError(f"{folder / file}: expected a file of the model, got none; give a folder that holds one")
     config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
     tensors = saved.tensors[WEIGHTS]
+    check_finite(tensors, where=str(folder / WEIGHTS))
     tensors = tensors if dtype is None else converted(tensors, dtype, where=folder)
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")

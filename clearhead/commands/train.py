@@ -4,9 +4,11 @@ import itertools
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 from pydantic import JsonValue
@@ -18,8 +20,6 @@ from clearhead.commands.measure import json_of
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import LanguageRecipe, TranslationRecipe
 from clearhead.runs import (
-    RECIPE,
-    REPORT,
     Keeper,
     Prepared,
     note_data_report,
@@ -28,8 +28,10 @@ from clearhead.runs import (
     with_absolute_paths,
 )
 from clearhead.training import checkpoints
-from clearhead.training.consumers import METRICS, MetricsLog, ProgressBar, TensorBoardLog, read_metrics
+from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
+from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
 from clearhead.training.events import Ended, Event, Started
+from clearhead.training.lock import held
 from clearhead.training.ranks import Ranks, joined
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import Run, train
@@ -58,12 +60,34 @@ def train_command(
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
         checked = ranks.together(lambda: recipe_of(recipe, changes, short=short, files=files))
-        folder = ranks.first(out or next_folder(Path("runs"), Path(recipe).stem))
-        if ranks.is_first:
-            beginning = checked.model.start
-            tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
-        run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
-        drive(run, prepared, folder, explain=explain, tensorboard=tensorboard, as_json=as_json)
+        is_ours = out is None or not out.exists()
+        runs, name = Path("runs"), Path(recipe).stem
+        folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
+        with written_by(ranks, folder, is_ours=is_ours):
+            if ranks.is_first:
+                beginning = checked.model.start
+                tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
+            run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
+            drive(run, prepared, folder, explain=explain, tensorboard=tensorboard, as_json=as_json)
+
+
+@contextmanager
+def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator[None]:
+    """Hold a run's folder. Nothing stays of a run that cannot begin; of one that Ctrl-C stops, what it goes on from.
+
+    `is_ours`: this command has made the folder.
+    """
+    ranks.together(lambda: None if is_run(folder) else require_new(folder))  # Else we touch nothing, not even a lock.
+    with held(folder, ranks):
+        is_new = is_free(folder)
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and not is_free(folder):
+                raise Interrupted(f"stopped; go on with: clearhead resume {shlex.quote(str(folder))}", SIGINT) from None
+            if is_new and ranks.is_first and not isinstance(error, Interrupted):
+                undo(folder, is_ours=is_ours)
+            raise
 
 
 def recipe_of(
@@ -98,30 +122,29 @@ def is_restart() -> bool:
 
 def start_again(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     """The run that this command began before: from its newest checkpoint, or, before there was one, anew."""
-    newest = newest_checkpoint(folder, ranks)
-    if newest is not None and is_of(recipe, newest):
-        return resume(folder, ranks)
-    logs = {METRICS, REPORT}
-    if ranks.is_first and folder.is_dir() and {path.name for path in folder.iterdir()} <= logs:
-        for name in logs:
-            (folder / name).unlink(missing_ok=True)
-    ranks.everyone(None)  # Nobody looks into the folder before that is done.
+    if ranks.first(is_run(folder)):
+        newest = newest_checkpoint(folder, ranks)
+        if ranks.together(lambda: is_of(recipe, folder, newest)):
+            return resume(folder, ranks)
     return start(recipe, folder, ranks)
 
 
-def is_of(recipe: TranslationRecipe | LanguageRecipe, checkpoint: Path) -> bool:
-    """Whether a run of this recipe wrote the checkpoint."""
+def is_of(recipe: TranslationRecipe | LanguageRecipe, folder: Path, newest: Path | None) -> bool:
+    """Whether the folder is of a run of this recipe; `newest` is its checkpoint, where there is one."""
+    saved = recipe_begun(folder) if newest is None else checkpoints.load(newest).json.get(RECIPE, {})
     # A checkpoint to start from decides about generation; the line does not say so.
-    saved, given = checkpoints.load(checkpoint).json.get(RECIPE, {}), with_absolute_paths(recipe)
-    return {**saved, "generation": None} == {**given.model_dump(mode="json"), "generation": None}
+    given = with_absolute_paths(recipe).model_dump(mode="json")
+    return {**saved, "generation": None} == {**given, "generation": None}
 
 
 def resume_command(folder: Path, *, changes: Mapping[str, object], tensorboard: bool, as_json: bool) -> None:
     """Go on with a run; `changes` are to its recipe's training."""
     with joined() as ranks:
         given = {name: value for name, value in changes.items() if value is not None}
-        run, prepared = resume(folder, ranks, changes=given)
-        drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
+        ranks.together(lambda: require_run(folder))
+        with written_by(ranks, folder):
+            run, prepared = resume(folder, ranks, changes=given)
+            drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
 
 
 def drive(
@@ -145,10 +168,9 @@ def drive(
                     tell(f"  {lever.name}: {lever.value}: {lever.why} (training.{lever.field})")
             if isinstance(event, Ended):
                 if event.signal is not None:
-                    next_step = (
-                        f"go on with: clearhead resume {place}" if event.step else f"remove {place}, start again"
+                    raise Interrupted(
+                        f"stopped after step {event.step:,}; go on with: clearhead resume {place}", event.signal
                     )
-                    raise Interrupted(f"stopped after step {event.step:,}; {next_step}", event.signal)
                 figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
     if not run.ranks.is_first:
         return
@@ -219,5 +241,10 @@ def data_problem(tables: Mapping[str, Any]) -> str:
 
 
 def next_folder(parent: Path, name: str) -> Path:
-    """parent/name-1, or the first number that is free."""
-    return next(folder for i in itertools.count(1) if not (folder := parent / f"{name}-{i}").exists())
+    """parent/name-1, or the first number that is free: made here, so that no other command takes it too."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for i in itertools.count(1):
+        with suppress(FileExistsError):
+            (folder := parent / f"{name}-{i}").mkdir()
+            return folder
+    raise AssertionError("a number is free")

@@ -19,7 +19,7 @@ from clearhead.config import Config
 from clearhead.data.sequences import Described, Sequences, Shelf, open_sequences
 from clearhead.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 CONTENT = "content.json"
 Facts = dict[str, JsonValue]
 Make = Callable[[Shelf], Facts]

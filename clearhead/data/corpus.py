@@ -4,7 +4,7 @@ In memory or on disk is one question, of where the ids are written. On disk they
 first process makes and all read; each reads the ids of its own batches when their turn comes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache as once
 from hashlib import sha256
@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from clearhead.data.cache import Cache, Facts, default_folder
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
 from clearhead.data.marks import document_marks
-from clearhead.data.preparation import prepare
+from clearhead.data.preparation import TRAIN, prepare
 from clearhead.data.report import DataReport
 from clearhead.data.schemes import joins_at_spaces
 from clearhead.data.sequences import Shelf
@@ -80,7 +80,8 @@ class EncodedTranslation:
     train: EncodedPairs
     valid: EncodedPairs
     report: DataReport
-    fingerprint: str
+    fingerprints: Mapping[str, str]
+    """Of each split."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class EncodedLanguage:
     tokenizer: Tokenizer
     train: EncodedText
     valid: EncodedText
-    fingerprint: str
+    fingerprints: Mapping[str, str]
+    """Of each split."""
 
 
 def encoded_translation(recipe: TranslationRecipe, corpus: Corpus, tokenizer: Tokenizer | None) -> EncodedTranslation:
@@ -103,11 +105,12 @@ def encoded_translation(recipe: TranslationRecipe, corpus: Corpus, tokenizer: To
     ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: chain(side(0), side(1)))
 
     def make(shelf: Shelf) -> Facts:
-        prepared = prepare(splits(), ids, preparation=recipe.data.preparation, shelf=shelf)
+        rows = {name: split if name == TRAIN else list(split) for name, split in splits().items()}
+        prepared = prepare(rows, ids, preparation=recipe.data.preparation, shelf=shelf)
         return {
             "report": prepared.report.model_dump(mode="json"),
             "rows": {name: [list(row) for row in rows] for name, rows in prepared.rows.items()},
-            "sha256": fingerprint(*(((text,) for text in side(i)) for i in range(2))),
+            "sha256": {name: fingerprint(*(_column(split, i) for i in range(2))) for name, split in rows.items()},
         }
 
     entry = corpus.cache.get("pairs", make, of=corpus.made_of | _read_by(ids), state=corpus.state)
@@ -118,7 +121,7 @@ def encoded_translation(recipe: TranslationRecipe, corpus: Corpus, tokenizer: To
         return EncodedPairs(text, entry.sequences[f"{name}.0"], entry.sequences[f"{name}.1"])
 
     report = DataReport.model_validate(entry.facts["report"])
-    return EncodedTranslation(ids, pairs("train"), pairs("valid"), report, str(entry.facts["sha256"]))
+    return EncodedTranslation(ids, pairs("train"), pairs("valid"), report, _fingerprints(entry.facts))
 
 
 def encoded_language(recipe: LanguageRecipe, corpus: Corpus, tokenizer: Tokenizer | None) -> EncodedLanguage:
@@ -129,8 +132,9 @@ def encoded_language(recipe: LanguageRecipe, corpus: Corpus, tokenizer: Tokenize
 
     def make(shelf: Shelf) -> Facts:
         running = splits()[0].n_documents == 1
-        facts: Facts = {"running": running, "sha256": fingerprint(splits()[0])}
-        for name, text in zip(("train", "valid"), splits(), strict=True):
+        named = dict(zip(("train", "valid"), splits(), strict=True))
+        facts: Facts = {"running": running, "sha256": {name: fingerprint(text) for name, text in named.items()}}
+        for name, text in named.items():
             seen = encode_text(text, ids, shelf.writer(name, ids.vocab_size), marks=None if running else marks)
             facts[name] = {"n_bytes": seen.n_bytes, "beginning": seen.beginning}
         return facts
@@ -142,7 +146,7 @@ def encoded_language(recipe: LanguageRecipe, corpus: Corpus, tokenizer: Tokenize
         seen: Any = entry.facts[name]
         return EncodedText(entry.sequences[name], bool(entry.facts["running"]), **seen)
 
-    return EncodedLanguage(ids, text("train"), text("valid"), str(entry.facts["sha256"]))
+    return EncodedLanguage(ids, text("train"), text("valid"), _fingerprints(entry.facts))
 
 
 def _to_train(documents: Iterable[Iterable[str]], config: TokenizerConfig) -> Iterator[str]:
@@ -151,6 +155,15 @@ def _to_train(documents: Iterable[Iterable[str]], config: TokenizerConfig) -> It
     for document in documents:
         for i, piece in enumerate(pieces(document)):
             yield continued(piece, joins and i > 0)
+
+
+def _column(rows: Iterable[tuple[str, ...]], i: int) -> Iterator[tuple[str]]:
+    return ((row[i],) for row in rows)
+
+
+def _fingerprints(facts: Facts) -> dict[str, str]:
+    found: Any = facts["sha256"]
+    return {str(name): str(digest) for name, digest in found.items()}
 
 
 def _read_by(tokenizer: Tokenizer) -> dict[str, JsonValue]:

@@ -5,10 +5,12 @@ Splits are read anew each time one goes through them, and never whole in memory.
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from clearhead.data.encoded import running
 from clearhead.data.sources import Stream, documents_of, pairs_of
@@ -148,3 +150,24 @@ def fingerprint(*columns: Iterable[Iterable[str]]) -> str:
             for piece in text:
                 digest.update(piece.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def require_same(
+    data: TranslationData | LanguageData, found: Mapping[str, str], known: JsonValue, *, where: Path
+) -> None:
+    """Nothing, if every split has the fingerprint that is known of it; else UserError names the split and its files.
+
+    Runs of older versions know that of the training data alone.
+    """
+    known = known if isinstance(known, dict) else {"train": known}
+    sources = {"train": data.train, "valid": data.valid or data.train}
+    if isinstance(data, TranslationData) and data.test is not None:
+        sources["test"] = data.test
+    for split, name in {"train": "training", "valid": "validation", "test": "test"}.items():
+        if split in known and known[split] != found.get(split):
+            source = sources[split]
+            files = [str(path) for path in files_of(located(source, data.folder))]
+            of = ", ".join(files) or (source.name if isinstance(source, HubDataset) else split)
+            raise UserError(
+                f"{where}: the {name} data changed since this run began ({of}); restore them, or start a new run"
+            )

@@ -27,8 +27,10 @@ from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training import checkpoints
+from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar
 from clearhead.training.fitting import new_network
+from clearhead.training.lock import held
 from clearhead.training.train import Ended, Run, train
 
 BUDGET = 135.0
@@ -70,26 +72,26 @@ def run_demo(
     corpus = compose(locale, seed=seed)
     folder = out or Path(f"clearhead-demo-{corpus.locale}")
     is_new = prepared(folder)
-    run = folder / f"run-{time.strftime('%Y%m%d-%H%M%S')}"
-    try:
-        model = learn(corpus, run, seed=seed, began=began)
-    except BaseException:
-        shutil.rmtree(run, ignore_errors=True)
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
-    # At once, so that whatever stops the rest leaves the model.
-    (folder / BEST).write_text(json.dumps({"checkpoint": run.name}), encoding="utf-8")
-    say(f"Translating {len(corpus.test)} phrases it has never seen ...")
-    outputs = model.translate([phrase.source for phrase in corpus.test])
-    figures = measure(model, corpus, outputs, layer=LAYER, began=began)
-    report(figures, corpus, outputs)
-    own = translate_own(model, corpus, phrases)
-    page = folder / PAGE
-    save_page(demo_page(model, corpus, outputs, figures, own), page)
-    figures = replace(figures, seconds=time.perf_counter() - began)
-    (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": run.name}, indent=2), encoding="utf-8")
+    with held(folder):
+        run = folder / f"run-{time.strftime('%Y%m%d-%H%M%S')}"
+        try:
+            model = learn(corpus, run, seed=seed, began=began)
+        except BaseException:
+            shutil.rmtree(run, ignore_errors=True)
+            if is_new:
+                undo(folder, is_ours=True)
+            raise
+        # At once, so that whatever stops the rest leaves the model.
+        (folder / BEST).write_text(json.dumps({"checkpoint": run.name}), encoding="utf-8")
+        say(f"Translating {len(corpus.test)} phrases it has never seen ...")
+        outputs = model.translate([phrase.source for phrase in corpus.test])
+        figures = measure(model, corpus, outputs, layer=LAYER, began=began)
+        report(figures, corpus, outputs)
+        own = translate_own(model, corpus, phrases)
+        page = folder / PAGE
+        save_page(demo_page(model, corpus, outputs, figures, own), page)
+        figures = replace(figures, seconds=time.perf_counter() - began)
+        (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": run.name}, indent=2), encoding="utf-8")
     say(f"\nDone in {figures.seconds:.0f} s.  Model: {folder}  Page: {page}")
     say(next_steps(folder, corpus.locale, corpus.test[0].source))
     if as_json:
@@ -117,7 +119,7 @@ def prepared(folder: Path) -> bool:
     try:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        others = not is_new and any(folder.iterdir()) and not (folder / BEST).exists()
+        others = not is_free(folder) and not (folder / BEST).exists()
     except OSError as error:
         raise UserError(f"{folder}: expected a folder to write to, got {error.strerror}; try another --out") from None
     if others:

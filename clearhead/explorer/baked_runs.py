@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.ablation import Ablations
-from clearhead.errors import UserError
+from clearhead.errors import UserError, sizes
 from clearhead.explorer import codecs
 from clearhead.explorer.ops import Op
 from clearhead.explorer.passes import LIKELIEST, LOCK, Pass
@@ -74,9 +74,8 @@ def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
     halves = {a for a in recording.tensors if HALVES.fullmatch(a)}
     n_bytes = 2 * sum(recording.tensors[a].numel() for a in halves)
     if n_bytes > MOST_BYTES:
-        raise UserError(
-            f"export: expected at most {MOST_BYTES >> 20} MiB of attention, got {n_bytes >> 20}; try a shorter text"
-        )
+        most, got = sizes(MOST_BYTES, n_bytes)
+        raise UserError(f"export: expected at most {most} of attention, got {got}; try a shorter text")
     by_hand = {a for a, fact in facts.items() if fact.by_hand}
     known = halves | by_hand | {"encoder.embed.pixels", *recording.numbers()}
     known |= {op.out for op in _following(ops, known)}

@@ -14,7 +14,7 @@ from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.variants import changed
 from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, PatchInput, StackConfig, TaggingHead
-from clearhead.errors import UserError
+from clearhead.errors import UserError, sizes
 from clearhead.explorer import pictures, trace_file
 from clearhead.explorer.edits import Placed, Window, functions, placed
 from clearhead.explorer.manifest import StackName
@@ -213,9 +213,10 @@ def check_size(config: ModelConfig, lengths: Mapping[StackName, int]) -> None:
         assert stack is not None
         n_bytes += stack.n_layers * _of_block(stack, t, max(lengths.values()))
     if n_bytes > MOST_BYTES:
+        most, need = sizes(MOST_BYTES, n_bytes)
         raise UserError(
-            f"text: expected one whose values fit into {MOST_BYTES >> 20} MiB, got {max(lengths.values())} tokens,"
-            f" which need {n_bytes >> 20}; cut the text"
+            f"text: expected one whose values fit into {most}, got {max(lengths.values())} tokens,"
+            f" which need {need}; cut the text"
         )
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.errors import UserError
+from clearhead.errors import UserError, sizes
 
 MOST_BYTES = 64 << 20
 """Of the tensors of one reply."""
@@ -47,10 +47,8 @@ def _apart(tensor: Tensor) -> Tensor:
 def check_size(n_bytes: int) -> None:
     """UserError for a reply that is too large to be sent."""
     if n_bytes > MOST_BYTES:
-        raise UserError(
-            f"reply: expected at most {MOST_BYTES >> 20} MiB of numbers, got {n_bytes / 2**20:.0f};"
-            " ask for fewer at a time, or for rows"
-        )
+        most, got = sizes(MOST_BYTES, n_bytes)
+        raise UserError(f"reply: expected at most {most} of numbers, got {got}; ask for fewer at a time, or for rows")
 
 
 T = TypeVar("T")

@@ -39,7 +39,7 @@ from clearhead.training.manifest import (
     verify,
     write,
 )
-from clearhead.training.tensors import check_tensors
+from clearhead.training.tensors import check_finite, check_tensors
 
 _log = logging.getLogger("clearhead")
 
@@ -148,7 +148,7 @@ def close_folder(temporary: Path, place: Path, entries: Mapping[str, Entry], *, 
 
 
 def clean(run_folder: Path) -> None:
-    """Remove what killed writers left; only while no other process writes to `run_folder`."""
+    """Remove what killed writers left; only for who holds the lock of `run_folder`."""
     for path in run_folder.glob(".tmp-step-*"):
         discard(path)
 
@@ -186,17 +186,20 @@ def prune(run_folder: Path, *, keep_last: int, keep_every: int | None = None, ke
 # --- read ---------------------------------------------------------------------------------------------------
 
 
-def latest(run_folder: Path) -> Path | None:
-    """The newest checkpoint that verifies, or None; newer bad ones are renamed `.bad-…`, with a warning.
+def latest(run_folder: Path, *, set_aside: bool = False) -> Path | None:
+    """The newest checkpoint that verifies, or None; a warning names newer bad ones.
 
+    `set_aside` renames those to `.bad-…`, so that the run can write them anew: that is for the run's writer alone.
     Raises UserError for one of a newer format, which is not bad.
     """
     for path in _checkpoints(run_folder):
         try:
             verify(path)
         except CorruptCheckpoint as error:
-            _log.warning("set aside as .bad-%s: %s", path.name, error)
-            _quarantine(path)
+            if set_aside:
+                _quarantine(path, error)
+            elif path.exists():  # Else the run's writer has just removed it.
+                _log.warning("passed over: %s", error)
         else:
             return path
     return None
@@ -240,8 +243,7 @@ def _join(tensors: dict[str, dict[str, Tensor]], documents: dict[str, JsonObject
 def average(folders: Sequence[Path], *, name: str = "model.safetensors") -> dict[str, Tensor]:
     """The mean of the model's tensors over checkpoints, in float32; integers are the last one's.
 
-    Vaswani et al. 2017, 6.1, average the last 5 (base) or 20 (big). Raises UserError when they are not one
-    network.
+    Vaswani et al. 2017, 6.1, average the last 5 (base) or 20 (big). Raises UserError for NaN and other networks.
     """
     if not folders:
         raise UserError("average: expected at least one checkpoint, got none; try a folder that holds one")
@@ -253,6 +255,7 @@ def average(folders: Sequence[Path], *, name: str = "model.safetensors") -> dict
             raise UserError(f"{folder / name}: expected a model to average, got no such file; try another checkpoint")
         shapes = shapes or {n: torch.empty_like(t, device="meta") for n, t in tensors.items()}
         check_tensors(tensors, shapes, where=str(folder / name))
+        check_finite(tensors, where=str(folder / name))
         for n, t in tensors.items():
             if not t.is_floating_point():
                 total[n] = t
@@ -281,9 +284,7 @@ def _checkpoints(run_folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(
-            f"{run_folder}: expected a folder of checkpoints, got {reason(error)}; {remedy(error)}"
-        ) from error
+        raise UserError(f"{run_folder}: expected checkpoints, got {reason(error)}; {remedy(error)}") from error
 
 
 def _valid(folder: Path) -> bool:
@@ -308,7 +309,8 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _quarantine(path: Path) -> None:
+def _quarantine(path: Path, why: CorruptCheckpoint) -> None:
+    _log.warning("set aside as .bad-%s: %s", path.name, why)
     try:
         os.rename(path, path.with_name(f".bad-{path.name}-{secrets.token_hex(4)}"))  # noqa: PTH104
     except OSError as error:

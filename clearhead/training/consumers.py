@@ -24,7 +24,7 @@ from clearhead.tasks.task import Sample
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from clearhead.training.manifest import JsonObject, reason, sync
 
-METRICS = "metrics.jsonl"
+METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
 N_SAMPLES = 2
 """Outputs shown at each evaluation: always the same, so that one sees them become better."""
 LINE_EVERY = 10.0
@@ -289,7 +289,7 @@ class TensorBoardLog(AbstractContextManager["TensorBoardLog"]):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UserError("tensorboard: expected the package, got none; try pip install 'clearhead[log]'") from None
-        self.folder = folder / "tensorboard"
+        self.folder = folder / TENSORBOARD
         self._open = SummaryWriter
         self._writer: SummaryWriter | None = None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import safetensors
 from torch import Tensor
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, sizes
 from clearhead.training.manifest import errno_of, reason, sync
 
 _DIAGNOSES = {
@@ -53,9 +53,9 @@ def size_of(tensor: Tensor) -> int:
 
 def check_space(run_folder: Path, size: int) -> None:
     """Nothing, if there is room for a checkpoint of `size` bytes and a fifth; else UserError."""
-    free = shutil.disk_usage(run_folder).free
-    if free < 1.2 * size:
-        need, left = f"{1.2 * size / 1e9:.3f} GB", f"{free / 1e9:.3f} GB"
+    free, wanted = shutil.disk_usage(run_folder).free, -(-size * 12 // 10)  # And a fifth, rounded up.
+    if free < wanted:
+        need, left = sizes(wanted, free)
         raise UserError(f"{run_folder}: expected {need} free for a checkpoint, got {left}; {_DIAGNOSES[errno.ENOSPC]}")
 
 
@@ -64,9 +64,14 @@ def temporary_name(place: Path) -> str:
     return f".tmp-{place.name}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
+def temporary_text(path: Path) -> Path:
+    """Where a small file is until it is whole."""
+    return path.with_name(f".{path.name}.tmp")
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a small file that is, at any moment, the old or the new one; its folder is made where there is none."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = temporary_text(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8")

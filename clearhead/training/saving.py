@@ -17,6 +17,7 @@ from clearhead.training import checkpoints
 from clearhead.training.checkpoints import Files
 from clearhead.training.disk import size_of, temporary_name
 from clearhead.training.events import Saved
+from clearhead.training.lock import held
 from clearhead.training.manifest import Entry, JsonObject
 from clearhead.training.parts import whole
 from clearhead.training.ranks import Ranks
@@ -150,9 +151,15 @@ def dealt(sizes: Mapping[str, int], n: int) -> dict[str, int]:
 
 
 def newest_checkpoint(folder: Path, ranks: Ranks) -> Path | None:
-    """The newest one that verifies; what killed writers left is removed. One process looks, for all."""
-    newest: Path | None = None
-    if ranks.is_first:
-        checkpoints.clean(folder)
-        newest = checkpoints.latest(folder) if folder.is_dir() else None
-    return ranks.first(newest)
+    """The newest one that verifies, for the run's writer: what killed writers left is removed, bad ones set aside.
+
+    One process looks, for all. Raises UserError where another run writes to the folder.
+    """
+
+    def look() -> Path | None:
+        with held(folder) as is_locked:
+            if is_locked:  # Else an unfinished checkpoint may be a living writer's.
+                checkpoints.clean(folder)
+            return checkpoints.latest(folder, set_aside=True)
+
+    return ranks.first(ranks.together(lambda: look() if ranks.is_first and folder.is_dir() else None))

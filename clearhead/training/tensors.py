@@ -57,5 +57,23 @@ def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *
         raise UserError(f"{where}:{name}: expected no such tensor, got {_kind(tensors[name])}; {remedy}")
 
 
+def check_finite(tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Nothing, if every number is finite; else UserError names the first tensor that holds another."""
+    for name, tensor in tensors.items():
+        # A sum is not finite where a number is not, and needs no memory; that of many large numbers may be the same.
+        if tensor.is_floating_point() and not tensor.sum().isfinite() and not tensor.isfinite().all():
+            raise UserError(
+                f"{where}:{name}: expected finite numbers, got NaN or infinity; try an older checkpoint,"
+                " with this one moved away if its run is to go on"
+            )
+
+
+def all_finite(files: Mapping[str, Mapping[str, Tensor]], *, where: str) -> Mapping[str, Mapping[str, Tensor]]:
+    """These files' tensors, in a folder called `where`, if every number is finite; else UserError."""
+    for file, tensors in files.items():
+        check_finite(tensors, where=f"{where}/{file}")
+    return files
+
+
 def _kind(tensor: Tensor) -> str:
     return f"{tensor.dtype}".removeprefix("torch.") + f"{list(tensor.shape)}"

@@ -25,6 +25,7 @@ from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started,
 from clearhead.training.fitting import check_batch
 from clearhead.training.length import Length, Progress
 from clearhead.training.levers import levers, set_levers
+from clearhead.training.lock import held
 from clearhead.training.machine import hand_back_freed_memory, prepare_machine
 from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
@@ -35,7 +36,7 @@ from clearhead.training.saving import Saver
 from clearhead.training.schedules import factor
 from clearhead.training.sharding import clip, divide, gathered, gradients_stay, is_sharded, replicated
 from clearhead.training.signals import Stop
-from clearhead.training.tensors import model_tensors, restore, saved_tensors
+from clearhead.training.tensors import all_finite, model_tensors, restore, saved_tensors
 
 MAX_SKIPPED = 10
 
@@ -97,7 +98,7 @@ class Run:
     def restore(self, folder: Path) -> None:
         """Go on from a checkpoint, exactly."""
         saved = checkpoints.load(folder)
-        tensors, state = saved.tensors, saved.json["train.json"]
+        tensors, state = all_finite(saved.tensors, where=str(folder)), saved.json["train.json"]
         weights = "model.safetensors" if self.mean is None else "training.safetensors"
         networks = {weights: self.network}
         if self.mean is not None:
@@ -116,8 +117,14 @@ def train(run: Run) -> Iterator[Event]:
     The loss of an update is its tokens' mean, whatever the number of batches it took. Data order, dropout and
     evaluation are functions of (seed, step), so a run that was stopped and resumed repeats the losses of one that was
     not: bit for bit in eager mode on one machine with one number of threads, when its limit is steps or epochs.
-    Raises NumericError before an update with a gradient that is not finite.
+    Raises NumericError before an update with a gradient that is not finite, and UserError where another process writes
+    to the run's folder, which is locked until the last event has been used.
     """
+    with nullcontext() if run.folder is None else held(run.folder, run.ranks):
+        yield from _train(run)
+
+
+def _train(run: Run) -> Iterator[Event]:
     config, at = run.config, run.progress
     require_limit(config)
     length = Length.of(config, len(run.task.plan(seed=config.seed, epoch=0)))

@@ -9,6 +9,7 @@ from clearhead.commands.train import is_restart, start_again, train_command
 from clearhead.errors import UserError
 from clearhead.recipe import read, validate
 from clearhead.training import checkpoints
+from clearhead.training.beginning import RECIPE, begin_folder, with_absolute_paths
 from clearhead.training.ranks import ALONE
 from tests.training.tiny import begin, drive, losses, write_recipe
 
@@ -32,10 +33,12 @@ def test_a_restart_goes_on_from_the_newest_checkpoint(tmp_path: Path):
 def test_a_restart_before_the_first_checkpoint_begins_anew(tmp_path: Path):
     recipe, out = write_recipe(tmp_path, steps=2), tmp_path / "run"
     out.mkdir()
+    checked = validate(read(str(recipe)), where="tiny")
+    begin_folder(out, with_absolute_paths(checked))
     (out / "metrics.jsonl").write_text('{"kind": "started", "step": 0}\n', encoding="utf-8")
-    run, _ = start_again(validate(read(str(recipe)), where="tiny"), out, ALONE)
+    run, _ = start_again(checked, out, ALONE)
     assert run.progress.step == 0
-    assert list(out.iterdir()) == []
+    assert {path.name for path in out.iterdir()} == {RECIPE}
 
 
 def test_a_restart_touches_no_other_folder(tmp_path: Path):

@@ -308,7 +308,12 @@ def test_latest_is_the_newest_that_verifies_and_sets_the_bad_aside(tmp_path, cap
     with (tmp_path / "step-00000030" / "train.json").open("ab") as file:
         file.write(b" ")
     with caplog.at_level(logging.WARNING, logger="clearhead"):
-        found = latest(tmp_path)
+        assert latest(tmp_path) == tmp_path / "step-00000002"
+    assert len(caplog.messages) == 2
+    assert not list(tmp_path.glob(".bad-step-*")), "a reader changes nothing"
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="clearhead"):
+        found = latest(tmp_path, set_aside=True)
     assert found == tmp_path / "step-00000002"
     assert len(caplog.messages) == 2
     assert "step-100000000/model.safetensors: expected to read it, got No such file" in caplog.messages[0]
@@ -337,7 +342,7 @@ def test_latest_goes_on_when_the_bad_cannot_be_set_aside(tmp_path, monkeypatch, 
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(os, "rename", deny)
-    assert latest(tmp_path) == tmp_path / "step-00000001"
+    assert latest(tmp_path, set_aside=True) == tmp_path / "step-00000001"
     assert "not set aside: Read-only file system" in caplog.text
 
 

@@ -1,0 +1,101 @@
+"""A run's folder before its first checkpoint: the recipe in it is enough to begin the run again."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+from clearhead.errors import UserError
+from clearhead.recipe import LanguageRecipe, TranslationRecipe
+from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
+from clearhead.training.disk import replace_text, temporary_text
+from clearhead.training.events import Saved
+from clearhead.training.lock import LOCK, OWNER
+from clearhead.training.manifest import JsonObject, reason
+
+RECIPE, REPORT = "recipe.json", "data_report.json"
+NOTHING = {LOCK, OWNER, temporary_text(Path(RECIPE)).name}
+"""What a run that was killed may leave before it has its recipe."""
+LEFT = {METRICS, REPORT, TENSORBOARD}
+"""What a run writes beside its recipe and its checkpoints before there is one."""
+
+
+def require_new(folder: Path) -> None:
+    """Nothing, if the folder is missing, empty, or of a run that ended before it wrote anything; else UserError."""
+    if is_free(folder):
+        return
+    got, remedy = "one with files" if folder.is_dir() else "a file", "try another --out"
+    if is_run(folder):
+        remedy = f"go on with clearhead resume {shlex.quote(str(folder))}, or {remedy}"
+    raise UserError(f"{folder}: expected a new folder for the run, got {got}; {remedy}")
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a run may begin there."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return {path.name for path in folder.iterdir()} <= NOTHING
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run has begun there."""
+    return (folder / RECIPE).is_file() or any(folder.glob("step-*"))
+
+
+def require_run(folder: Path) -> None:
+    """Nothing, if a run has begun in the folder; else UserError."""
+    if not is_run(folder):
+        raise UserError(
+            f"{folder}: expected a run with a checkpoint, found none and no {RECIPE};"
+            " start one in a new folder with clearhead train"
+        )
+
+
+def with_absolute_paths(recipe: TranslationRecipe | LanguageRecipe) -> TranslationRecipe | LanguageRecipe:
+    """The recipe as a run keeps it: found again from any working directory."""
+    data = recipe.data.model_copy(update={"folder": recipe.data.folder.absolute()})
+    start = recipe.model.start
+    here = None if start is None else Path(start).expanduser()
+    if here is None or not here.is_dir():  # A name of the hub, if there is one.
+        return recipe.model_copy(update={"data": data})
+    return recipe.model_copy(
+        update={"data": data, "model": recipe.model.model_copy(update={"start": str(here.absolute())})}
+    )
+
+
+def recipe_begun(folder: Path) -> JsonObject:
+    """The recipe of a run that ended before its first checkpoint; UserError where the folder holds no such run."""
+    require_run(folder)
+    if (folder / METRICS).exists():
+        saved = [event["step"] for event in read_metrics(folder) if event.get("kind") == Saved.__name__.lower()]
+        if saved:
+            raise UserError(
+                f"{folder}: expected the checkpoint of step {saved[-1]}, of which {METRICS} tells, found none that is"
+                " whole; put it back, or start a new run with clearhead train and another --out"
+            )
+    path = folder / RECIPE
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path}: expected the recipe of a run, got {reason(error)}; start a new run with clearhead train"
+        ) from None
+    if not isinstance(document, dict):
+        raise UserError(f"{path}: expected the recipe of a run, got another text; start a new run with clearhead train")
+    return document
+
+
+def begin_folder(folder: Path, recipe: TranslationRecipe | LanguageRecipe) -> None:
+    """The folder with nothing but this recipe in it, less what a run left that ended before its first checkpoint."""
+    for name in LEFT:
+        path = folder / name
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    replace_text(folder / RECIPE, recipe.model_dump_json(indent=2))
+
+
+def undo(folder: Path, *, is_ours: bool) -> None:
+    """Leave nothing of a run that could not begin: one without a log. `is_ours`: nor its folder."""
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - NOTHING <= {RECIPE}:
+        (folder / RECIPE).unlink(missing_ok=True)
+        if is_ours:
+            shutil.rmtree(folder, ignore_errors=True)

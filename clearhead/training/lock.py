@@ -1,0 +1,91 @@
+"""One writer a run folder: the lock that every process holds that writes there.
+
+The operating system keeps the lock and frees it when its owner dies, so nobody ever has to remove one. Readers need
+none: what they read is whole or not there.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from clearhead.data.cache import NO_LOCKS
+from clearhead.errors import UserError
+from clearhead.training.disk import make_folder, remedy
+from clearhead.training.manifest import reason
+from clearhead.training.ranks import ALONE, Ranks
+
+_log = logging.getLogger("clearhead")
+
+LOCK, OWNER = ".lock", ".owner"
+"""The file that is locked, and the one that says by whom."""
+
+
+@contextmanager
+def held(folder: Path, ranks: Ranks = ALONE) -> Iterator[bool]:
+    """Write to this run folder alone among all processes; it is made where there is none.
+
+    The first of several processes of a run holds the lock for all. A thread that holds it may take it again. Gives
+    False on a file system without locks, after a warning: nobody then knows who else writes. Raises UserError in all
+    processes, in one line, where another process or thread holds it, and where the folder cannot be written.
+    """
+    with ExitStack() as stack:
+        yield ranks.first(
+            ranks.together(lambda: stack.enter_context(_locked(folder)) if ranks.is_first else False),
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: expected a folder for the run, got a file; try another folder")
+    lock = FileLock(folder.resolve() / LOCK, timeout=0, is_singleton=True)
+    try:
+        make_folder(folder)
+        is_locked = _taken(lock, folder)
+        if is_locked and lock.lock_counter == 1:
+            (folder / OWNER).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+    except OSError as error:
+        lock.release()
+        raise UserError(f"{folder}: expected to write there, got {reason(error)}; {remedy(error)}") from None
+    try:
+        yield is_locked
+    finally:
+        if is_locked and lock.lock_counter == 1:
+            for name in (OWNER, LOCK):  # Whoever has just opened the file sees that it is gone, and does not get it.
+                with suppress(OSError):
+                    (folder / name).unlink()
+        lock.release()
+
+
+def _taken(lock: FileLock, folder: Path) -> bool:
+    """Whether it is ours now; else the file system has no locks."""
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"{folder}: expected a run that nobody writes to, got one in use by {owner(folder)};"
+            " wait until it ends, or stop it first"
+        ) from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        _log.warning(
+            "%s: this file system has no locks (%s); make sure that no other process writes there",
+            folder,
+            reason(error),
+        )
+        return False
+    return True
+
+
+def owner(folder: Path) -> str:
+    """Who holds the lock, as far as is known."""
+    try:
+        return (folder / OWNER).read_text(encoding="utf-8").strip() or "another process"
+    except (OSError, UnicodeDecodeError):
+        return "another process"
