@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from clearhead.api import load
-from clearhead.cli import app, main
+from clearhead.cli import main
+from clearhead.cli.app import app
 from clearhead.commands.measure import json_of
 from clearhead.commands.train import data_of
 from clearhead.commands.use import arriving
@@ -492,7 +493,14 @@ def test_memory_and_numbers_have_codes_of_their_own(
 # --- where the output goes ---------------------------------------------------------------------------------------
 
 
-WRITES = "from clearhead.cli import app, main; app.command(lambda: print('x' * 9), name='write'); main(['write'])"
+WRITES = """
+import sys
+from clearhead.cli import main
+from clearhead.cli.app import app
+app.command(lambda: print('x' * 9), name='write')
+sys.argv[1:] = ['write']
+main()
+"""
 
 
 def into(output: TextIO) -> Said:
