@@ -1,6 +1,5 @@
 """A recipe: everything a training run is made from, in one TOML file. Imports no torch."""
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import UserError
+from clearhead.json_text import NotJson, parse
 from clearhead.recipe.data import BPE, Characters, Preparation, Source, Storage, TokenizerConfig
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import Training
@@ -199,8 +199,8 @@ def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
             if not isinstance(table, dict):
                 raise UserError(f"--{dotted}: expected {name} to be a table, got a value for it too; give one of them")
         try:
-            table[last] = json.loads(text)
-        except json.JSONDecodeError:
+            table[last] = parse(text, f"--{dotted}")
+        except NotJson:
             table[last] = text
     return result
 

@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
-BASE = {"errors", "config", "recipe", "randomness"}
+BASE = {"errors", "config", "recipe", "randomness", "json_text"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
 ENGINE = TASKS | {"planning", "training", "weights", "families", "analysis"}
@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
-    *("config", "recipe", "errors", "randomness", "cli"),
+    *("config", "recipe", "errors", "randomness", "json_text", "cli"),
     *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
     "explorer.static_files",
@@ -180,3 +180,19 @@ def test_nothing_executes_data() -> None:
             if called == "hasattr":
                 wrong.append(f"{source.at(node.lineno)}: hasattr asks what a type should say")
     assert not wrong, "\n".join(wrong)
+
+
+# What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
+READ_OWN_JSON = ("json_text", "training.consumers", "training.manifest", "training.checkpoints", "data.schemes")
+READ_OWN_JSON += ("data.chat", "explorer.words", "explorer.static_files", "commands.export_ctranslate2")
+
+
+def test_json_has_one_reader() -> None:
+    wrong = [
+        source.at(node.lineno)
+        for source in sources()
+        if source.module.removeprefix(f"{PACKAGE}.") not in READ_OWN_JSON
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("json.load", "json.loads")
+    ]
+    assert not wrong, f"read with clearhead.json_text.parse, which bounds and explains: {wrong}"
