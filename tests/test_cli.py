@@ -27,6 +27,7 @@ from clearhead.tasks.task import Task
 from clearhead.training import checkpoints
 from clearhead.training.consumers import read_metrics
 from clearhead.training.events import Stepped
+from tests import processes
 from tests.conftest import ROOT
 from tests.small_models import PAIRS, model_of
 from tests.training.tiny import write_recipe
@@ -97,7 +98,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **options)
+    return processes.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **options)
 
 
 # --- help and usage ----------------------------------------------------------------------------------------------
@@ -506,7 +507,7 @@ main()
 def into(output: TextIO) -> Said:
     """A command that writes to this file, in a process of its own."""
     command = [sys.executable, "-c", WRITES]
-    done = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    done = processes.run(command, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     return Said(done.returncode, "", done.stderr)
 
 

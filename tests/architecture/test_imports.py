@@ -2,12 +2,12 @@
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests import processes
 from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
@@ -119,7 +119,7 @@ def test_module_needs_no_torch(name: str) -> None:
 
 def test_cli_starts_without_torch() -> None:
     code = "import sys, clearhead.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def _names(source: Source) -> Iterator[tuple[int, str]]:
