@@ -96,9 +96,8 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_of("nano").save(tmp_path_factory.mktemp("models") / "writer")
 
 
-def run_python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code]
-    return processes.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **options)
+def run_python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return processes.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True)
 
 
 # --- help and usage ----------------------------------------------------------------------------------------------
@@ -533,3 +532,124 @@ def test_a_full_disk_behind_standard_output():
         said = into(full)
     assert said.code == 2
     assert said.err == f"error: output: {os.strerror(errno.ENOSPC)}; check the path, its permissions and space\n"
+
+
+def in_shell(line: str, folder: Path, **environment: str) -> Said:
+    """A line of a shell, in which `clearhead` is the command line of this checkout."""
+    around = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+    script = f'clearhead() {{ "{sys.executable}" -m clearhead "$@"; }}; {line}'
+    done = processes.run(["bash", "-c", script], cwd=folder, env=around, capture_output=True, timeout=120)
+    return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("streams", "code", "n_lines"),
+    [
+        (">&-", 0, 0),
+        ("2>&-", 0, 0),
+        ("<&-", 0, 0),
+        (">&- 2>&- <&-", 0, 0),
+        ("2>/dev/full", 0, 0),
+        (">/dev/full", 2, 1),
+        (">/dev/full 2>/dev/full", 2, 0),
+        ("| true; exit ${PIPESTATUS[0]}", 141, 0),
+    ],
+)
+def test_streams_that_are_closed_or_full(tmp_path: Path, streams: str, code: int, n_lines: int):
+    said = in_shell(f"clearhead --help {streams}", tmp_path)
+    assert (said.code, len(said.err.splitlines())) == (code, n_lines), said
+    assert "Traceback" not in said.err
+    said = in_shell(f"clearhead bogus {streams}", tmp_path)
+    assert (said.code, said.out) == (2, ""), "its one line does not go to standard output, whatever is closed"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_command_that_cannot_tell_still_does_its_work(tmp_path: Path):
+    said = in_shell("clearhead summary gpt2 --json 2>/dev/full", tmp_path)  # Its table is for standard error.
+    assert (said.code, json.loads(said.out)["parameters"]) == (0, 124_439_808)
+
+
+def test_a_file_does_not_take_the_place_of_a_closed_stream(tmp_path: Path, writer: Path):
+    before = {path: path.read_bytes() for path in writer.iterdir()}
+    assert in_shell(f"clearhead generate {writer} one --max-new-tokens 2 >&- 2>&- <&-", tmp_path) == (0, "", "")
+    assert {path: path.read_bytes() for path in writer.iterdir()} == before
+
+
+@pytest.mark.parametrize("variables", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_what_an_encoding_lacks_is_escaped(tmp_path: Path, writer: Path, variables: dict[str, str]):
+    said = in_shell(f"clearhead generate {writer} 'one Ω' --max-new-tokens 2", tmp_path, **variables)
+    assert said.code in (0, 2)
+    assert "Traceback" not in said.err
+    if variables.get("PYTHONIOENCODING"):
+        assert said.out.startswith("one \\u03a9")
+    assert in_shell("clearhead --help", tmp_path, **variables).code == 0
+
+
+@pytest.mark.parametrize("line", ["generate {}", "generate {} one --stop", "translate {} one", "explore {}"])
+def test_a_text_that_is_not_text(shell: Shell, translator: Path, line: str):
+    said = shell(*line.format(translator).split(), "caf\udce9")  # What Python makes of a byte that is not UTF-8.
+    assert (said.code, said.out) == (2, "")
+    assert "the byte 0xE9" in said.error
+    assert len(said.err.splitlines()) == 1
+
+
+def test_in_a_folder_that_was_removed(tmp_path: Path):
+    gone = "mkdir gone && cd gone && rmdir ../gone && "
+    assert in_shell(f"{gone} clearhead --help", tmp_path)[::2] == (0, "")
+    said = in_shell(f"{gone} clearhead train lm --text book.txt", tmp_path)
+    assert (said.code, len(said.err.splitlines())) == (2, 1), said
+
+
+# --- how wide a terminal is --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "2", "-5", "abc", "²", "20", "999999999"])
+def test_any_width_has_its_help(tmp_path: Path, columns: str):
+    said = in_shell("clearhead train --help", tmp_path, COLUMNS=columns)
+    assert (said.code, said.err) == (0, "")
+    assert max(map(len, said.out.splitlines())) in (20, 80, 1000)
+
+
+# --- Ctrl-C ------------------------------------------------------------------------------------------------------
+
+
+STOPS = """
+import os, signal, sys, threading
+from importlib.abc import MetaPathFinder
+
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == wanted:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except BaseException:
+                pass  # As some that are imported do.
+
+wanted = sys.argv.pop(1)
+if wanted == "exit":
+    import atexit
+    atexit.register(os.kill, os.getpid(), signal.SIGINT)
+else:
+    sys.meta_path.insert(0, Finder())
+from clearhead.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+@pytest.mark.parametrize("module", ["cyclopts", "clearhead.commands.measure", "torch", "torch.nn"])
+def test_ctrl_c_in_an_import_ends_it_in_one_line(module: str):
+    done = run_python(STOPS, module, "summary", "gpt2")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_at_the_end_says_nothing():
+    done = run_python(STOPS, "exit", "--version")
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_little_is_imported_before_ctrl_c_is_taken_care_of():
+    code = "import sys; before = {*sys.modules}; import clearhead.cli; print(*({*sys.modules} - before))"
+    assert set(run_python(code).stdout.split()) == {"clearhead", "clearhead.cli", "clearhead.cli.interrupts"}

@@ -35,7 +35,9 @@ class Names:
 
     def ending(self, name: str) -> str | None:
         """The field nearest to the top whose last part is that of `name`, or nearly so."""
-        ends = {field.rpartition(".")[2]: field for field in sorted(self.fields, key=lambda f: -f.count("."))}
+        ends: dict[str, str] = {}
+        for field in sorted(self.fields, key=lambda field: field.count(".")):
+            ends.setdefault(field.rpartition(".")[2], field)
         close = get_close_matches(name.rpartition(".")[2], ends, n=1, cutoff=0.8)
         return ends[close[0]] if close else None
 
