@@ -4,6 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from clearhead.cli import models, planning, training, use
 from clearhead.cli.app import app
@@ -19,6 +20,8 @@ def run(arguments: Sequence[str]) -> int:
     words = [word for word in options if word != "--debug"] + [*rest]
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # Which is for those that fork; no command does.
     try:
+        if not {"--help", "-h", "--version"} & {*options}:
+            Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
         app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
