@@ -17,8 +17,9 @@ import pytest
 import torch
 
 from clearhead.api import load
-from clearhead.cli import app, main
+from clearhead.cli import main
 from clearhead.cli.app import Tokenize as on_the_line
+from clearhead.cli.app import app
 from clearhead.commands.measure import json_of
 from clearhead.commands.train import data_of
 from clearhead.commands.use import arriving
@@ -29,6 +30,7 @@ from clearhead.tasks.task import Task
 from clearhead.training import checkpoints
 from clearhead.training.consumers import read_metrics
 from clearhead.training.events import Stepped
+from tests import processes
 from tests.conftest import ROOT
 from tests.small_models import PAIRS, model_of
 from tests.training.tiny import write_recipe
@@ -97,9 +99,8 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_of("nano").save(tmp_path_factory.mktemp("models") / "writer")
 
 
-def run_python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **options)
+def run_python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return processes.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True)
 
 
 # --- help and usage ----------------------------------------------------------------------------------------------
@@ -143,7 +144,16 @@ def test_version(shell: Shell):
         ("train lm --training.stpes 1", "lm:training.stpes: no such field; did you mean steps?"),
         ("train translation --model.presett gpt2", "model.presett: no such field; did you mean preset?"),
         ("train lm --stepz 1", "--stepz: no such option; did you mean --steps?"),
-        ("train lm --clip 1", "--clip: no such option"),
+        ("train lm --clip 1", "--clip: no such option; did you mean --training.clip?"),
+        ("train lm --bogus 1", "--bogus: no such option; write a field of the recipe as --TABLE.FIELD VALUE"),
+        ("train lm --traning.clip 1", "--traning.clip: no such option; did you mean --training.clip?"),
+        ("train lm --trainig.clpi 1", "--trainig.clpi: no such option; did you mean --training.clip?"),
+        ("train lm --trainng.optimizer.lr 1", "did you mean --training.optimizer.lr?"),
+        ("train lm --traning-save-every 1", "did you mean --training.save_every?"),
+        ("train lm --modl.stacks.n_heads 1", "did you mean --model.stacks.n_heads?"),
+        ("train lm --training.lr 1 --text a", "lm:training.lr: no such field; did you mean training.optimizer.lr?"),
+        ("train lm --model.n_heads 8 --text a", "lm:model.n_heads: no such field; did you mean model.stacks.n_heads?"),
+        ("train lm --data.x " + "[" * 100_000, "--data.x: expected at most 100 levels of tables and lists, got more"),
         ("train lm --training.clip", "--training.clip: expected a value after it, got none"),
         ("train lm --training.clip --training.steps 3", "--training.clip: expected a value after it, got none"),
         ("train lm 3", "3: expected a field such as --training.clip, got a value"),
@@ -532,13 +542,20 @@ def test_memory_and_numbers_have_codes_of_their_own(
 # --- where the output goes ---------------------------------------------------------------------------------------
 
 
-WRITES = "from clearhead.cli import app, main; app.command(lambda: print('x' * 9), name='write'); main(['write'])"
+WRITES = """
+import sys
+from clearhead.cli import main
+from clearhead.cli.app import app
+app.command(lambda: print('x' * 9), name='write')
+sys.argv[1:] = ['write']
+main()
+"""
 
 
 def into(output: TextIO) -> Said:
     """A command that writes to this file, in a process of its own."""
     command = [sys.executable, "-c", WRITES]
-    done = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    done = processes.run(command, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     return Said(done.returncode, "", done.stderr)
 
 
@@ -555,3 +572,125 @@ def test_a_full_disk_behind_standard_output():
         said = into(full)
     assert said.code == 2
     assert said.err == f"error: output: {os.strerror(errno.ENOSPC)}; check the path, its permissions and space\n"
+
+
+def in_shell(line: str, folder: Path, **environment: str) -> Said:
+    """A line of a shell, in which `clearhead` is the command line of this checkout."""
+    around = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+    script = f'clearhead() {{ "{sys.executable}" -m clearhead "$@"; }}; {line}'
+    done = processes.run(["bash", "-c", script], cwd=folder, env=around, capture_output=True, timeout=120)
+    return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("streams", "code", "n_lines"),
+    [
+        (">&-", 0, 0),
+        ("2>&-", 0, 0),
+        ("<&-", 0, 0),
+        (">&- 2>&- <&-", 0, 0),
+        ("2>/dev/full", 0, 0),
+        (">/dev/full", 2, 1),
+        (">/dev/full 2>/dev/full", 2, 0),
+        ("| true; exit ${PIPESTATUS[0]}", 141, 0),
+    ],
+)
+def test_streams_that_are_closed_or_full(tmp_path: Path, streams: str, code: int, n_lines: int):
+    said = in_shell(f"clearhead --help {streams}", tmp_path)
+    assert (said.code, len(said.err.splitlines())) == (code, n_lines), said
+    assert "Traceback" not in said.err
+    said = in_shell(f"clearhead bogus {streams}", tmp_path)
+    assert (said.code, said.out) == (2, ""), "its one line does not go to standard output, whatever is closed"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_command_that_cannot_tell_still_does_its_work(tmp_path: Path):
+    said = in_shell("clearhead summary gpt2 --json 2>/dev/full", tmp_path)  # Its table is for standard error.
+    assert (said.code, json.loads(said.out)["parameters"]) == (0, 124_439_808)
+
+
+def test_a_file_does_not_take_the_place_of_a_closed_stream(tmp_path: Path, writer: Path):
+    before = {path: path.read_bytes() for path in writer.iterdir()}
+    assert in_shell(f"clearhead generate {writer} one --max-new-tokens 2 >&- 2>&- <&-", tmp_path) == (0, "", "")
+    assert {path: path.read_bytes() for path in writer.iterdir()} == before
+
+
+@pytest.mark.parametrize("variables", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_what_an_encoding_lacks_is_escaped(tmp_path: Path, writer: Path, variables: dict[str, str]):
+    said = in_shell(f"clearhead generate {writer} 'one Ω' --max-new-tokens 2", tmp_path, **variables)
+    assert said.code in (0, 2)
+    assert "Traceback" not in said.err
+    if variables.get("PYTHONIOENCODING"):
+        assert said.out.startswith("one \\u03a9")
+    assert in_shell("clearhead --help", tmp_path, **variables).code == 0
+
+
+@pytest.mark.parametrize("line", ["generate {}", "generate {} one --stop", "translate {} one", "explore {}"])
+def test_a_text_that_is_not_text(shell: Shell, translator: Path, line: str):
+    said = shell(*line.format(translator).split(), "caf\udce9")  # What Python makes of a byte that is not UTF-8.
+    assert (said.code, said.out) == (2, "")
+    assert "the byte 0xE9" in said.error
+    assert len(said.err.splitlines()) == 1
+
+
+def test_in_a_folder_that_was_removed(tmp_path: Path):
+    gone = "mkdir gone && cd gone && rmdir ../gone && "
+    assert in_shell(f"{gone} clearhead --help", tmp_path)[::2] == (0, "")
+    said = in_shell(f"{gone} clearhead summary gpt2", tmp_path)
+    assert said.code == 2
+    assert said.error == "current folder: expected one that is there, got none; change to another folder"
+
+
+# --- how wide a terminal is --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "2", "-5", "abc", "²", "20", "999999999"])
+def test_any_width_has_its_help(tmp_path: Path, columns: str):
+    said = in_shell("clearhead train --help", tmp_path, COLUMNS=columns)
+    assert (said.code, said.err) == (0, "")
+    assert max(map(len, said.out.splitlines())) in (20, 80, 1000)
+
+
+# --- Ctrl-C ------------------------------------------------------------------------------------------------------
+
+
+STOPS = """
+import os, signal, sys, threading
+from importlib.abc import MetaPathFinder
+
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == wanted:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except BaseException:
+                pass  # As some that are imported do.
+
+wanted = sys.argv.pop(1)
+if wanted == "exit":
+    import atexit
+    atexit.register(os.kill, os.getpid(), signal.SIGINT)
+else:
+    sys.meta_path.insert(0, Finder())
+from clearhead.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+@pytest.mark.parametrize("module", ["cyclopts", "clearhead.commands.measure", "torch", "torch.nn"])
+def test_ctrl_c_in_an_import_ends_it_in_one_line(module: str):
+    done = run_python(STOPS, module, "summary", "gpt2")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_at_the_end_says_nothing():
+    done = run_python(STOPS, "exit", "--version")
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_little_is_imported_before_ctrl_c_is_taken_care_of():
+    code = "import sys; before = {*sys.modules}; import clearhead.cli; print(*({*sys.modules} - before))"
+    assert set(run_python(code).stdout.split()) == {"clearhead", "clearhead.cli", "clearhead.cli.interrupts"}

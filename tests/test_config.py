@@ -1,6 +1,5 @@
 """Configurations: what is wrong is named with its value and remedy, and text brings the same one back."""
 
-import subprocess
 import sys
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from clearhead import config as c
+from tests import processes
 from tests.architecture.source import ROOT
 from tests.model import small
 
@@ -181,4 +181,4 @@ def test_derived_values() -> None:
 
 def test_config_needs_no_torch() -> None:
     code = "import sys, clearhead.config; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -1,6 +1,5 @@
 """Our own folders: runs and their checkpoints, and the architecture that a recipe or a name asks for."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from pydantic import JsonValue, ValidationError
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.families import family_of, preset
+from clearhead.json_text import parse
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe.generation import GenerationConfig
@@ -56,7 +56,7 @@ def model_folder(folder: Path) -> Path:
 def _best(folder: Path) -> Path | None:
     """The checkpoint that best.json names, where there is one: that file is only a hint, and may outlive it."""
     try:
-        named = json.loads((folder / BEST).read_text(encoding="utf-8"))
+        named = parse((folder / BEST).read_bytes(), BEST)
     except (OSError, ValueError):
         return None
     name = named.get("checkpoint") if isinstance(named, dict) else None

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Flag, Repeated, Tokenize, app
+from clearhead.cli.app import Device, Flag, Repeated, Text, Tokenize, app
 
 
 @app.command(sort_key=4, help_epilogue="")
 def translate(
     model: str,
     /,
-    *texts: str,
+    *texts: Text,
     n_best: int = 1,
     beams: int | None = None,
     length_penalty: float | None = None,
@@ -42,7 +42,7 @@ def translate(
 @app.command(sort_key=5, help_epilogue="")
 def generate(
     model: str,
-    prompt: str = "\n",
+    prompt: Text = "\n",
     /,
     *,
     max_new_tokens: int | None = None,
@@ -93,10 +93,10 @@ def generate(
 @app.command(sort_key=6, help_epilogue="")
 def explore(
     model: str,
-    text: str | None = None,
+    text: Text | None = None,
     /,
     *,
-    target: str | None = None,
+    target: Text | None = None,
     export: Path | None = None,
     port: int | None = None,
     browser: bool = True,

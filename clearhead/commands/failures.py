@@ -19,15 +19,15 @@ def explained(error: BaseException, command: str) -> tuple[str, int] | None:
             return str(error), error.exit_code
         case CycloptsError():
             usage = " ".join(filter(None, ("clearhead", command, "--help")))
-            return f"{' '.join(str(error).split())} See {usage}", 2
+            return str(UserError(f"{' '.join(str(error).split())} See {usage}")), 2
         case KeyboardInterrupt():
             return "stopped by Ctrl-C", 130
         case BrokenPipeError():
             return "", 141
+        case FileNotFoundError() if error.filename is None:
+            return "current folder: expected one that is there, got none; change to another folder", 2
         case OSError():
-            return (
-                f"{error.filename or 'output'}: {error.strerror or error}; check the path, its permissions and space",
-                2,
-            )
+            place = error.filename or "system"
+            return str(UserError(f"{place}: {error.strerror or error}; check the path, its permissions and space")), 2
         case _:
             return None

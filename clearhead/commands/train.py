@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from pathlib import Path
 from signal import SIGINT
 from typing import Any
@@ -202,8 +201,8 @@ def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, 
         dashed, equals, value = word[2:].partition("=")
         name = dashed.replace("-", "_")
         if name.partition(".")[0] not in TABLES:
-            close = get_close_matches(name, [*options, *(f"training.{option}" for option in options)], n=1)
-            remedy = f"did you mean --{close[0]}?" if close else "write a field of the recipe as --TABLE.FIELD VALUE"
+            meant = recipes.field_names().nearest(name, among=options)
+            remedy = f"did you mean --{meant}?" if meant else "write a field of the recipe as --TABLE.FIELD VALUE"
             raise UserError(f"--{dashed}: no such option; {remedy}")
         if not equals:
             if not rest or rest[0].startswith("--"):

@@ -15,10 +15,37 @@ GZIP_MAGIC = b"\x1f\x8b"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 CHUNK = 1 << 16
 """Bytes read at once."""
+UNPACKED, EXPANSION = 1 << 25, 200
+"""Bytes that any file may unpack to, and the times its own size beyond them: text packs to a tenth or so."""
+LONGEST_LINE = 1 << 27
+"""Characters."""
+
+
+class Unpacked(gzip.GzipFile):
+    """The contents of a gzip file. A read raises UserError once they are far too much for the bytes read so far."""
+
+    def __init__(self, path: Path, packed: BinaryIO) -> None:
+        super().__init__(fileobj=packed)
+        self._path, self._packed = path, packed
+
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        if self._packed.seekable():
+            check_expansion(self._path, self.tell(), self._packed.tell())
+        return content
+
+
+def check_expansion(path: Path, unpacked: int, packed: int) -> None:
+    """Raises UserError where a small file has unpacked to more than text does, as one does that is meant to harm."""
+    if unpacked > max(UNPACKED, EXPANSION * packed):
+        found = f"{unpacked:,} bytes from {packed:,}"
+        raise UserError(
+            f"{path}: expected at most {EXPANSION} times its packed size, got {found}; if you trust it, try it unpacked"
+        )
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+def opened(path: Path) -> Iterator[BinaryIO | Unpacked]:
     """The contents, gzip unpacked as it is read.
 
     Raises UserError where there is no such file, with the nearest name.
@@ -26,7 +53,7 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
     try:
         with path.open("rb") as file:
             if file.peek(2).startswith(GZIP_MAGIC):
-                with gzip.GzipFile(fileobj=file) as unpacked:
+                with Unpacked(path, file) as unpacked:
                     yield unpacked
             else:
                 yield file
@@ -38,6 +65,10 @@ def opened(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
         raise UserError(f"{path}: expected a whole gzip file, got {error}; try fetching it again") from None
     except OSError as error:
         raise UserError(f"{path}: expected a readable file, got {error.strerror}") from None
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{str(path)!r}: expected the name of a file, got {error}") from None
 
 
 def read_chunks(path: Path) -> Iterator[str]:
@@ -78,15 +109,23 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines without their ends; only a line feed ends a line, so U+2028 inside a sentence does not."""
+    """The lines without their ends; only a line feed ends a line, so U+2028 inside a sentence does not.
+
+    Raises UserError as `read_chunks`, and for a line of more than LONGEST_LINE characters.
+    """
     begun: list[str] = []
+    n_lines = n_begun = 0
     for chunk in read_chunks(path):
         first, *others = chunk.split("\n")
         begun.append(first)
+        n_begun += len(first)
+        if n_begun > LONGEST_LINE:
+            where = f"{path}:{n_lines + 1}"
+            raise UserError(f"{where}: expected at most {LONGEST_LINE:,} characters a line, got more; try shorter ones")
         if others:
             yield "".join(begun)
             yield from others[:-1]
-            begun = others[-1:]
+            begun, n_begun, n_lines = others[-1:], len(others[-1]), n_lines + len(others)
     if last := "".join(begun):
         yield last
 

@@ -2,15 +2,18 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from clearhead.data.files import nearest, opened, read_lines
+from clearhead.data.files import Unpacked, check_expansion, nearest, opened, read_lines
 from clearhead.errors import UserError
+from clearhead.json_text import parse
 from clearhead.recipe.data import Column, Table
+
+if TYPE_CHECKING:
+    from pyarrow import parquet
 
 Format = Literal["tsv", "csv", "jsonl", "parquet"]
 
@@ -106,10 +109,7 @@ def _json_rows(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
     for line, text in enumerate(read_lines(path), start=1):
         if not text.strip():
             continue
-        try:
-            row = json.loads(text)
-        except ValueError as error:
-            raise UserError(f"{path}:{line}: expected one JSON object a line, got {error}") from None
+        row = parse(text, f"{path}:{line}", remedy="try one JSON object a line", numbered=False)
         yield [text_at(row, str(column), where=f"{path}:{line}") for column in columns]
 
 
@@ -135,18 +135,29 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
         raise UserError(
             f"{path}: expected pyarrow to read parquet, got no such package; try pip install clearhead[data]"
         ) from None
-    at = 0
+    at = n_bytes = 0
     with opened(path) as content:
+        if isinstance(content, Unpacked):
+            raise UserError(f"{path}: expected parquet, got a gzip file; try gunzip first")
         try:
             file = parquet.ParquetFile(content)
-            header = list(file.schema_arrow.names)
+            header, size = list(file.schema_arrow.names), path.stat().st_size
             names = [header[c] if isinstance(c, int) and c < len(header) else str(c) for c in columns]
             for name in names:
                 if name.split(".")[0] not in header:
                     raise UserError(f"{path}: expected a column {name!r}, got none{nearest(name, header)}")
+            _check_pages(path, file.metadata, size)
             for batch in file.iter_batches(PARQUET_ROWS, columns=[name.split(".")[0] for name in names]):
+                n_bytes += batch.nbytes
+                check_expansion(path, n_bytes, size)
                 for row in batch.to_pylist():
                     yield [text_at(row, name, where=f"{path}:row {at}") for name in names]
                     at += 1
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path}: expected parquet, got {' '.join(str(error).split())[:200]}") from None
+
+
+def _check_pages(path: Path, about: "parquet.FileMetaData", size: int) -> None:
+    """Raises UserError where the pages of some rows, which are unpacked at once, are far larger than the file."""
+    for group in map(about.row_group, range(about.num_row_groups)):
+        check_expansion(path, sum(group.column(i).total_uncompressed_size for i in range(group.num_columns)), size)

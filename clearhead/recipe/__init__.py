@@ -1,6 +1,5 @@
 """A recipe: everything a training run is made from, in one TOML file. Imports no torch."""
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,11 @@ from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import UserError
+from clearhead.json_text import NotJson, parse
 from clearhead.recipe.data import BPE, Characters, Preparation, Source, Storage, TokenizerConfig
 from clearhead.recipe.evaluation import EvaluationConfig
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.names import Names, options
 from clearhead.recipe.training import Training
 
 Overrides = dict[str, JsonValue]
@@ -133,6 +134,10 @@ Recipe = Annotated[TranslationRecipe | LanguageRecipe, Field(discriminator="task
 _adapter: TypeAdapter[TranslationRecipe | LanguageRecipe] = TypeAdapter(Recipe)
 
 
+_OTHERS = {config.__name__: config for config in (ModelConfig, GenerationConfig)}
+"""What is validated besides recipes."""
+
+
 def recipe_folders() -> list[Path]:
     """Where named recipes are: in the installed package, or beside it in a checkout."""
     package = Path(__file__).parent.parent
@@ -201,8 +206,8 @@ def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
             if not isinstance(table, dict):
                 raise UserError(f"--{dotted}: expected {name} to be a table, got a value for it too; give one of them")
         try:
-            table[last] = json.loads(text)
-        except json.JSONDecodeError:
+            table[last] = parse(text, f"--{dotted}")
+        except NotJson:
             table[last] = text
     return result
 
@@ -224,7 +229,11 @@ def explain(error: ValidationError, where: str) -> str:
     match first["type"]:
         case "extra_forbidden":
             siblings = sorted({name for node in place.table for name in node.get("properties", {})})
-            return f"{where}:{field}: no such field; {_nearest(place.path[-1], siblings)}"
+            word = place.path[-1]
+            elsewhere = None if error.title in _OTHERS else field_names().ending(word)
+            is_better = elsewhere and (elsewhere.endswith(f".{word}") or not get_close_matches(word, siblings, n=1))
+            remedy = f"did you mean {elsewhere}?" if is_better else _nearest(word, siblings)
+            return f"{where}:{field}: no such field; {remedy}"
         case "missing":
             return f"{where}:{field}: expected a value, got none; set it"
         case "union_tag_invalid" | "union_tag_not_found":
@@ -246,10 +255,13 @@ def _nearest(word: str, known: Sequence[str]) -> str:
 @cache
 def _schema(title: str) -> dict[str, Any]:
     """JSON schema of what was validated, by the title of its error."""
-    for config in (ModelConfig, GenerationConfig):
-        if title == config.__name__:
-            return config.model_json_schema()
-    return _adapter.json_schema()
+    return _OTHERS[title].model_json_schema() if title in _OTHERS else _adapter.json_schema()
+
+
+@cache
+def field_names() -> Names:
+    """The fields that a recipe may have."""
+    return Names.of(_adapter.json_schema(), ModelConfig.model_json_schema())
 
 
 @dataclass(frozen=True)
@@ -264,7 +276,7 @@ class _Place:
 def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> _Place:
     """pydantic's location also names the alternative taken at each union, which nobody writes."""
     path: list[str] = []
-    table = nodes = _options(schema, schema)
+    table = nodes = options(schema, schema)
     for part in location:
         if chosen := [n for n in nodes if len(nodes) > 1 and part in (_tag(n, "task"), _tag(n, "kind"))]:
             nodes = chosen
@@ -272,20 +284,12 @@ def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> _Place:
             path.append(str(part))
             table = nodes
             inner = [n.get("properties", {}).get(part) or n.get("items") for n in nodes]
-            nodes = [o for node in inner if node for o in _options(node, schema)]
+            nodes = [o for node in inner if node for o in options(node, schema)]
     return _Place(path, table, nodes)
 
 
 def _tag(node: dict[str, Any], name: str) -> str | None:
     return node.get("properties", {}).get(name, {}).get("const")
-
-
-def _options(node: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The alternatives that a schema stands for."""
-    if "$ref" in node:
-        return _options(schema["$defs"][node["$ref"].rsplit("/", 1)[1]], schema)
-    below = [o for key in ("anyOf", "oneOf", "allOf") for part in node.get(key, ()) for o in _options(part, schema)]
-    return below or [node]
 
 
 __all__ = [
@@ -296,6 +300,7 @@ __all__ = [
     "TranslationData",
     "TranslationRecipe",
     "explain",
+    "field_names",
     "merge",
     "nested",
     "read",

@@ -1,6 +1,5 @@
 """JSON files from elsewhere, read strictly: small, flat, every key once, every number finite. Imports no torch."""
 
-import json
 import os
 import re
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from clearhead.errors import UserError
+from clearhead.json_text import parse
 
 JsonObject = dict[str, JsonValue]
 
@@ -20,8 +20,6 @@ CONFIG_LIMIT = 8 << 20
 """Bytes that a file of settings may have."""
 LIMIT = 64 << 20
 """Bytes that an index or a vocabulary may have."""
-LEVELS = 100
-"""How deep tables and lists may be in one another."""
 
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -51,27 +49,10 @@ def _read(path: Path, limit: int) -> JsonValue:
     if size > limit:
         raise UserError(f"{path}: expected at most {limit:,} bytes, got {size:,}; {AGAIN}")
     try:
-        text = path.read_bytes().decode("utf-8")
-        document = json.loads(text, object_pairs_hook=_Pairs(path).table)
-        _check_levels(document)
-        if r"\u" in text:
-            json.dumps(document, ensure_ascii=False).encode()
-    except UserError:
-        raise
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected UTF-8, got the byte 0x{error.object[error.start]:02X}; {AGAIN}") from None
-    except UnicodeEncodeError:
-        raise UserError(f"{path}: expected text, got half a character, such as \\ud800 alone; {AGAIN}") from None
-    except json.JSONDecodeError as error:
-        what = error.msg[:1].lower() + error.msg[1:]
-        raise UserError(f"{path}:{error.lineno}: expected JSON, got {what} (column {error.colno}); {AGAIN}") from None
-    except RecursionError:
-        raise UserError(f"{path}: expected tables in tables, got hundreds of levels; {AGAIN}") from None
-    except ValueError:  # Python's own limit, against numbers that take minutes to read
-        raise UserError(f"{path}: expected numbers, got one of thousands of digits; {AGAIN}") from None
+        content = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: expected to read it, got {error.strerror}; {AGAIN}") from None
-    return document
+    return parse(content, str(path), remedy=AGAIN, table=_Pairs(path).table)
 
 
 def is_there(path: Path) -> bool:
@@ -137,17 +118,6 @@ def _finite(value: JsonValue) -> bool:
     if isinstance(value, list):
         return all(map(_finite, value))
     return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
-
-
-def _check_levels(value: JsonValue, level: int = 0) -> None:
-    """Nothing, if none is deeper than LEVELS; else RecursionError."""
-    if level > LEVELS:
-        raise RecursionError
-    if isinstance(value, dict):
-        value = [*value.values()]
-    for inner in value if isinstance(value, list) else ():
-        if not isinstance(inner, str):
-            _check_levels(inner, level + 1)
 
 
 @dataclass(frozen=True)

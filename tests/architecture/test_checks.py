@@ -1,13 +1,13 @@
 """The linter, the formatter and the type checker, so that one command runs every check."""
 
 import re
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.architecture.source import ROOT
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
@@ -21,7 +21,7 @@ CHECKS = {
 @pytest.mark.parametrize("name", CHECKS)
 def test_check(name: str) -> None:
     tool, *arguments = CHECKS[name]
-    done = subprocess.run(
+    done = processes.run(
         [SCRIPTS / tool, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, f"{tool} {' '.join(arguments)}\n{done.stdout}{done.stderr}"

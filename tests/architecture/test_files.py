@@ -1,12 +1,13 @@
 """What every file must hold to: short enough to read, and true on any machine."""
 
+import ast
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.architecture.source import ROOT, sources
 
 MAX_LINES = 320
@@ -18,7 +19,7 @@ def _tracked() -> list[Path]:
     git = shutil.which("git")
     if git is None:
         pytest.skip("git is not installed")
-    listing = subprocess.run(
+    listing = processes.run(
         [git, "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT,
         capture_output=True,
@@ -55,3 +56,18 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 def test_machine_path_pattern(folder: str) -> None:
     assert MACHINE_PATH.search(f"cd /{folder}")
     assert not MACHINE_PATH.search(f"see ../{folder} or https://example.org/{folder}")
+
+
+STARTS = {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
+STARTS |= {"os.fork", "os.forkpty", "os.posix_spawn", "os.popen", "multiprocessing.Process", "multiprocessing.Pool"}
+
+
+def test_tests_start_processes_with_a_limit() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.name != "processes.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in STARTS
+    ]
+    assert not wrong, f"start it with tests.processes, which limits how long it may take: {wrong}"

@@ -2,16 +2,16 @@
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests import processes
 from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
-BASE = {"brief", "errors", "config", "recipe", "randomness"}
+BASE = {"brief", "errors", "config", "recipe", "randomness", "json_text"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
 ENGINE = TASKS | {"planning", "training", "weights", "families", "analysis"}
@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
-    *("brief", "config", "recipe", "errors", "randomness", "cli"),
+    *("brief", "config", "recipe", "errors", "randomness", "json_text", "cli"),
     *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
     "explorer.static_files",
@@ -119,7 +119,7 @@ def test_module_needs_no_torch(name: str) -> None:
 
 def test_cli_starts_without_torch() -> None:
     code = "import sys, clearhead.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def _names(source: Source) -> Iterator[tuple[int, str]]:
@@ -180,3 +180,19 @@ def test_nothing_executes_data() -> None:
             if called == "hasattr":
                 wrong.append(f"{source.at(node.lineno)}: hasattr asks what a type should say")
     assert not wrong, "\n".join(wrong)
+
+
+# What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
+READ_OWN_JSON = ("json_text", "training.consumers", "training.manifest", "training.checkpoints", "data.schemes")
+READ_OWN_JSON += ("data.chat", "explorer.words", "explorer.static_files", "commands.export_ctranslate2")
+
+
+def test_json_has_one_reader() -> None:
+    wrong = [
+        source.at(node.lineno)
+        for source in sources()
+        if source.module.removeprefix(f"{PACKAGE}.") not in READ_OWN_JSON
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("json.load", "json.loads")
+    ]
+    assert not wrong, f"read with clearhead.json_text.parse, which bounds and explains: {wrong}"

@@ -8,12 +8,13 @@ import pytest
 
 from benchmarks.decoder import Answer, Kind
 from benchmarks.decoding import TASKS, rate, report
+from tests import processes
 from tests.architecture.source import ROOT
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks.decoding", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return processes.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.slow

@@ -1,12 +1,12 @@
 """The figures of the serving benchmark; none is judged here."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 from benchmarks.serving import N_REQUESTS, N_WRITTEN, Answer, Turn, report
+from tests import processes
 from tests.architecture.source import ROOT
 
 
@@ -28,7 +28,7 @@ def test_the_ratio_and_what_is_equal() -> None:
 @pytest.mark.slow
 def test_quick_run_ends_with_one_object() -> None:
     command = [sys.executable, "-m", "benchmarks.serving", "--quick", "--json", "--threads", "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = processes.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     assert figures["equal"] == 1.0

@@ -28,13 +28,14 @@ from benchmarks.worker import OURS, PEERS, Assignment, Kind, contestant
 from benchmarks.workload import at_random, by_length
 from clearhead.model import Transformer
 from clearhead.training.profile import FUSED
+from tests import processes
 from tests.architecture.source import ROOT
 from tests.benchmarks.agreement import TINY, check_logits
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", "run", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return processes.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_quick_run_ends_with_one_object(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

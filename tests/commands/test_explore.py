@@ -23,6 +23,7 @@ from clearhead.cli import main
 from clearhead.commands import explore
 from clearhead.errors import UserError
 from clearhead.explorer.serving import Server, listen
+from tests import processes
 from tests.conftest import ROOT
 from tests.explorer import traced
 from tests.small_models import PAIRS, model_of
@@ -193,7 +194,7 @@ def test_ctrl_c_from_outside(folder: Path):
     code = "from clearhead.commands import explore; explore.static_file = str; from clearhead.cli import main; main()"
     command = [sys.executable, "-c", code, "explore", str(folder), "one two", "--no-browser"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
+    with processes.started(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None

@@ -21,6 +21,7 @@ from clearhead.cli import main
 from clearhead.commands import serve
 from clearhead.commands.use import searching
 from clearhead.web import listen
+from tests import processes
 from tests.conftest import ROOT
 from tests.serve.tiny import writer_model
 from tests.small_models import PAIRS, model_of
@@ -55,7 +56,7 @@ def error(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 def test_a_process_is_served_by_its_example_and_ends_with_ctrl_c(folder: Path):
     command = [sys.executable, "-m", "clearhead", "serve", str(folder), "--port", "0", "--slots", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}, **pipes) as process:
+    with processes.started(command, cwd=ROOT, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}, **pipes) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         url = process.stdout.readline().strip()

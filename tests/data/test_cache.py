@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from clearhead.data import cache as module
 from clearhead.data.cache import Cache, Entry, Facts, default_folder
 from clearhead.data.sequences import Shelf
 from clearhead.errors import UserError
+from tests import processes
 from tests.architecture.source import ROOT
 
 
@@ -125,7 +127,7 @@ Cache(Path(sys.argv[1])).get("some", make, of={"of": 0}, state=0)
 
 
 def test_a_kill_leaves_nothing_that_is_trusted_and_no_lock(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
+    processes.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
     (left,) = entries(tmp_path)
     assert left.startswith(".tmp-")
     assert get(Cache(tmp_path), Maker()).facts == {"made": 1}
@@ -150,8 +152,10 @@ print(Cache(Path(sys.argv[1])).get("some", make, of={"of": 0}, state=0).sequence
 
 def test_processes_that_ask_at_once_wait_for_the_first(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SLOW, str(tmp_path / "cache"), str(tmp_path / "log")]
-    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate()[0] for process in both] == ["[9]\n", "[9]\n"]
+    with ExitStack() as opened:
+        options = {"cwd": ROOT, "stdout": subprocess.PIPE, "text": True}
+        both = [opened.enter_context(processes.started(command, **options)) for _ in range(2)]
+        assert [process.communicate()[0] for process in both] == ["[9]\n", "[9]\n"]
     assert (tmp_path / "log").read_text() == "made "
 
 

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import JsonValue
 from clearhead.data import chat
 from clearhead.data.chat import render
 from clearhead.errors import UserError
+from tests import processes
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
@@ -426,4 +426,4 @@ def test_an_absent_or_old_jinja_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 def test_imports_neither_torch_nor_jinja() -> None:
     code = f"import sys, {chat.__name__}; sys.exit('torch' in sys.modules or 'jinja2' in sys.modules)"
     root = Path(__file__).resolve().parents[2]
-    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

@@ -368,7 +368,7 @@ HOSTILE: dict[str, tuple[dict[str, object], str]] = {
     ),
     "same id": ({"vocab.json": {"a": 0, "b": 0}, "merges.txt": ""}, "got the same id twice"),
     "large id": ({"vocab.json": {"a": 1 << 40}, "merges.txt": ""}, "expected an id from 0 to"),
-    "deep": ({"tokenizer.json": "{}", "tokenizer_config.json": "[" * 100_000}, "expected JSON, got"),
+    "deep": ({"tokenizer.json": "{}", "tokenizer_config.json": "[" * 100_000}, "expected at most 100 levels"),
     "added": ({"vocab.txt": "[UNK]\n", "added_tokens.json": {"a": "b"}}, "expected an id, got b"),
     "scores": ({"tok9.bin": b"\0\0\0\0\0\0\0\0\xff\xff\xff\x7fa"}, "expected a list of scored pieces, got piece 0 of"),
     "half": ({"source.spm": b"", "vocab.json": {"a": 0}}, r"expected target\.spm, got no such file"),

@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import struct
-import subprocess
 import sys
 import zlib
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from pydantic import JsonValue
 from clearhead.data import images as module
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize, ShortestEdge, read_preprocessor
 from clearhead.errors import UserError
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = [(1, 1), (7, 5), (32, 32), (33, 90), (240, 17), (300, 301)]
@@ -410,7 +410,7 @@ print((peak() - before) / 1024, time.process_time() - start, line, sep="|")
 
 def refused(path: Path, config: ImageConfig) -> str:
     command = [sys.executable, "-c", MEASURED, str(path), config.model_dump_json()]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = processes.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     megabytes, seconds, line = done.stdout.strip().split("|")
     assert float(megabytes) < 200
     assert float(seconds) < 2
@@ -459,7 +459,7 @@ def test_the_limit_can_be_moved(tmp_path: Path) -> None:
 
 def test_imports_neither_torch_nor_pillow() -> None:
     code = f"import sys, {module.__name__}, clearhead.data; sys.exit(bool({{'torch', 'PIL'}} & sys.modules.keys()))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_an_absent_pillow_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

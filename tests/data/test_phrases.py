@@ -2,7 +2,6 @@
 
 import datetime as dt
 import re
-import subprocess
 import sys
 from collections import Counter
 from functools import cache
@@ -11,6 +10,7 @@ import pytest
 
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, available_locales, compose
 from clearhead.errors import UserError
+from tests import processes
 
 LOCALES = ("fr", "de", "es", "ja")
 TOKEN = re.compile(r"\d|[^\W\d]+|[^\w\s]")
@@ -188,8 +188,7 @@ def test_the_same_locale_and_seed_give_the_same_corpus() -> None:
         "print(hashlib.sha256(repr(c).encode()).hexdigest())"
     )
     runs = {
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
+        processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)
     }
     assert len(runs) == 1
     one, other = (compose("fr", n_train=80, n_valid=8, n_test=8, seed=seed) for seed in (0, 1))

@@ -2,11 +2,15 @@
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from clearhead.data import files
+from clearhead.data.files import UNPACKED
 from clearhead.data.sources import Pairs, Texts, read, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
@@ -73,6 +77,37 @@ def test_a_broken_gzip_file(tmp_path: Path) -> None:
     assert refusal(ParallelFiles(source=a, target=a)).startswith(f"{a}: expected a whole gzip file, got")
 
 
+@pytest.mark.parametrize("line", [b"\0" * 99, b"one line\n"])
+def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path: Path) -> None:
+    packer = zlib.compressobj(wbits=31)
+    block = line * ((1 << 20) // len(line))
+    content = b"".join(packer.compress(block) for _ in range(40)) + packer.flush()
+    path = put(tmp_path / "a.tsv.gz", content)
+    for source in (TextFiles(paths=(path,)), ParallelFiles(source=path, target=path), Table(path=path, text=0)):
+        message = refusal(source)
+        assert message.startswith(f"{path}: expected at most 200 times its packed size, got 33,"), "before its end"
+    packed = gzip.compress(np.random.default_rng(0).integers(97, 123, UNPACKED, np.uint8).tobytes() + b"\n")
+    assert len(read_texts(TextFiles(paths=(put(tmp_path / "b.gz", packed),))).text[0]) == UNPACKED + 1
+
+
+def test_a_parquet_file_that_unpacks_to_far_too_much(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    for rows in (["x" * 20_000_000] * 2, ["x" * 1000] * 70_000):
+        parquet.write_table(pa.table({"text": pa.array(rows)}), path, compression="zstd", use_dictionary=len(rows) > 9)
+        assert refusal(Table(path=path, text="text")).startswith(f"{path}: expected at most 200 times its packed size")
+
+
+def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 17)
+    path = put(tmp_path / "a", "one\n" + "x" * (1 << 18))
+    assert refusal(ParallelFiles(source=path, target=path)).startswith(f"{path}:2: expected at most 131,072 characters")
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    assert "expected the name of a file, got embedded null byte" in refusal(TextFiles(paths=(tmp_path / "a\0b",)))
+
+
 # --- tables ---
 
 PAIRS = Pairs(['a "man"', "b"], ["ein Mann, ja", "c"])
@@ -120,7 +155,15 @@ def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]) -> None:
     [
         ("t.tsv", "a\tb\n\nc\n", ":3: expected at least 2 columns, got 1; try another delimiter"),
         ("t.csv", 'a,b\n"c\nd",e\n"f', ":4: expected CSV, got "),
-        ("t.jsonl", '{"0": "x", "1": "y"}\n{"0": ', ":2: expected one JSON object a line, got "),
+        (
+            "t.jsonl",
+            '{"0": "x", "1": "y"}\n{"0": ',
+            ":2: expected JSON, got expecting value (column 7); try one JSON object a line",
+        ),
+        ("t.jsonl", '{"0": "x", "1": "y"}\n{"0": ' + "[" * 100_000, ":2: expected at most 100 levels of tables and"),
+        ("t.jsonl", '{"0": ' + "[" * 101 + "]" * 101 + "}", ":1: expected at most 100 levels of tables and lists"),
+        ("t.jsonl", '{"0": ' + "9" * 5000 + "}", ":1: expected numbers, got one of thousands of digits"),
+        ("t.jsonl", '{"0": "\\ud800"}', ":1: expected text, got half a character"),
         ("t.jsonl", '{"0": "x", "1": 5}', ":1:1: expected text, got int"),
         ("t.jsonl", "[1]", ":1:0: expected an object, got list"),
         ("t.parquet", "PAR1 nonsense", ": expected parquet, got "),

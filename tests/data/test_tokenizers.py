@@ -1,7 +1,6 @@
 """Each kind of tokenizer: what it restores, what it calls unknown, and that its files say the same again."""
 
 import json
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from clearhead.recipe.data import (
     WordPiece,
     Words,
 )
+from tests import processes
 
 TEXTS = [
     "A man in an orange hat, starring at something (a dog?).",
@@ -260,7 +260,7 @@ def test_the_library_reads_what_is_saved(tmp_path: Path) -> None:
         "special = [t.pad_token_id, t.unk_token_id, t.bos_token_id, t.eos_token_id];"
         "print(json.dumps([t(sys.argv[2])['input_ids'], *special]))"
     )
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", code, str(tmp_path), TEXTS[3]], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout.splitlines()[-1]) == [trained.encode(TEXTS[3]), 0, 1, 2, 3]

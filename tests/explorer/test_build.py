@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -18,6 +17,7 @@ import hatch_build
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.static_files import STATIC, static_file
+from tests import processes
 
 ROOT = Path(hatch_build.__file__).resolve().parent
 PACKED = ("clearhead", "recipes", "docs", "tests", "ui", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
@@ -204,7 +204,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.fail("ui/node_modules is not what package-lock.json names: run `npm ci --ignore-scripts` in ui/")
     (checkout / "ui" / "node_modules").symlink_to(ROOT / "ui" / "node_modules")
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=300, check=False)
+    done = processes.run(command, cwd=checkout, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     yield folder
     shutil.rmtree(folder)
@@ -242,7 +242,7 @@ def test_wheel_from_a_fresh_checkout(tmp_path: Path, with_node: bool) -> None:
             (tmp_path / "bin" / Path(program).name).symlink_to(program)
         environment["PATH"] = str(tmp_path / "bin")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path), str(checkout)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = processes.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     assert _names(wheel) >= BUILT

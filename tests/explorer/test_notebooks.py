@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clearhead.explorer.serving import listen
+from tests import processes
 from tests.conftest import ROOT
 from tests.explorer.conftest import ChromiumPage
 from tests.small_models import PAIRS
@@ -52,7 +53,7 @@ def running(command: list[str], url: str, folder: Path, **environment: str) -> I
     around = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HOME": str(folder), **environment}
     with (
         log.open("w") as said,
-        subprocess.Popen(command, cwd=folder, env=around, stdout=said, stderr=subprocess.STDOUT) as process,
+        processes.started(command, cwd=folder, env=around, stdout=said, stderr=subprocess.STDOUT) as process,
     ):
         try:
             wait_until(lambda: answers(url) or process.poll() is not None)

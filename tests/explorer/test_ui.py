@@ -1,7 +1,6 @@
 """The page's own tests and its type check, run by node as part of the one test command."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -9,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 import hatch_build
+from tests import processes
 
 ROOT = Path(hatch_build.__file__).resolve().parent
 UI = ROOT / "ui"
@@ -33,7 +33,7 @@ def node() -> str:
 
 def _run(command: list[str], cwd: Path, **environment: str) -> str:
     """What a command says; fails with it where the command does."""
-    done = subprocess.run(
+    done = processes.run(
         command,
         cwd=cwd,
         env={**os.environ, "NO_COLOR": "1", **environment},

@@ -2,7 +2,6 @@
 
 import http.client
 import queue
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer import widget as module
 from clearhead.explorer.widget import ExplorerInBrowser, Messages, in_notebook, widget
+from tests import processes
 from tests.conftest import ROOT
 from tests.explorer import traced
 from tests.small_models import PAIRS, model_of
@@ -264,7 +264,7 @@ def test_it_lives_as_long_as_the_process_though_nobody_keeps_it():
         "connection.request('GET', '/')\n"
         "print(connection.getresponse().status)\n"
     )
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "401\n", "")

@@ -1,6 +1,5 @@
 """Named architectures: their published sizes, and what a wrong name says."""
 
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ from clearhead.config import LanguageHead, ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.families import preset, presets
 from clearhead.model import Tokens, Transformer
+from tests import processes
 from tests.architecture.source import ROOT
 
 
@@ -102,4 +102,4 @@ def test_presets_are_fresh_and_survive_json() -> None:
 
 def test_presets_need_no_torch() -> None:
     code = "import sys, clearhead.families as f; f.presets(); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

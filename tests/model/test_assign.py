@@ -1,6 +1,5 @@
 """A network around given tensors: the tensors themselves, checked before anything is allocated."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
 from clearhead.training.checkpoints import Files, write_folder
 from clearhead.training.tensors import model_tensors
+from tests import processes
 from tests.architecture.source import ROOT
 from tests.model import small
 from tests.model.small import assert_close, ids
@@ -184,7 +184,7 @@ for name in ("llama-tiny", "vit-tiny"):
     network = assemble(config, {n: torch.empty(w.shape) for n, w in wanted.items() if not w.tied_to}, where="here")
 sys.exit("torch._dynamo" in sys.modules and not before)
 """
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 # --- another head -------------------------------------------------------------------------------------------

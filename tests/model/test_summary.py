@@ -1,7 +1,6 @@
 """The summary against what the network has and does: parameters, products counted, tensors saved, caches."""
 
 import json
-import subprocess
 import sys
 from typing import Any
 
@@ -15,6 +14,7 @@ from clearhead.errors import UserError
 from clearhead.families import preset, presets
 from clearhead.model import Tokens, Transformer, attention, cost
 from clearhead.model.summary import Summary, summarize
+from tests import processes
 from tests.architecture.source import ROOT
 from tests.model.small import LAYERS, PAIRS, ids, stack
 
@@ -269,7 +269,7 @@ for name in ("transformer-base", "llama-tiny"):
     summarize(preset(name))
 sys.exit("torch._dynamo" in sys.modules and not before)
 """
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", presets())

@@ -5,7 +5,6 @@ import logging
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from clearhead.errors import UserError
 from clearhead.training import checkpoints, manifest
 from clearhead.training.checkpoints import Files, average, clean, latest, load, prune, save, step_of
+from tests import processes
 
 
 class Kill(BaseException):
@@ -283,7 +283,7 @@ print(inside, step_of(latest(run)))
 
 
 def test_real_kills_never_leave_a_corrupt_checkpoint(tmp_path):
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", KILLER, str(Path(__file__).parent), str(tmp_path / "run")],
         capture_output=True,
         text=True,

@@ -1,4 +1,3 @@
-import subprocess
 import sys
 
 import pytest
@@ -7,6 +6,7 @@ import torch
 from clearhead.errors import UserError
 from clearhead.recipe.training import Training
 from clearhead.training.machine import prepare_machine
+from tests import processes
 
 
 def test_device_and_threads():
@@ -49,6 +49,6 @@ print(megabytes())
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
 def test_kept_memory_is_handed_back_when_told():
     """In a process whose memory nothing else has been in."""
-    told = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    told = processes.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     held, left = map(float, told.stdout.split())
     assert left < held - 50

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from clearhead.training import checkpoints
 from clearhead.training.events import Evaluated
 from clearhead.training.ranks import ALONE, Ranks, joined
 from clearhead.training.train import train
+from tests import processes
 from tests.training.tiny import begin, drive, losses, write_recipe
 
 EXACT = 1e-5
@@ -82,7 +82,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list
     rewound(folder / "grown", 2)
     (folder / "plan.json").write_text(json.dumps(RUNS), encoding="utf-8")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "tests.training.of_ranks"]
-    done = subprocess.run([*launcher, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+    done = processes.run([*launcher, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
     assert done.returncode == 0
     return folder, json.loads((folder / "results.json").read_text(encoding="utf-8"))
 

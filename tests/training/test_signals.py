@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from clearhead.runs import Keeper, resume
 from clearhead.training import checkpoints
 from clearhead.training.events import Ended, Evaluated, Started, Stepped
 from clearhead.training.train import Run, train
+from tests import processes
 from tests.training.tiny import begin, drive, losses, state, write_recipe
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -86,7 +86,7 @@ for place, number, moment, out in jobs:
 def interrupt(recipe: Path, folder: Path, spots: list[tuple[str, int, float]]) -> list[int]:
     """Exit codes of `clearhead train` with a signal at each place and moment; the runs go to folder/0, 1, ..."""
     jobs = [[*spot, str(folder / str(i))] for i, spot in enumerate(spots)]
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-c", CHILD, str(recipe), json.dumps(jobs)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ import pytest
 
 from clearhead.errors import UserError
 from clearhead.weights import hub
+from tests import processes
 
 COMMITS = {"main": "a" * 40, "v1": "b" * 40}
 SHARD = "model-00001-of-00001.safetensors"
@@ -173,7 +173,7 @@ class Client:
             **settings,
         }
         arguments = [sys.executable, "-c", CLIENT]
-        done = subprocess.run(
+        done = processes.run(
             arguments, input=json.dumps(calls), env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.weights import legacy
 from clearhead.weights.safetensors import read
+from tests import processes
 
 BIN, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
@@ -163,7 +164,7 @@ def test_a_payload_does_not_run(folder: Path, cache: Path) -> None:
     assert refusal(folder, cache).startswith(f"{BIN}: expected tensors only, got a call of posix.system; try")
 
     arguments = [sys.executable, "-c", AUDIT, *folder.glob("*.bin"), folder]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = processes.run(arguments, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == len(PAYLOADS) + 1

@@ -2,7 +2,6 @@
 
 import json
 import struct
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.weights.safetensors import check_finite, read, shards
+from tests import processes
 
 MODEL, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -118,7 +118,7 @@ print(mapped, rss() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
 def test_memory_fills_as_it_is_looked_at(tmp_path: Path) -> None:
     save_file({str(i): torch.ones(1 << 20) for i in range(16)}, tmp_path / MODEL)  # 64 MB
-    done = subprocess.run([sys.executable, "-c", RSS, tmp_path], capture_output=True, text=True, check=True)
+    done = processes.run([sys.executable, "-c", RSS, tmp_path], capture_output=True, text=True, check=True)
     mapped, touched = map(int, done.stdout.split())
     assert mapped <= 2
     assert 60 <= touched <= 72

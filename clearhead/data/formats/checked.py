@@ -1,11 +1,11 @@
 """What every format checks first: sizes, JSON, lines, vocabularies. A user sees one line. Imports no torch."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from clearhead.errors import UserError
+from clearhead.json_text import parse
 
 MAX_BYTES = 1 << 28
 """Of one file: several times the largest vocabulary anyone has published."""
@@ -33,15 +33,10 @@ def read_limited(path: Path) -> bytes | None:
 
 def json_object(content: bytes, where: str) -> dict[str, object]:
     """Raises UserError where the file is no JSON, or not an object."""
-    try:
-        value = json.loads(content)
-        if rb"\u" in content:  # which may spell half a character
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:  # malformed UTF-8, malformed JSON and endless nesting alike
-        raise UserError(f"{where}: expected JSON, got {error}; {AGAIN}") from None
+    value = parse(content, where, remedy=AGAIN)
     if not isinstance(value, dict):
         raise UserError(f"{where}: expected a JSON object, got {type(value).__name__}; {AGAIN}")
-    return value
+    return dict(value)
 
 
 def lines(content: bytes, where: str) -> list[str]:

@@ -5,7 +5,6 @@ import io
 import math
 import os
 import runpy
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -20,6 +19,7 @@ from torch import Tensor
 from clearhead.api import Model, load
 from clearhead.explorer.passes import LOCK
 from clearhead.trace import Edit, zero
+from tests import processes
 from tests.conftest import ROOT
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
@@ -90,7 +90,7 @@ def in_a_process(code: str, folder: Path) -> str:
     """The same in a process of its own."""
     (folder / "copied.py").write_text(code, encoding="utf-8")
     around = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "copied.py"], cwd=folder, env=around, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, code + done.stderr

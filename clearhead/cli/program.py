@@ -1,0 +1,37 @@
+"""Runs one command of the application, and says in one line what went wrong. Imports no torch until a command runs."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from clearhead.cli import models, planning, training, use
+from clearhead.cli.app import app
+from clearhead.commands.failures import explained
+
+__all__ = ["app", "models", "planning", "run", "training", "use"]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; returns its exit code. An error that is a bug of ours goes on to the caller."""
+    n_options = arguments.index("--") if "--" in arguments else len(arguments)
+    options, rest = arguments[:n_options], arguments[n_options:]
+    words = [word for word in options if word != "--debug"] + [*rest]
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # Which is for those that fork; no command does.
+    try:
+        if not {"--help", "-h", "--version"} & {*options}:
+            Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
+        app(words, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        told = explained(error, next((word for word in words if word in app), ""))
+        if told is None:
+            raise
+        message, code = told
+        if "--debug" in options:
+            traceback.print_exc()
+        if message:
+            print(message if code > 128 else f"error: {message}", file=sys.stderr)
+        return code
+    return 0

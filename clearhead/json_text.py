@@ -1,0 +1,64 @@
+"""JSON from elsewhere: whatever is wrong with it is one line. Imports no torch."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import JsonValue
+
+from clearhead.errors import UserError
+
+LEVELS = 100
+"""How deep tables and lists may be in one another."""
+
+
+class NotJson(UserError):
+    """The text is no JSON at all."""
+
+
+def parse(
+    content: str | bytes,
+    where: str,
+    *,
+    remedy: str = "",
+    numbered: bool = True,
+    table: Callable[[list[tuple[str, Any]]], JsonValue] | None = None,
+) -> JsonValue:
+    """The value that a text spells; `table` makes each table from its pairs.
+
+    Raises NotJson for text that is no JSON, with the line unless `numbered` is false. Raises UserError for text that is
+    not UTF-8, for more than LEVELS levels, for a number of thousands of digits and for half a character.
+    """
+    advice = remedy and f"; {remedy}"
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=table)
+        _check_levels(value)
+        if r"\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UserError:
+        raise
+    except UnicodeDecodeError as error:
+        found = f"the byte 0x{error.object[error.start]:02X}"
+        raise UserError(f"{where}: expected UTF-8, got {found}{advice}") from None
+    except UnicodeEncodeError:
+        raise UserError(f"{where}: expected text, got half a character, such as \\ud800 alone{advice}") from None
+    except json.JSONDecodeError as error:
+        line = f":{error.lineno}" if numbered else ""
+        what = error.msg[:1].lower() + error.msg[1:]
+        raise NotJson(f"{where}{line}: expected JSON, got {what} (column {error.colno}){advice}") from None
+    except RecursionError:
+        raise UserError(f"{where}: expected at most {LEVELS} levels of tables and lists, got more{advice}") from None
+    except ValueError:  # Python's own limit, against numbers that take minutes to read
+        raise UserError(f"{where}: expected numbers, got one of thousands of digits{advice}") from None
+
+
+def _check_levels(value: JsonValue, level: int = 0) -> None:
+    if level > LEVELS:
+        raise RecursionError
+    if isinstance(value, dict):
+        value = [*value.values()]
+    for inner in value if isinstance(value, list) else ():
+        if not isinstance(inner, str):
+            _check_levels(inner, level + 1)

@@ -1,0 +1,57 @@
+"""The names of a recipe's fields, and the one that was meant by a name that is none. Imports no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Self
+
+Schema = dict[str, Any]
+
+DEEPEST = 5
+"""Names in a dotted field, at most."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Every field of a recipe, dotted from its table on, as one sets it on the command line: training.clip, ..."""
+
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, recipe: Schema, model: Schema) -> Self:
+        """The fields of both schemas: those of a model's parts are set under `model`."""
+        names: dict[str, None] = {}
+        _collect(recipe, recipe, (), names)
+        for table, part in {"stacks": "decoder", "encoder": "encoder", "decoder": "decoder"}.items():
+            _collect(model["properties"][part], model, ("model", table), names)
+        for part in ("head", "init"):
+            _collect(model["properties"][part], model, ("model", part), names)
+        return cls(tuple(names))
+
+    def nearest(self, name: str, *, among: Sequence[str] = ()) -> str | None:
+        """The name that was meant: of `among`, or of the fields by the whole path, else by its last part."""
+        close = get_close_matches(name, [*among, *self.fields], n=1)
+        return close[0] if close else self.ending(name)
+
+    def ending(self, name: str) -> str | None:
+        """The field nearest to the top whose last part is that of `name`, or nearly so."""
+        ends: dict[str, str] = {}
+        for field in sorted(self.fields, key=lambda field: field.count(".")):
+            ends.setdefault(field.rpartition(".")[2], field)
+        close = get_close_matches(name.rpartition(".")[2], ends, n=1, cutoff=0.8)
+        return ends[close[0]] if close else None
+
+
+def options(node: Schema, schema: Schema) -> list[Schema]:
+    """The alternatives that a node of a schema stands for."""
+    if "$ref" in node:
+        return options(schema["$defs"][node["$ref"].rsplit("/", 1)[1]], schema)
+    below = [o for key in ("anyOf", "oneOf", "allOf") for part in node.get(key, ()) for o in options(part, schema)]
+    return below or [node]
+
+
+def _collect(node: Schema, schema: Schema, path: tuple[str, ...], names: dict[str, None]) -> None:
+    for option in options(node, schema) if len(path) < DEEPEST else ():
+        for name, inner in option.get("properties", {}).items():
+            names[".".join((*path, name))] = None
+            _collect(inner, schema, (*path, name), names)
