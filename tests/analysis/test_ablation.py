@@ -39,6 +39,11 @@ def divergence(network: Transformer, other: Transformer, inputs: list[Tokens], p
     return each[chosen].mean().item()
 
 
+def said(inputs: list[Tokens], logits: torch.Tensor) -> torch.Tensor:
+    """Logits of real positions: an edit leaves padding as it is."""
+    return inputs[-1].padded().real(logits) if logits.ndim == 3 else logits
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_without_is_the_network_without_its_columns(name: str):
     network, inputs = CASES[name]()
@@ -46,7 +51,7 @@ def test_without_is_the_network_without_its_columns(name: str):
     for site in (f"{prefix}.blocks.1.attn.z[h=2]", f"{prefix}.blocks.0.ffn.post[f=7]"):
         with torch.no_grad():
             expected = unplugged(network, site)(*(x.padded() for x in inputs))
-        small.assert_close(without(network, inputs, [site]), expected)
+        small.assert_close(said(inputs, without(network, inputs, [site])), said(inputs, expected))
 
 
 @pytest.mark.parametrize("position", [None, 3])

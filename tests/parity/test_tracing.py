@@ -51,6 +51,7 @@ def test_a_head_put_out_is_its_columns_removed(case: Case, tmp_path: Path) -> No
         columns = layer.out.weight[:, h * layer.d_head : (h + 1) * layer.d_head]
         kept = columns.clone()
         columns.zero_()
-        torch.testing.assert_close(network(*tokens), edited, rtol=1e-5, atol=1e-5)
+        real = tokens[-1].real if edited.ndim == 3 else torch.clone  # An edit leaves padding as it is.
+        torch.testing.assert_close(real(network(*tokens)), real(edited), rtol=1e-5, atol=1e-5)
         columns.copy_(kept)
         assert (edited - before).abs().max() > 1e-4, f"{path} changes nothing"
