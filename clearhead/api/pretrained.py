@@ -23,7 +23,6 @@ from clearhead.training.manifest import MANIFEST, verify
 from clearhead.training.tensors import model_tensors
 from clearhead.weights import mapping, safetensors
 from clearhead.weights.documents import INDEX, read_json, shown
-from clearhead.weights.elsewhere import refuse_quantized
 from clearhead.weights.mapping import Rule
 
 _log = logging.getLogger("clearhead")
@@ -43,7 +42,6 @@ class Pretrained:
 def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:
     """The network of a folder whose config.json is `document`, with another head where one is given."""
     where = str(folder / CONFIG)
-    refuse_quantized(document, where=where)
     family = family_of(document, where=where)
     _, head_map = family.read(document, where=where)
     if unknown := family.unknown(document, where=where):
