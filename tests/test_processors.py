@@ -2,12 +2,13 @@
 
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = (
@@ -30,13 +31,12 @@ LIMIT = 900
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_numeric_tests_pass(processor: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
-    done = subprocess.run(
+    done = processes.run(
         [*command, *(f"tests/{name}" for name in NUMERIC)],
         cwd=ROOT,
         env={**os.environ, **PROCESSORS[processor]},
         capture_output=True,
         text=True,
         timeout=LIMIT,
-        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]

@@ -24,7 +24,6 @@ from clearhead.training.manifest import MANIFEST, verify
 from clearhead.training.tensors import model_tensors
 from clearhead.weights import mapping, safetensors
 from clearhead.weights.documents import INDEX, read_json, shown
-from clearhead.weights.elsewhere import refuse_quantized
 from clearhead.weights.mapping import Rule
 
 _log = logging.getLogger("clearhead")
@@ -48,7 +47,6 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
     where = str(folder / CONFIG)
     if (folder / MANIFEST).exists():
         verify(folder, others=True, remedy=CHANGED)
-    refuse_quantized(document, where=where)
     family = family_of(document, where=where)
     _, head_map = family.read(document, where=where)
     if unknown := family.unknown(document, where=where):

@@ -9,6 +9,7 @@ from clearhead.errors import UserError
 from clearhead.families import bart, bert, gpt2, llama, marian, modernbert, qwen, roberta, small, t5, transformer, vit
 from clearhead.families.family import Family, HeadMap
 from clearhead.weights.documents import brief
+from clearhead.weights.elsewhere import refuse_quantized
 
 __all__ = ["FAMILIES", "Family", "HeadMap", "family_for", "family_of", "preset", "presets"]
 
@@ -34,7 +35,8 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(document: Mapping[str, Any], *, where: str) -> Family:
-    """The family that a config names; UserError for an architecture that is not among them."""
+    """The family that a config names; UserError for one that is not among them, and for quantised weights."""
+    refuse_quantized(document, where=where)
     name = document.get("model_type")
     for family in FAMILIES:
         if family.model_type == name:

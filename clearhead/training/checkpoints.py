@@ -109,9 +109,7 @@ def open_folder(temporary: Path, place: Path, n_bytes: int) -> None:
     with written(place):
         make_folder(place.parent)
         if place.exists():
-            raise UserError(
-                f"{place}: expected nothing there, got a file or folder; try another folder or resume from it"
-            )
+            raise UserError(f"{place}: expected nothing there, got a file or folder; try another, or resume from it")
         check_space(place.parent, n_bytes)
         temporary.mkdir()
 

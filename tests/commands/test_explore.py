@@ -226,8 +226,7 @@ main(["explore", {folder!r}, "--no-browser"])
 def test_the_end_waits_neither_for_half_a_question_nor_for_an_answer(folder: Path, number: int):
     code = LONG_ANSWER.format(folder=str(folder))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, text=True, **pipes)
-    try:
+    with processes.started([sys.executable, "-c", code], cwd=ROOT, text=True, **pipes) as process:
         assert process.stdout is not None
         address = urlsplit(process.stdout.readline().strip())
         head = (
@@ -241,9 +240,6 @@ def test_the_end_waits_neither_for_half_a_question_nor_for_an_answer(folder: Pat
             time.sleep(0.5)
             process.send_signal(number)
             _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == 128 + number
     assert said.endswith(f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}\n")
     assert "Traceback" not in said

@@ -167,22 +167,11 @@ def test_the_end_waits_for_no_computation(folder: Path, number: int):
 
 @contextmanager
 def served(code: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that serves, with the signals as they are by default, and its address; it is gone afterwards."""
-    script = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        text=True,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None
+    """A process that serves, and its address; it is gone afterwards."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with processes.started([sys.executable, "-c", code], cwd=ROOT, text=True, env=environment, **pipes) as process:
         yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 ORDINARY = """

@@ -24,6 +24,7 @@ from clearhead.training.lock import OWNER, FileLock, held
 from clearhead.training.ranks import ALONE
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import Run, train
+from tests import processes
 from tests.training.tiny import begin, drive, losses, write_recipe
 
 
@@ -126,11 +127,8 @@ with held(Path(sys.argv[1])):
 
 def test_another_process_is_told_and_a_killed_one_holds_nothing(tmp_path: Path):
     run = tmp_path / "run"
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert child.stdout is not None
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with processes.started([sys.executable, "-c", HOLDER, str(run)], text=True, **pipes) as child:
         assert child.stdout.readline() == "held\n"
         with pytest.raises(UserError, match=f"run: .* in use by process {child.pid} on .*; wait until it ends"):
             held(run).__enter__()
@@ -140,9 +138,6 @@ def test_another_process_is_told_and_a_killed_one_holds_nothing(tmp_path: Path):
         with held(run) as is_locked:
             assert is_locked
             assert f"process {os.getpid()} on " in (run / OWNER).read_text(encoding="utf-8")
-    finally:
-        child.kill()
-        child.communicate(timeout=60)
     assert list(run.iterdir()) == []
 
 

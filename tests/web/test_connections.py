@@ -14,6 +14,7 @@ import pytest
 from clearhead import web
 from clearhead.web import connections
 from clearhead.web.connections import LEAST, MOST, Complaints, most_connections
+from tests import processes
 from tests.conftest import ROOT
 from tests.web.apps import (
     HALF_A_BODY,
@@ -116,19 +117,14 @@ with served() as (port, _):
 @pytest.mark.skipif(sys.platform == "win32", reason="descriptors have no limit there")
 def test_more_silent_connections_than_descriptors():
     command = [sys.executable, "-c", CHILD]
-    child = subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert child.stdout is not None
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with processes.started(command, cwd=ROOT, text=True, **pipes) as child:
         port = int(child.stdout.readline())
         with ExitStack() as crowd:
             for _ in range(300):
                 crowd.enter_context(client(port))
             assert [status(port) for _ in range(3)] == [b"200"] * 3
         _, said = child.communicate("", timeout=HOLD)
-    finally:
-        child.kill()
     assert said.count("\n") <= 1, said[:2000]
     assert child.returncode == 0
 

@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 import clearhead
+from tests import processes
 from tests.small_models import model_of
 
 
@@ -99,7 +99,7 @@ def push(model: Path, repository: str, *options: str, home: Path, **settings: st
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
     environment |= {"HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", **settings}
     arguments = [sys.executable, "-m", "clearhead", "push", str(model), repository, *options]
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = processes.run(arguments, env=environment, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr.splitlines()[-1]
 
