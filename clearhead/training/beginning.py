@@ -1,11 +1,11 @@
 """A run's folder before its first checkpoint: the recipe in it is enough to begin the run again."""
 
-import json
 import shlex
 import shutil
 from pathlib import Path
 
 from clearhead.errors import UserError
+from clearhead.json_text import parse
 from clearhead.recipe import LanguageRecipe, TranslationRecipe
 from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
 from clearhead.training.disk import replace_text, temporary_text
@@ -74,14 +74,13 @@ def recipe_begun(folder: Path) -> JsonObject:
                 " whole; put it back, or start a new run with clearhead train and another --out"
             )
     path = folder / RECIPE
+    remedy = "start a new run with clearhead train"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: expected the recipe of a run, got {reason(error)}; start a new run with clearhead train"
-        ) from None
+        document = parse(path.read_bytes(), str(path), remedy=remedy)
+    except OSError as error:
+        raise UserError(f"{path}: expected the recipe of a run, got {reason(error)}; {remedy}") from None
     if not isinstance(document, dict):
-        raise UserError(f"{path}: expected the recipe of a run, got another text; start a new run with clearhead train")
+        raise UserError(f"{path}: expected the recipe of a run, got another text; {remedy}")
     return document
 
 
