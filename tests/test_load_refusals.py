@@ -586,8 +586,8 @@ HOSTILE: dict[str, tuple[Spoil, str | None]] = {
     "field-long": (lambda f: put(f, {**document_of(f), "x" * 100_000: 1}), None),
     "value-long": (fields(activation_function="x" * 900_000), f"{CONFIG}:activation_function:"),
     "ignored-long": (fields(summary_type="x" * 900_000), None),
-    "deep-table": (raw('"n_embd": 24', f'"n_embd": {deep(5000)}'), f"{CONFIG}: expected tables in tables"),
-    "deep-list": (raw('"n_embd": 24', f'"n_embd": {deep(900, table=False)}'), f"{CONFIG}: expected tables in tables"),
+    "deep-table": (raw('"n_embd": 24', f'"n_embd": {deep(5000)}'), f"{CONFIG}: expected at most 100 levels"),
+    "deep-list": (raw('"n_embd": 24', f'"n_embd": {deep(900, table=False)}'), f"{CONFIG}: expected at most 100 levels"),
     "deep-enough": (raw('"n_embd": 24', f'"n_embd": {deep(90)}'), f"{CONFIG}:n_embd:"),
     "labels-million": (fields(architectures=["GPT2ForTokenClassification"], id2label=LABELS), f"{CONFIG}:"),
     "labels-odd": (
