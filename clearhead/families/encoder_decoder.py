@@ -83,7 +83,9 @@ LENGTH = 1024
 """Positions that a config is written with: here they have no end."""
 
 SINUSOIDAL: tuple[Entry, ...] = (
-    computed("max_position_embeddings", read=lambda value, _: value, write=lambda _, __: LENGTH, default=LENGTH),
+    computed(
+        "max_position_embeddings", read=lambda value, _: value, write=lambda _, __: LENGTH, default=LENGTH, like=LENGTH
+    ),
     extra("sinusoidal_layout", *both("positions.layout"), default="concatenated"),
     only("static_position_embeddings", True),
 )

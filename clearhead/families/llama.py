@@ -92,7 +92,7 @@ def _width(theirs: str, ours: str, *, there: Width, here: Width, default: int | 
     def write(value: int | None, config: Values) -> int:
         return value or here(config["decoder"])
 
-    return computed(theirs, ours, read=read, write=write, default=default)
+    return computed(theirs, ours, read=read, write=write, default=default, like=default)
 
 
 def bias(theirs: str, *ours: str) -> Field:

@@ -45,6 +45,7 @@ def rotary(*, max_length: int) -> tuple[Field, ...]:
             read=lambda value, _: value,
             write=lambda length, ours: _length(ours, max_length) if length is None else length,
             default=max_length,
+            like=max_length,
         ),
     )
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from clearhead.families import FAMILIES, Family, HeadMap
+from clearhead.errors import UserError
+from clearhead.families import FAMILIES, Family, HeadMap, family_of
 from clearhead.weights.fields import FieldMap, ignored, only, same
+from tests.parity.cases import REPRESENTATIVES
+from tests.parity.harness import Case
 
 transformers = pytest.importorskip("transformers")
 
@@ -62,3 +65,18 @@ def test_what_has_no_entry_is_unknown() -> None:
     fields = FieldMap((same("a", "x", default=1), only("b", None), ignored("c_*")))
     assert fields.unknown(["a", "b", "c_1", "d"]) == ["d"]
     assert fields.read({"a": 2, "d": 5}, where="f") == {"x": 2}
+
+
+@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+def test_a_null_that_the_reference_refuses_is_refused(case: Case) -> None:
+    config_class: Any = getattr(transformers, case.architecture).config_class
+    document = {**config_class(**case.config).to_dict(), "architectures": [case.architecture]}
+    family = family_of(document, where="c")
+    mapped = {field.theirs for field in family.map_of(family.head_of(document, where="c")).fields()}
+    for name in sorted(name for name in mapped if document.get(name) is not None):
+        changed = {**document, name: None}
+        try:
+            family.read(changed, where="c")
+        except UserError:
+            continue
+        config_class.from_dict(changed)
