@@ -13,10 +13,10 @@ from clearhead import config as c
 from clearhead.analysis.comparison import stacks, states
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
-from clearhead.model.attention import Reach
 from clearhead.model.block import Memory
 from clearhead.model.int8 import refuse_int8
 from clearhead.model.mode import Evaluating
+from clearhead.model.reach import Reach
 from clearhead.model.transformer import Stack
 from clearhead.trace import Address, Edit, Trace, trace, zero
 

@@ -120,6 +120,23 @@ class StackConfig(Config):
         return self.n_kv_heads or self.n_heads
 
     @property
+    def has_qkv_bias(self) -> bool:
+        return self.bias if self.qkv_bias is None else self.qkv_bias
+
+    @property
+    def has_out_bias(self) -> bool:
+        return self.bias if self.out_bias is None else self.out_bias
+
+    @property
+    def has_ffn_bias(self) -> bool:
+        return self.bias if self.ffn_bias is None else self.ffn_bias
+
+    @property
+    def has_norm_bias(self) -> bool:
+        """Whether norms have a bias: an RMSNorm has none."""
+        return self.norm == "layer" and (self.bias if self.norm_bias is None else self.norm_bias)
+
+    @property
     def score_scale(self) -> float:
         return self.attn_scale if self.attn_scale is not None else self.head_width**-0.5
 

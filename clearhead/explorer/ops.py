@@ -87,10 +87,9 @@ class _Ops:
 
     def norm(self, x: str, module: str, stack: c.StackConfig) -> str:
         layer = stack.norm == "layer"
-        bias = layer and (stack.bias if stack.norm_bias is None else stack.norm_bias)
         centre = (self.do(f"{module}.mean", "mean", x),) if layer else ()
         rstd = self.do(f"{module}.rstd", "rstd", x, *centre, by={"eps": stack.norm_eps})
-        return self.do(f"{module}.out", "norm", x, *centre, rstd, weights=_parameters(module, bias))
+        return self.do(f"{module}.out", "norm", x, *centre, rstd, weights=_parameters(module, stack.has_norm_bias))
 
 
 @dataclass(frozen=True)
@@ -187,14 +186,12 @@ class _Stack:
         masked = made.do(f"{at}.masked", "mask", scores, how=f"{mask}.window" if windowed else mask)
         z = made.do(f"{at}.z", "matmul", made.do(f"{at}.weights", "softmax", masked), v)
         heads = made.do(f"{at}.heads", "project", z, weights=(f"{at}.out.weight",))
-        bias = stack.bias if stack.out_bias is None else stack.out_bias
-        return made.do(f"{at}.out", "sum_heads", heads, weights=(f"{at}.out.bias",) if bias else ())
+        return made.do(f"{at}.out", "sum_heads", heads, weights=(f"{at}.out.bias",) if stack.has_out_bias else ())
 
     def side(self, at: str, x: str, heads: int, positions: c.Positions | None, stack: str) -> str:
         """Queries, keys or values; `positions` only where they are normalised and turned by them."""
         made = self.made
-        bias = self.config.bias if self.config.qkv_bias is None else self.config.qkv_bias
-        made.linear(f"{at}.linear", x, at, bias=bias)
+        made.linear(f"{at}.linear", x, at, bias=self.config.has_qkv_bias)
         split = made.do(f"{at}.split", "split", f"{at}.linear", by={"heads": heads})
         if self.config.qk_norm and not at.endswith(".v"):
             made.norm(split, f"{at}_norm", self.config)
@@ -223,7 +220,7 @@ class _Stack:
 
     def feed_forward(self, at: str, x: str) -> str:
         made, stack = self.made, self.config
-        bias = stack.bias if stack.ffn_bias is None else stack.ffn_bias
+        bias = stack.has_ffn_bias
         pre = made.linear(f"{at}.pre", x, f"{at}.gate" if stack.gated else f"{at}.up", bias=bias)
         act = made.do(f"{at}.act", "activation", pre, how=stack.activation)
         if stack.gated:

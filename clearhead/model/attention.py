@@ -1,20 +1,18 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, explicit and fused, for every mask and grouping of heads."""
 
-from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.brief import brief
 from clearhead.config import StackConfig
 from clearhead.model.cache import KeyValues
 from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight
 from clearhead.model.norm import build_norm
-from clearhead.model.positions import PositionEncoding, Rotation
+from clearhead.model.reach import Reach
 from clearhead.trace import looked_at, tap, tell_padding, tracing
 
 Kernel = Literal["auto", "explicit", "fused"]
@@ -27,83 +25,6 @@ def is_explicit(kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: 
     if tracing() or soft_cap is not None or kernel == "explicit":
         return True
     return kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Which keys each query may attend to, and how position enters the scores."""
-
-    __repr__ = brief
-
-    mask: Tensor | None = None
-    """b|1 1 t s: 0 where attention may go, -inf where not; None for everywhere."""
-    unreachable: Tensor | None = None
-    """b|1 1 t 1, bool: queries that may attend to nothing, whose result is 0; None where there can be none."""
-    causal: bool = False
-    """The mask is exactly `s <= t`, which the fused kernel knows without being told."""
-    score_bias: Tensor | None = None
-    rotation: Rotation | None = None
-    """How to turn the queries, and the keys of the same positions."""
-    valid: Tensor | None = None
-    """b s, bool: keys that are no padding; None for all."""
-
-    @classmethod
-    def between(
-        cls,
-        queries: Layout,
-        keys: Layout,
-        *,
-        causal: bool = False,
-        window: int | None = None,
-        positions: PositionEncoding | None = None,
-        dtype: torch.dtype = torch.float32,
-        fused: bool = False,
-    ) -> Self:
-        """Reach from queries to keys under causality, a local window, padding and document borders.
-
-        With `fused`, which knows plain causality by itself, no mask of it: that would be t x t numbers.
-        """
-        allowed, may_be_empty = None, False
-        device = queries.positions.device
-        (_, t), (_, s) = queries.grid, keys.grid
-        # A packed batch pads on the right, which is in nobody's past: causality needs no further mask.
-        padding_is_future = causal and keys.rows is not None
-        if causal and (t > 1 or window is not None):
-            q, k = queries.start + torch.arange(t, device=device)[:, None], torch.arange(s, device=device)
-            allowed = (k <= q)[None]
-        if keys.valid is not None and not padding_is_future:
-            allowed = _both(allowed, keys.valid[:, None, :])
-            may_be_empty = keys.rows is None
-        if window is not None:
-            distance = (queries.positions[:, :, None] - keys.positions[:, None, :]).abs()
-            allowed = _both(allowed, distance < window)
-            may_be_empty = may_be_empty or not causal
-        if queries.documents is not None and keys.documents is not None:
-            allowed = _both(allowed, queries.documents[:, :, None] == keys.documents[:, None, :])
-            may_be_empty = True
-        masked = (keys.valid is not None and not padding_is_future) or queries.documents is not None
-        plain_causal = causal and t == s and window is None and not masked
-        rotation = positions.rotation(queries.positions) if positions else None
-        bias = positions.score_bias(queries.positions, keys.positions) if positions else None
-        if allowed is None or (fused and plain_causal and bias is None):
-            return cls(None, None, plain_causal, bias, rotation, keys.valid)
-        allowed = allowed[:, None]
-        unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
-        closed = ~allowed if unreachable is None else ~(allowed | unreachable)
-        mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
-        return cls(mask, unreachable, plain_causal, bias, rotation, keys.valid)
-
-    def repeated(self, n: int) -> Self:
-        """For n rows of queries where there was one."""
-        mask, unreachable, valid = (
-            x.repeat_interleave(n, 0) if x is not None and len(x) > 1 else x
-            for x in (self.mask, self.unreachable, self.valid)
-        )
-        return replace(self, mask=mask, unreachable=unreachable, valid=valid)
-
-
-def _both(a: Tensor | None, b: Tensor) -> Tensor:
-    return b if a is None else a & b
 
 
 def _together(q: Tensor, n: int) -> Tensor:
@@ -128,13 +49,11 @@ class Attention(nn.Module):
         self.n_heads, self.d_head, self.scale = config.n_heads, config.head_width, config.score_scale
         self.soft_cap, self.dropout = config.soft_cap, config.attn_dropout
         self.kernel: Kernel = "auto"
-        qkv_bias = config.bias if config.qkv_bias is None else config.qkv_bias
-        out_bias = config.bias if config.out_bias is None else config.out_bias
         inner, kv_inner = config.n_heads * self.d_head, config.kv_heads * self.d_head
-        self.q = nn.Linear(config.d_model, inner, bias=qkv_bias)
-        self.k = nn.Linear(config.d_model, kv_inner, bias=qkv_bias)
-        self.v = nn.Linear(config.d_model, kv_inner, bias=qkv_bias)
-        self.out = nn.Linear(inner, config.d_model, bias=out_bias)
+        self.q = nn.Linear(config.d_model, inner, bias=config.has_qkv_bias)
+        self.k = nn.Linear(config.d_model, kv_inner, bias=config.has_qkv_bias)
+        self.v = nn.Linear(config.d_model, kv_inner, bias=config.has_qkv_bias)
+        self.out = nn.Linear(inner, config.d_model, bias=config.has_out_bias)
         self.q_norm = build_norm(config, self.d_head, axes="b h t k") if config.qk_norm else None
         self.k_norm = build_norm(config, self.d_head, axes="b h s k") if config.qk_norm else None
 

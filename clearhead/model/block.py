@@ -3,10 +3,11 @@
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
-from clearhead.model.attention import Attention, Reach
+from clearhead.model.attention import Attention
 from clearhead.model.cache import BlockCache
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
+from clearhead.model.reach import Reach
 from clearhead.model.residual import Residual
 from clearhead.trace import tap
 

@@ -28,11 +28,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
-        bias = config.bias if config.ffn_bias is None else config.ffn_bias
         self.act, self.dropout = ACTIVATIONS[config.activation], config.ffn_dropout
-        self.gate = nn.Linear(config.d_model, config.d_ff, bias=bias) if config.gated else None
-        self.up = nn.Linear(config.d_model, config.d_ff, bias=bias)
-        self.down = nn.Linear(config.d_ff, config.d_model, bias=bias)
+        self.gate = nn.Linear(config.d_model, config.d_ff, bias=config.has_ffn_bias) if config.gated else None
+        self.up = nn.Linear(config.d_model, config.d_ff, bias=config.has_ffn_bias)
+        self.down = nn.Linear(config.d_ff, config.d_model, bias=config.has_ffn_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """b t d -> b t d, each position on its own."""

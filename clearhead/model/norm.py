@@ -47,5 +47,4 @@ def build_norm(config: StackConfig, width: int | None = None, *, axes: str = "b 
     width = width or config.d_model
     if config.norm == "rms":
         return RMSNorm(width, eps=config.norm_eps, axes=axes)
-    bias = config.bias if config.norm_bias is None else config.norm_bias
-    return LayerNorm(width, eps=config.norm_eps, bias=bias, axes=axes)
+    return LayerNorm(width, eps=config.norm_eps, bias=config.has_norm_bias, axes=axes)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from clearhead.config import Init, LanguageHead, ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
-from clearhead.model.attention import Attention, Kernel, Reach, is_explicit
+from clearhead.model.attention import Attention, Kernel, is_explicit
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache
 from clearhead.model.checks import check_tokens
@@ -18,6 +18,7 @@ from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embe
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
 from clearhead.model.positions import RotaryEncoding, position_encoding
+from clearhead.model.reach import Reach
 from clearhead.trace import tell_padding, tracing
 
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Layout, Tokens
 from clearhead.model import attention as attention_module
-from clearhead.model.attention import Attention, Reach
+from clearhead.model.attention import Attention
 from clearhead.model.positions import RotaryEncoding
+from clearhead.model.reach import Reach
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, ids, sequences

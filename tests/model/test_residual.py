@@ -8,9 +8,9 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Layout, Tokens
-from clearhead.model.attention import Reach
 from clearhead.model.block import Block
 from clearhead.model.positions import RotaryEncoding
+from clearhead.model.reach import Reach
 from clearhead.model.residual import Residual
 from tests.model import small
 from tests.model.small import assert_close, ids

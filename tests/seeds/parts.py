@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.model import Layout, Tokens, Transformer
-from clearhead.model.attention import Attention, Reach
+from clearhead.model.attention import Attention
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.norm import LayerNorm
 from clearhead.model.positions import SinusoidalEncoding
+from clearhead.model.reach import Reach
 from clearhead.trace import Edit, Trace, trace
 
 Rows = Sequence[Sequence[float]]

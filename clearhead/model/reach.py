@@ -1,0 +1,88 @@
+"""Which keys each query may attend to, and how position enters the scores."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from clearhead.brief import brief
+from clearhead.model.layout import Layout
+from clearhead.model.positions import PositionEncoding, Rotation
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which keys each query may attend to, and how position enters the scores."""
+
+    __repr__ = brief
+
+    mask: Tensor | None = None
+    """b|1 1 t s: 0 where attention may go, -inf where not; None for everywhere."""
+    unreachable: Tensor | None = None
+    """b|1 1 t 1, bool: queries that may attend to nothing, whose result is 0; None where there can be none."""
+    causal: bool = False
+    """The mask is exactly `s <= t`, which the fused kernel knows without being told."""
+    score_bias: Tensor | None = None
+    rotation: Rotation | None = None
+    """How to turn the queries, and the keys of the same positions."""
+    valid: Tensor | None = None
+    """b s, bool: keys that are no padding; None for all."""
+
+    @classmethod
+    def between(
+        cls,
+        queries: Layout,
+        keys: Layout,
+        *,
+        causal: bool = False,
+        window: int | None = None,
+        positions: PositionEncoding | None = None,
+        dtype: torch.dtype = torch.float32,
+        fused: bool = False,
+    ) -> Self:
+        """Reach from queries to keys under causality, a local window, padding and document borders.
+
+        With `fused`, which knows plain causality by itself, no mask of it: that would be t x t numbers.
+        """
+        allowed, may_be_empty = None, False
+        device = queries.positions.device
+        (_, t), (_, s) = queries.grid, keys.grid
+        # A packed batch pads on the right, which is in nobody's past: causality needs no further mask.
+        padding_is_future = causal and keys.rows is not None
+        if causal and (t > 1 or window is not None):
+            q, k = queries.start + torch.arange(t, device=device)[:, None], torch.arange(s, device=device)
+            allowed = (k <= q)[None]
+        if keys.valid is not None and not padding_is_future:
+            allowed = _both(allowed, keys.valid[:, None, :])
+            may_be_empty = keys.rows is None
+        if window is not None:
+            distance = (queries.positions[:, :, None] - keys.positions[:, None, :]).abs()
+            allowed = _both(allowed, distance < window)
+            may_be_empty = may_be_empty or not causal
+        if queries.documents is not None and keys.documents is not None:
+            allowed = _both(allowed, queries.documents[:, :, None] == keys.documents[:, None, :])
+            may_be_empty = True
+        masked = (keys.valid is not None and not padding_is_future) or queries.documents is not None
+        plain_causal = causal and t == s and window is None and not masked
+        rotation = positions.rotation(queries.positions) if positions else None
+        bias = positions.score_bias(queries.positions, keys.positions) if positions else None
+        if allowed is None or (fused and plain_causal and bias is None):
+            return cls(None, None, plain_causal, bias, rotation, keys.valid)
+        allowed = allowed[:, None]
+        unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
+        closed = ~allowed if unreachable is None else ~(allowed | unreachable)
+        mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
+        return cls(mask, unreachable, plain_causal, bias, rotation, keys.valid)
+
+    def repeated(self, n: int) -> Self:
+        """For n rows of queries where there was one."""
+        mask, unreachable, valid = (
+            x.repeat_interleave(n, 0) if x is not None and len(x) > 1 else x
+            for x in (self.mask, self.unreachable, self.valid)
+        )
+        return replace(self, mask=mask, unreachable=unreachable, valid=valid)
+
+
+def _both(a: Tensor | None, b: Tensor) -> Tensor:
+    return b if a is None else a & b
