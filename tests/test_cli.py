@@ -172,7 +172,7 @@ def test_version(shell: Shell):
         ("translate ./nowhere hello", "./nowhere: expected a folder with a model, found nothing"),
         ("check nowhere", "nowhere: expected a folder, which is not here, or all of it in the cache"),
         ("export nowhere --to onnx", "nowhere: expected a folder, which is not here, or all of it in the cache"),
-        ("translate . hello", ".: expected a folder with a model, or a run with checkpoints, found neither"),
+        ("translate . hello", ".: expected a folder with a model, got an empty one; check the path"),
         ("evaluate nowhere --source a", "expected --source and --target together, got one of them"),
         ("demo --to zz", "expected one that CLDR knows, got 'zz'"),
     ],

@@ -34,6 +34,8 @@ class Pooling:
 class Dense:
     """act(x W^T + b), and x, or x R^T, where there is a residual."""
 
+    __repr__ = brief
+
     weight: Tensor
     bias: Tensor | None
     activation: str
@@ -44,6 +46,8 @@ class Dense:
 @dataclass(frozen=True)
 class Norm:
     """LayerNorm of the vector."""
+
+    __repr__ = brief
 
     weight: Tensor
     bias: Tensor
