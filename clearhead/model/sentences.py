@@ -9,6 +9,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from clearhead.brief import brief
+
 Mode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {

@@ -77,7 +77,7 @@ def test_a_broken_gzip_file(tmp_path: Path) -> None:
     assert refusal(ParallelFiles(source=a, target=a)).startswith(f"{a}: expected a whole gzip file, got")
 
 
-@pytest.mark.parametrize("line", [b"\0" * 99, b"one line\n"])
+@pytest.mark.parametrize("line", [b"\0" * 99, b"one line\n"], ids=["zeros", "lines"])
 def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path: Path) -> None:
     packer = zlib.compressobj(wbits=31)
     block = line * ((1 << 20) // len(line))
