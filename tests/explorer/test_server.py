@@ -345,7 +345,6 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def test_the_printed_address_opens_the_page(server: Server):
-    began = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
     connection.request("GET", server.url.removeprefix(server.origin))
     first = connection.getresponse()
@@ -356,7 +355,6 @@ def test_the_printed_address_opens_the_page(server: Server):
     connection.request("GET", "/", headers={"Cookie": cookie})
     response = connection.getresponse()
     assert b'<div id="app">' in response.read()
-    assert time.perf_counter() - began < 1
     sealed(dict(response.getheaders()))
     connection.close()
     assert ask(server, {"ask": "echo"}) == (200, b'{"ask": "echo"}')

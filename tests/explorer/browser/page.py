@@ -59,12 +59,12 @@ def fragment(text: str, target: str | None = None, **fields: Any) -> str:
 
 
 def eventually(check: Callable[[], T], seconds: float = SECONDS) -> T:
-    """What `check` returns once it fails no assertion any more."""
+    """What `check` returns once it raises no AssertionError, and no ValueError: a page on its way has fewer rows."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             return check()
-        except AssertionError:
+        except (AssertionError, ValueError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.03)
