@@ -25,7 +25,7 @@ BROKEN = (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorEr
 
 
 def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device, int8: bool) -> None:
-    """Nothing, if the weights of this folder fit into memory in this type and on this device; else OutOfMemory.
+    """Raise OutOfMemory unless the weights of this folder fit into memory in this type and on this device.
 
     Weights in the type that they are stored in are mapped: they take addresses, but no memory that the kernel could not
     use for something else.
@@ -62,7 +62,7 @@ def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device,
 
 
 def check_resume(folder: Path, recipe: str, changes: Mapping[str, object], ranks: Ranks) -> None:
-    """Nothing, if the run in this folder can be trained here: before its checkpoint is verified; else OutOfMemory.
+    """Raise OutOfMemory unless the run in this folder can be trained here. Asked before its checkpoint is verified.
 
     `recipe` is the name of its recipe's file. Several processes are asked once they are arranged, after that.
     """

@@ -25,7 +25,7 @@ FEW_ROWS = 32
 class Int8Linear(LinearMap):
     """W rounded to eight bits with one symmetric scale an output: the largest number of a row becomes 127.
 
-    `product` multiplies by the integers. What it does to x depends on what the processor is good at.
+    Subclasses differ in how they keep the integers and in what they do to x before they multiply.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -38,7 +38,7 @@ class Int8Linear(LinearMap):
 
     @abstractmethod
     def store(self, integers: Tensor) -> None:
-        """Keep f d of int8 as `product` reads them."""
+        """Keep f d of int8 as `forward` reads them."""
 
     @abstractmethod
     def integers(self) -> Tensor:

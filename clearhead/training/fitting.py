@@ -17,16 +17,16 @@ from clearhead.training.sharding import is_sharded
 
 
 def new_network(config: ModelConfig, task: Task, training: Training, ranks: Ranks = ALONE) -> Transformer:
-    """A network with new weights, if a run of this task on it fits into memory; else OutOfMemory."""
+    """A network with new weights. Raises OutOfMemory unless a run of this task on it fits into memory."""
     check_run(config, task, training, ranks)
     torch.manual_seed(key(training.seed, "init"))
     return Transformer(config)
 
 
 def check_model(config: ModelConfig, training: Training, ranks: Ranks = ALONE) -> None:
-    """Nothing, if the network can be trained here on some batch: to ask before the data are read.
+    """Raise OutOfMemory, which says what to lower, unless the network can be trained here on some batch.
 
-    Raises OutOfMemory, which says what to lower.
+    It needs no data, so it is asked before they are read.
     """
     if not training.check_memory:
         return
@@ -37,7 +37,7 @@ def check_model(config: ModelConfig, training: Training, ranks: Ranks = ALONE) -
 
 
 def check_run(config: ModelConfig, task: Task, training: Training, ranks: Ranks = ALONE) -> None:
-    """Nothing, if the network and an update on the task's first batch fit into memory; else OutOfMemory."""
+    """Raise OutOfMemory unless the network and an update on the task's first batch fit into memory."""
     if not training.check_memory:
         return
     check_model(config, training, ranks)
@@ -53,7 +53,7 @@ def check_batch(
     *,
     is_allocated: bool = False,
 ) -> None:
-    """Nothing, if an update on batches like this one fits into memory; else OutOfMemory says what to lower.
+    """Raise OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
 
     `is_allocated`: weights and their mean are on the device already.
     """
