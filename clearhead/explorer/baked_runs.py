@@ -13,10 +13,10 @@ from clearhead import config as c
 from clearhead.analysis.ablation import Ablations
 from clearhead.errors import UserError, sizes
 from clearhead.explorer import codecs
-from clearhead.explorer.ops import Op
 from clearhead.explorer.passes import LIKELIEST, LOCK, Pass
 from clearhead.explorer.recompute import differences
 from clearhead.explorer.replies import Reply
+from clearhead.model.ops import Op
 
 MOST_BYTES = 24 << 20
 """Of the attention of one pass."""

@@ -14,12 +14,12 @@ from clearhead.api import Model
 from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ModelConfig, NoHead, SpanHead
 from clearhead.explorer.baked_runs import Answered, answered
-from clearhead.explorer.ops import masks_of, ops_of
 from clearhead.explorer.passes import LOCK
 from clearhead.explorer.replies import Reply
 from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.session import Session, plan, stated
 from clearhead.explorer.static_files import other_texts
+from clearhead.model.record import masks_of, ops_of
 
 LIVE: int = 2_500_000
 """Parameters of the largest model that goes into a file whole."""

@@ -16,7 +16,6 @@ from clearhead.errors import UserError
 from clearhead.explorer import analyses, codecs, requests, trace_file, words
 from clearhead.explorer.edits import nearest
 from clearhead.explorer.manifest import Mask
-from clearhead.explorer.ops import Op, masks_of, ops_of
 from clearhead.explorer.passes import LOCK, Passes
 from clearhead.explorer.replies import Reply, check_size, object_of
 from clearhead.explorer.requests import RunRequest
@@ -24,6 +23,8 @@ from clearhead.explorer.search_tree import generated
 from clearhead.explorer.starts import starts
 from clearhead.explorer.static_files import other_texts
 from clearhead.explorer.tokens import stack_names
+from clearhead.model.ops import Op
+from clearhead.model.record import masks_of, ops_of
 from clearhead.trace import Address
 
 if TYPE_CHECKING:

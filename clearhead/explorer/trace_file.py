@@ -22,12 +22,12 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer import codecs
 from clearhead.explorer.manifest import FORMAT, Check, Edited, Manifest, TensorFact
-from clearhead.explorer.ops import masks_of, ops_of
 from clearhead.explorer.outputs import Output
-from clearhead.explorer.recompute import Difference, differences, evaluated
+from clearhead.explorer.recompute import Difference, differences
 from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.model.record import evaluated, masks_of, ops_of
 from clearhead.trace import Address, Edit
 from clearhead.training import checkpoints
 from clearhead.training.manifest import verify
@@ -70,7 +70,8 @@ class Recording:
     def _again(self, path: str) -> Tensor:
         op = next(op for op in self.manifest.ops if op.out == path)
         assert self.network is not None
-        return evaluated(op, [self.value(name) for name in op.inputs], self.network)
+        inputs = [self.value(name) for name in op.inputs]
+        return evaluated(op, inputs, self.network, self.manifest.masks.get(op.how))
 
     def _why_not(self, path: str) -> str:
         op = next((op for op in self.manifest.ops if op.out == path), None)

@@ -7,7 +7,8 @@ from clearhead.model.attention import Attention
 from clearhead.model.cache import BlockCache
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
-from clearhead.model.reach import Reach
+from clearhead.model.ops import Steps
+from clearhead.model.reach import Reach, ReachSteps
 from clearhead.model.residual import Residual
 from clearhead.trace import tap
 
@@ -58,3 +59,28 @@ class Block(nn.Module):
             x = tap(self, "resid_cross", x, "b t d")
         x = self.residual(x, self.ffn, (self.ffn_norm, self.ffn_out_norm), self.training)
         return tap(self, "resid_post", x, "b t d")
+
+    def steps(self, to: Steps, path: str, x: str, reach: ReachSteps, *, memory: tuple[str, ReachSteps] | None) -> str:
+        """List the ops of `forward`; returns the address of the result."""
+
+        def attend(x: str) -> str:
+            return self.attn.steps(to, f"{path}.attn", x, reach)
+
+        def attend_memory(x: str) -> str:
+            assert self.cross is not None
+            assert memory is not None
+            return self.cross.steps(to, f"{path}.cross", x, memory[1], memory=memory[0])
+
+        def feed_forward(x: str) -> str:
+            return self.ffn.steps(to, f"{path}.ffn", x)
+
+        residual = self.residual
+        x = to.do(f"{path}.resid_pre", "copy", x)
+        x = residual.steps(to, f"{path}.resid_attn", f"{path}.attn", x, attend, (self.attn_norm, self.attn_out_norm))
+        if self.cross is not None:
+            x = residual.steps(
+                to, f"{path}.resid_cross", f"{path}.cross", x, attend_memory, (self.cross_norm, self.cross_out_norm)
+            )
+        return residual.steps(
+            to, f"{path}.resid_post", f"{path}.ffn", x, feed_forward, (self.ffn_norm, self.ffn_out_norm)
+        )

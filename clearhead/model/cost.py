@@ -1,15 +1,25 @@
-"""What each component costs on one sequence: FLOPs, numbers kept for the backward pass, numbers cached."""
+"""What each component costs on one sequence: FLOPs, numbers kept for the backward pass, numbers cached.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+All of it follows from the network's ops by their kinds (`model/ops.py`): they are evaluated once on tensors without
+memory, in float32 and as autocast would, and what autograd would save is added up, each tensor once.
+"""
 
-from torch import nn
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from clearhead import config as c
-from clearhead.model.attention import EXPLICIT_UP_TO
-from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
+import torch
+from torch import Tensor
+
+from clearhead.config import NoHead, PatchInput
+from clearhead.model import attention
 from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.ops import KINDS, Call, Steps
 from clearhead.model.transformer import Stack, Transformer
+
+MEMORY, STATES = "memory", "states"
+"""Components that are no modules: the encoder's last states, which every block of the decoder reads; the states that a
+network without a head says."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +37,8 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A component: `count` equal instances of one module or parameter."""
+class Component:
+    """`count` equal instances of one module or parameter."""
 
     component: str
     path: str
@@ -41,177 +51,162 @@ class Part:
     count: int = 1
 
 
-def linear_cost(linear: nn.Linear, positions: int) -> Cost:
-    """2 d_in d_out a position; keeps its input."""
-    kept = linear.in_features * positions
-    return Cost(flops=2 * linear.weight.numel() * positions, kept=kept, mixed=2 * kept)
-
-
-def norm_kept(config: c.StackConfig, vectors: int, width: int) -> int:
-    """layer: its input, mean and rstd; rms: its input, rstd and input * rstd."""
-    # PyTorch has no kernel for RMSNorm on a CPU, and keeps what each step reads.
-    return vectors * (width + 2 if config.norm == "layer" else 2 * width + 1)
-
-
-def norm_cost(config: c.StackConfig, vectors: int) -> Cost:
-    """What a norm of d_model keeps, which autocast leaves in float32."""
-    kept = norm_kept(config, vectors, config.d_model)
-    return Cost(kept=kept, mixed=4 * kept)
-
-
-def attention_cost(
-    config: c.StackConfig,
-    t: int,
-    s: int,
-    *,
-    cross: bool,
-    cached: bool,
-    explicit: bool | None = None,
-) -> Cost:
-    """Q and O at t positions, K and V at s; Q K^T and weights V, each t s d_head products a head.
-
-    `explicit`: softmax(Q K^T) V is computed step by step; default: as on a CPU.
-    """
-    h, h_kv, k, d = config.n_heads, config.kv_heads, config.head_width, config.d_model
-    flops = 2 * d * k * (2 * h * t + 2 * h_kv * s) + 2 * (2 * h * t * s * k)
-    kept = d * t + h * k * t  # what Q reads (K and V read it too, or the memory), and what O reads
-    mixed = 2 * (d * (t + 2 * s) + h * k * t)  # a copy each for Q, K and V
-    if config.qk_norm:
-        kept += norm_kept(config, h * t + h_kv * s, k)
-        # LayerNorm keeps what it reads as it is, in 16 bits here; the steps of RMSNorm are in float32.
-        mixed += 4 * norm_kept(config, h * t + h_kv * s, k) - 2 * (config.norm == "layer") * (h * t + h_kv * s) * k
-    # PyTorch has no fused kernel for a bias that learns, and falls back to the same steps.
-    learned_bias = isinstance(config.positions, c.RelativeBias) and not cross
-    explicit = s <= EXPLICIT_UP_TO if explicit is None else explicit
-    if explicit or config.soft_cap is not None or learned_bias:
-        capped, drops = config.soft_cap is not None, config.attn_dropout > 0
-        kept += h * k * (t + 2 * s) + (1 + capped + 2 * drops) * h * t * s
-        # A bias is float32, and so is the softmax after it: its result is kept, and a copy for the product.
-        biased = isinstance(config.positions, c.RelativeBias | c.ALiBi) and not cross
-        square = 6 + 2 * drops if biased else 2 + 4 * drops
-        mixed += 2 * h * k * (t + 2 * s) + (square + 2 * capped) * h * t * s
-    else:
-        kept += k * (h * t + 2 * h_kv * s) + h * t  # the fused kernel sums each row's exponentials
-        mixed += 2 * k * (h * t + 2 * h_kv * s) + 4 * h * t
-    if config.dropout:
-        kept, mixed = kept + d * t, mixed + 2 * d * t
-    return Cost(flops, kept, mixed, cached=2 * h_kv * k * s if cached else 0)
-
-
-def feedforward_cost(config: c.StackConfig, t: int) -> Cost:
-    """2 d_model d_ff a position and matrix; keeps what each step reads, and the factors of dropout."""
-    is_relu = config.activation == "relu"  # which needs only its result, not what it read
-    kept = 2 if config.ffn_dropout else 1
-    kept += 0 if is_relu else 1
-    if config.gated:
-        kept += 2
-    elif is_relu and config.ffn_dropout:
-        kept += 1
-    matrices = 3 if config.gated else 2
-    drops = config.dropout > 0
-    return Cost(
-        flops=2 * matrices * config.d_model * config.d_ff * t,
-        kept=t * ((1 + drops) * config.d_model + kept * config.d_ff),
-        mixed=2 * t * ((matrices - 1 + drops) * config.d_model + kept * config.d_ff),
-    )
-
-
-def parts(network: Transformer, source: int, target: int, *, explicit: bool | None = None) -> Iterator[Part]:
+def parts(network: Transformer, source: int, target: int, *, explicit: bool | None = None) -> list[Component]:
     """Every component in order of computation, on a source and a target of these lengths.
 
     `explicit`: how attention is computed; default: as on a CPU.
     """
-    config = network.config
-    last = "decoder" if network.decoder else "encoder"
-    if network.encoder is not None:
-        yield from stack_parts("encoder", network.encoder, source, memory=0, explicit=explicit)
-    if network.decoder is not None:
-        yield from stack_parts("decoder", network.decoder, target, memory=source, explicit=explicit)
-    length = target if network.decoder else source
-    if isinstance(config.head, c.NoHead):
-        kept = length * config.output.d_model
-        yield Part("last states", last, "states", length, Cost(kept=kept, mixed=4 * kept))
-        if config.head.pooler:
-            yield Part("head pooler", "head.pooler", "head.pooler", length)
-    else:
-        yield from head_parts(network.head, config, length)
-
-
-def stack_parts(name: str, stack: Stack, t: int, *, memory: int, explicit: bool | None = None) -> Iterator[Part]:
-    """Embedding, positions, blocks and final norm; `memory` is what cross-attention reads, 0 for none."""
-    config = stack.config
-    yield from embedding_parts(name, stack, t)
-    path = f"{name}.positions"
-    yield Part(f"positions ({config.positions.kind})", path, path, t)
-    n, causal = config.n_layers, stack.causal
-    blocks, first = f"{name}.blocks.*", f"{name}.blocks.0"
-
-    def in_blocks(component: str, child: str, cost: Cost) -> Part:
-        return Part(component, f"{blocks}.{child}", f"{first}.{child}", t, cost, n)
-
-    norms = [
-        f"{name}.blocks.{i}.{child}"
-        for i, block in enumerate(stack.blocks)
-        for child, module in block.named_children()
-        if _is_norm(module)
+    lengths = {"encoder": source, "decoder": target}
+    found = list(_components(network, lengths))
+    firsts = [one.first for one in found]
+    by_step = {
+        name: length <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, length in lengths.items()
+    }
+    steps = Steps(training=True, explicit=by_step)
+    network.steps(steps, layers=(0,))
+    single, mixed = (_walk(network, steps, lengths, lowers=lowers) for lowers in (False, True))
+    flops, kept, n_bytes = single.flops_of(firsts), single.bytes_of(firsts), mixed.bytes_of(firsts)
+    return [
+        replace(one, cost=Cost(flops[at], kept[at] // 4, n_bytes[at], single.cached(at)))
+        for one in found
+        if (at := one.first)
     ]
-    norm = norm_cost(config, t)
-    cost = attention_cost(config, t, t, cross=False, cached=causal, explicit=explicit)
-    yield in_blocks("attention Q K V O", "attn", cost)
-    if memory:
-        cost = attention_cost(config, t, memory, cross=True, cached=True, explicit=explicit)
-        yield in_blocks("cross-attention Q K V O", "cross", cost)
-        yield Part("memory", "encoder", "memory", memory, Cost(kept=memory * config.d_model))
-    yield in_blocks("feed-forward", "ffn", feedforward_cost(config, t))
-    yield Part("norms", f"{blocks}.*_norm", norms[0], t, norm, len(norms))
+
+
+# --- components -------------------------------------------------------------------------------------------------------
+
+EMBEDDING = {
+    "tokens": "token embedding",
+    "types": "type embedding",
+    "norm": "embedding norm",
+    "patches": "patch embedding",
+}
+BLOCK = {"attn": "attention Q K V O", "cross": "cross-attention Q K V O", "ffn": "feed-forward"}
+
+
+def _components(network: Transformer, lengths: dict[str, int]) -> Iterator[Component]:
+    """Without their costs."""
+    length = 0
+    for name, stack in network.stacks().items():
+        length = lengths[name]
+        yield from _stack_components(name, stack, length, memory=lengths["encoder"])
+    if isinstance(network.config.head, NoHead):
+        yield Component("last states", [*network.stacks()][-1], STATES, length)
+    for child, _ in network.head.named_children():
+        yield Component(f"head {child}", f"head.{child}", f"head.{child}", length)
+
+
+def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterator[Component]:
+    """Embedding, positions, blocks and final norm."""
+
+    def one(component: str, path: str) -> Component:
+        return Component(component, f"{name}.{path}", f"{name}.{path}", t)
+
+    for child, _ in stack.embed.named_children():
+        yield one(EMBEDDING[child], f"embed.{child}")
+    if any(child == "class_token" for child, _ in stack.embed.named_parameters(recurse=False)):
+        yield one("class token", "embed.class_token")
+    yield one(f"positions ({stack.config.positions.kind})", "positions")
+    norms: list[str] = []
+    for i, block in enumerate(stack.blocks):
+        for child, module in block.named_children():
+            if isinstance(module, LayerNorm | RMSNorm):
+                norms.append(f"{name}.blocks.{i}.{child}")
+            elif i == 0:
+                path = f"{name}.blocks.0.{child}"
+                yield Component(BLOCK[child], f"{name}.blocks.*.{child}", path, t, count=len(stack.blocks))
+                if child == "cross":
+                    yield Component("memory", "encoder", MEMORY, memory)
+    yield Component("norms", f"{name}.blocks.*.*_norm", norms[0], t, count=len(norms))
     if stack.final_norm is not None:
-        yield Part("final norm", f"{name}.final_norm", f"{name}.final_norm", t, norm)
+        yield one("final norm", "final_norm")
 
 
-def embedding_parts(name: str, stack: Stack, t: int) -> Iterator[Part]:
-    """Lookups cost nothing; patches are a matrix product."""
-    config, path = stack.config, f"{name}.embed"
-    dropout = t * config.d_model if config.embedding_dropout else 0
-
-    def part(component: str, child: str, cost: Cost) -> Part:
-        return Part(component, f"{path}.{child}", f"{path}.{child}", t, cost)
-
-    if isinstance(config.input, c.TokenInput):
-        yield part("token embedding", "tokens", Cost(kept=dropout, mixed=4 * dropout))
-        if config.input.n_types:
-            yield part("type embedding", "types", Cost())
-        if config.input.norm:
-            yield part("embedding norm", "norm", norm_cost(config, t))
-        return
-    linear = stack.embed.get_submodule("patches")
-    assert isinstance(linear, nn.Linear)
-    cost = linear_cost(linear, config.input.n_patches)
-    yield part("patch embedding", "patches", Cost(cost.flops, cost.kept + dropout, cost.mixed + 4 * dropout))
-    if config.input.class_token:
-        yield part("class token", "class_token", Cost())
+# --- counting ---------------------------------------------------------------------------------------------------------
 
 
-def head_parts(head: nn.Module, config: c.ModelConfig, length: int) -> Iterator[Part]:
-    """The head's layers, on all positions or, for a classifier, on one pooled vector; with its output."""
-    stack = config.output
-    rows = 1 if isinstance(head, ClassificationHead) else length
-    drops = isinstance(head, ClassificationHead | TaggingHead) and head.dropout > 0
-    for child, module in head.named_children():
-        path, cost = f"head.{child}", Cost()
-        if isinstance(module, nn.Linear):
-            cost = linear_cost(module, rows)
-            extra = wide = 0
-            if child == "output":
-                soft_cap = isinstance(head, LanguageHead) and head.soft_cap is not None
-                extra = module.out_features * soft_cap + module.in_features * drops
-                wide = module.out_features  # the loss keeps its logarithms in float32
-            elif (child == "dense" and stack.activation != "relu") or (child == "pooler" and drops):
-                extra = module.out_features
-            cost = Cost(cost.flops, cost.kept + rows * (extra + wide), cost.mixed + rows * (2 * extra + 4 * wide))
-        elif _is_norm(module):
-            cost = norm_cost(stack, rows)
-        yield Part(f"head {child}", path, path, length, cost)
+@dataclass
+class _Walk:
+    """The ops of a network, evaluated on tensors without memory."""
+
+    values: dict[str, Tensor]
+    flops: Counter[str] = field(default_factory=Counter[str])
+    """By the module to which the ops belong."""
+    saved: dict[int, tuple[str, Tensor]] = field(default_factory=dict[int, tuple[str, Tensor]])
+    """Each tensor once, with the module of the last op that needs it."""
+
+    def save(self, owner: str, tensor: Tensor) -> None:
+        if tensor.is_floating_point():
+            self.saved[id(tensor)] = owner, tensor
+
+    def flops_of(self, firsts: Sequence[str]) -> Counter[str]:
+        """By component."""
+        found = Counter[str]()
+        for owner, flops in self.flops.items():
+            found[_component_of(owner, firsts)] += flops
+        return found
+
+    def bytes_of(self, firsts: Sequence[str]) -> Counter[str]:
+        """Of what is saved, by component."""
+        found = Counter[str]()
+        for owner, tensor in self.saved.values():
+            found[_component_of(owner, firsts)] += tensor.nbytes
+        return found
+
+    def cached(self, at: str) -> int:
+        """Keys and values, of an attention of a decoder."""
+        sides = (self.values.get(f"{at}.{side}") for side in "kv" if at.startswith("decoder."))
+        return sum(side.numel() for side in sides if side is not None)
 
 
-def _is_norm(module: nn.Module) -> bool:
-    return isinstance(module, LayerNorm | RMSNorm)
+def _component_of(owner: str, firsts: Sequence[str]) -> str:
+    """The component that holds a module, or the first that it holds; empty for none."""
+    above = owner
+    while above and above not in firsts:
+        above = above.rpartition(".")[0]
+    return above or next((first for first in firsts if first.startswith(f"{owner}.")), "")
+
+
+@torch.no_grad()
+def _walk(network: Transformer, steps: Steps, lengths: Mapping[str, int], *, lowers: bool) -> _Walk:
+    """Evaluate the ops; `lowers`: matrix products read and make bfloat16, as under autocast."""
+    walk = _Walk(_inputs(network, lengths))
+    for owner, op in zip(steps.owners, steps.ops, strict=True):
+        kind = KINDS[op.op]
+        call = Call(
+            op,
+            [walk.values[name] for name in op.inputs],
+            [network.get_parameter(name).to("meta") for name in op.weights],
+        )
+        if lowers and kind.flops is not None:
+            call.x, call.w = [x.to(torch.bfloat16) for x in call.x], [w.to(torch.bfloat16) for w in call.w]
+        walk.values[op.out] = call.result = kind.evaluate(call)
+        walk.flops[owner] += kind.flops(call) if kind.flops else 0
+        for tensor in kind.saves(call):
+            walk.save(owner, tensor)
+    _save_results(network, walk, steps)
+    return walk
+
+
+def _inputs(network: Transformer, lengths: Mapping[str, int]) -> dict[str, Tensor]:
+    """The whole numbers and the pixels that the stacks read."""
+    values: dict[str, Tensor] = {}
+    for name, stack in network.stacks().items():
+        numbers = torch.empty(lengths[name], dtype=torch.long, device="meta")
+        values |= {f"{name}.{what}": numbers for what in ("ids", "types", "positions")}
+        reads = stack.config.input
+        if isinstance(reads, PatchInput):
+            shape = reads.n_channels, reads.image_size, reads.image_size
+            values[f"{name}.embed.pixels"] = torch.empty(shape, device="meta")
+    return values
+
+
+def _save_results(network: Transformer, walk: _Walk, steps: Steps) -> None:
+    """What is kept although no op of the component needs it: the memory, and what the loss reads, in float32."""
+    memory = id(walk.values[steps.states[0]])
+    if memory in walk.saved and len(steps.states) > 1:
+        walk.saved[memory] = MEMORY, walk.saved[memory][1]
+    if isinstance(network.config.head, NoHead):
+        walk.save(STATES, torch.empty_like(walk.values[steps.states[-1]], dtype=torch.float32))
+    else:
+        walk.save("head.output", torch.empty_like(walk.values["head.logits"], dtype=torch.float32))

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from clearhead.config import ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
-from clearhead.model.cost import Part, parts
+from clearhead.model.cost import Component, parts
 from clearhead.model.shapes import Weight, unallocated, weights_of
 
 DEFAULT_LENGTH = 512
@@ -234,7 +234,7 @@ def _length(name: str, given: int | None, stack: StackConfig | None) -> int | No
     return length
 
 
-def _weights_of(part: Part, weights: Mapping[str, Weight]) -> tuple[Weight, ...]:
+def _weights_of(part: Component, weights: Mapping[str, Weight]) -> tuple[Weight, ...]:
     """The parameters of a component's first instance, as it names them."""
     return tuple(
         Weight(name[len(part.first) + 1 :], weight.shape, weight.tied_to)

@@ -14,11 +14,12 @@ from typing import Literal, Self
 
 from torch import nn
 
-from clearhead.config import LanguageHead, ModelConfig, RelativeBias, StackConfig, TokenInput
-from clearhead.model import cost
-from clearhead.model.cost import Part, parts
+from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
+from clearhead.model import attention
+from clearhead.model.cost import Component, parts
 from clearhead.model.loss import CHUNK
 from clearhead.model.shapes import unallocated
+from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Muon, Optimizer
 
 Parallel = Literal["ddp", "fsdp"]
@@ -129,9 +130,9 @@ class Network:
         sizes = [sum(p.numel() for p in block.parameters()) for block in self.blocks]
         return max(*sizes, self.weights - sum(sizes))
 
-    def parts(self, shape: Shape, explicit: bool | None) -> list[Part]:
+    def parts(self, shape: Shape, explicit: bool | None) -> list[Component]:
         """Components with the costs of one row."""
-        return list(parts(self.module, shape.source, shape.target, explicit=explicit))
+        return parts(self.module, shape.source, shape.target, explicit=explicit)
 
 
 def divided(config: ModelConfig, ranks: int) -> ModelConfig:
@@ -189,17 +190,19 @@ class Activations:
             else:
                 others += n_bytes
         config = network.config
-        stacks = {"encoder": (config.encoder, shape.source), "decoder": (config.decoder, shape.target)}
-        there = [(in_blocks[name], stack, length) for name, (stack, length) in stacks.items() if stack]
+        lengths = {"encoder": shape.source, "decoder": shape.target}
+        there = [(in_blocks[name], stack, lengths[name]) for name, stack in network.module.stacks().items()]
         logits = logit_bytes(config, shape)
         widest = [
-            max(stack.d_ff, stack.n_heads * length if _is_explicit(stack, length, setting) else 0) * length
+            max(stack.config.d_ff, stack.config.n_heads * length * _is_explicit(stack, length, setting)) * length
             for _, stack, length in there
         ]
         return cls(
             blocks=sum(in_blocks.values()),
-            one_block=max(n_bytes // stack.n_layers for n_bytes, stack, _ in there),
-            inputs=sum(4 * shape.rows * length * stack.d_model * stack.n_layers for _, stack, length in there),
+            one_block=max(n_bytes // stack.config.n_layers for n_bytes, stack, _ in there),
+            inputs=sum(
+                4 * shape.rows * length * stack.config.d_model * stack.config.n_layers for _, stack, length in there
+            ),
             others=others - logits,
             logits=logits,
             head_gradients=logits and 4 * config.output.d_model * (vocabulary(config) + shape.positions),
@@ -221,9 +224,9 @@ class Activations:
         return self.head_gradients + 2 * self.largest
 
 
-def _is_explicit(stack: StackConfig, length: int, setting: Setting) -> bool:
-    by_length = length <= cost.EXPLICIT_UP_TO if setting.explicit is None else setting.explicit
-    return by_length or stack.soft_cap is not None or isinstance(stack.positions, RelativeBias)
+def _is_explicit(stack: Stack, length: int, setting: Setting) -> bool:
+    by_length = length <= attention.EXPLICIT_UP_TO if setting.explicit is None else setting.explicit
+    return by_length or not attention.has_kernel(stack.config.soft_cap, stack.positions)
 
 
 def logit_bytes(config: ModelConfig, shape: Shape) -> int:

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.families import preset, presets
-from clearhead.model import Tokens, Transformer, attention, cost
+from clearhead.model import Tokens, Transformer, attention
 from clearhead.model.summary import Summary, summarize
 from tests import processes
 from tests.architecture.source import ROOT
@@ -157,8 +157,7 @@ def test_activation_bytes_are_what_autograd_keeps(name: str) -> None:
 )
 def test_activation_bytes_of_the_fused_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit = small_summary(CONFIGS[name])
-    for module in (attention, cost):
-        monkeypatch.setattr(module, "EXPLICIT_UP_TO", 0)
+    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 0)
     fused = small_summary(CONFIGS[name])
     kept = kept_bytes(Transformer(CONFIGS[name]).train(), inputs(CONFIGS[name]))
     assert fused.activation_bytes == kept

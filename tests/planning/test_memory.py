@@ -11,7 +11,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from clearhead import config as c
 from clearhead.families import preset
-from clearhead.model import Transformer, attention, cost
+from clearhead.model import Transformer, attention
 from clearhead.model.heads import LanguageHead
 from clearhead.planning import memory
 from clearhead.planning.memory import Activations, Network, Setting, Shape, divided, divides, memory_of
@@ -92,8 +92,7 @@ def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch: pytest.Monk
     config = config_of("both")
     shape = shape_of(config)
     explicit = predicted_bytes(config, shape, mixed=mixed)
-    for module in (attention, cost):
-        monkeypatch.setattr(module, "EXPLICIT_UP_TO", 0)
+    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 0)
     measured = saved_bytes(Transformer(config).train(), shape, mixed=mixed)
     assert predicted_bytes(config, shape, mixed=mixed, explicit=False) == pytest.approx(measured, rel=BAND)
     assert measured < explicit
