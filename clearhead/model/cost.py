@@ -107,17 +107,21 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
     if any(child == "class_token" for child, _ in stack.embed.named_parameters(recurse=False)):
         yield one("class token", "embed.class_token")
     yield one(f"positions ({stack.config.positions.kind})", "positions")
-    norms: list[str] = []
+    norms: dict[str, list[str]] = {"norms": [], "norms of branches": []}
     for i, block in enumerate(stack.blocks):
         for child, module in block.named_children():
             if isinstance(module, LayerNorm | RMSNorm):
-                norms.append(f"{name}.blocks.{i}.{child}")
+                kind = "norms of branches" if child.endswith("_out_norm") else "norms"
+                norms[kind].append(f"{name}.blocks.{i}.{child}")
             elif i == 0:
                 path = f"{name}.blocks.0.{child}"
                 yield Component(BLOCK[child], f"{name}.blocks.*.{child}", path, t, count=len(stack.blocks))
                 if child == "cross":
                     yield Component("memory", "encoder", MEMORY, memory)
-    yield Component("norms", f"{name}.blocks.*.*_norm", norms[0], t, count=len(norms))
+    for kind, paths in norms.items():
+        if paths:
+            last = "*_norm" if kind == "norms" else "*_out_norm"
+            yield Component(kind, f"{name}.blocks.*.{last}", paths[0], t, count=len(paths))
     if stack.final_norm is not None:
         yield one("final norm", "final_norm")
 

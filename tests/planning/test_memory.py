@@ -30,6 +30,7 @@ STACKS: dict[str, dict[str, Any]] = {
     "gated": {"norm": "rms", "gated": True, "activation": "silu", "positions": c.Rotary(), "n_kv_heads": 2},
     "learned, post": {"norm_place": "post", "positions": c.Learned(max_length=32), "qk_norm": True},
     "relative, capped": {"positions": c.RelativeBias(n_buckets=8), "soft_cap": 2.0},
+    "sandwich, transformed": {"norm_place": "sandwich", "dropout": 0.1, "activation": "silu", "transform": True},
 }
 
 
@@ -38,10 +39,10 @@ def stack(**changes: Any) -> c.StackConfig:
     return c.StackConfig.model_validate({**base, "positions": c.Sinusoidal(), **changes})
 
 
-def config_of(kind: str, **changes: Any) -> c.ModelConfig:
-    one = stack(**changes)
+def config_of(kind: str, *, transform: bool = False, **changes: Any) -> c.ModelConfig:
+    one, head = stack(**changes), c.LanguageHead(transform=transform)
     return c.ModelConfig(
-        encoder=one if kind != "decoder" else None, decoder=one if kind != "encoder" else None, head=c.LanguageHead()
+        encoder=one if kind != "decoder" else None, decoder=one if kind != "encoder" else None, head=head
     )
 
 
