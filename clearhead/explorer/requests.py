@@ -19,7 +19,7 @@ Whole = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Natural = Annotated[int, Field(ge=0, lt=2**31)]
 Several = Annotated[int, Field(ge=1, le=100)]
 Number = Annotated[float, Field(ge=-3e38, le=3e38)]
-PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi", "none"]
+PositionKind = Annotated[str, Field(min_length=1, max_length=40)]
 
 
 class Asked(Config):

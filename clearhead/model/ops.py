@@ -31,7 +31,7 @@ class Op(Config):
     how: str = ""
     """The function of an activation, the name of a mask, how states are pooled, the layout of sines."""
     numbers: tuple[float, ...] = ()
-    """Frequencies of a rotation, slopes of ALiBi."""
+    """Frequencies of a rotation, slopes of a bias."""
 
 
 class Mask(Config):

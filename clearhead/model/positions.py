@@ -267,9 +267,9 @@ def _alibi(call: Call) -> Tensor:
 KINDS["alibi"] = Kind(_alibi)
 
 
-def position_encoding(stack: c.StackConfig, *, causal: bool) -> PositionEncoding:
-    """The encoding a stack's config asks for."""
-    match stack.positions:
+def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positions | None = None) -> PositionEncoding:
+    """The encoding that a stack's config asks for, or that `positions` does."""
+    match positions or stack.positions:
         case c.Sinusoidal() as config:
             return SinusoidalEncoding(config, stack.d_model)
         case c.Learned() as config:
