@@ -142,7 +142,26 @@ class NoPositions(_NoEnd, _AnyWidth):
     kind: Literal["none"] = "none"
 
 
-Positions = Annotated[Sinusoidal | Learned | Rotary | RelativeBias | ALiBi | NoPositions, Field(discriminator="kind")]
+class Together(Config):
+    """One encoding added to the embedding and another to the scores of every layer, as in MPNet (Song et al. 2020)."""
+
+    kind: Literal["together"] = "together"
+    added: Annotated[Sinusoidal | Learned, Field(discriminator="kind")]
+    scored: Annotated[RelativeBias | ALiBi, Field(discriminator="kind")]
+
+    @property
+    def longest(self) -> int | None:
+        """The longest sequence that both can name; None for any."""
+        return self.added.longest
+
+    def check_widths(self, *, d_model: int, d_head: int) -> None:
+        """Raises ValueError where one of them does not fit these widths."""
+        self.added.check_widths(d_model=d_model, d_head=d_head)
+
+
+Positions = Annotated[
+    Sinusoidal | Learned | Rotary | RelativeBias | ALiBi | NoPositions | Together, Field(discriminator="kind")
+]
 
 WITHOUT_WEIGHTS = {one.kind: one for one in (Sinusoidal(), Rotary(), ALiBi(), NoPositions())}
 """Those that any network can take in the place of its own: they have nothing to learn."""

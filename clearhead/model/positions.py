@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
+from clearhead.config.positions import Together
 from clearhead.model.checks import look_up
 from clearhead.model.division import Division
 from clearhead.model.ops import KINDS, Call, Kind, Steps
@@ -267,6 +268,27 @@ def _alibi(call: Call) -> Tensor:
 KINDS["alibi"] = Kind(_alibi)
 
 
+class TogetherEncoding(_NotTurned):
+    """One encoding added to the embedding, another to the scores   (Song et al. 2020, MPNet)"""
+
+    def __init__(self, added: PositionEncoding, scored: PositionEncoding) -> None:
+        super().__init__()
+        self.added, self.scored = added, scored
+        self.learns_bias = scored.learns_bias
+
+    def embedding(self, positions: Tensor) -> Tensor | None:
+        return self.added.embedding(positions)
+
+    def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str | None:
+        return self.added.embedding_steps(to, out, f"{path}.added", numbers)
+
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
+        return self.scored.score_bias(query, key)
+
+    def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> str | None:
+        return self.scored.score_bias_steps(to, out, f"{path}.scored", numbers)
+
+
 def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positions | None = None) -> PositionEncoding:
     """The encoding that a stack's config asks for, or that `positions` does."""
     match positions or stack.positions:
@@ -282,3 +304,8 @@ def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positi
             return ALiBiEncoding(stack.n_heads)
         case c.NoPositions():
             return NoEncoding()
+        case Together() as config:
+            added, scored = (
+                position_encoding(stack, causal=causal, positions=one) for one in (config.added, config.scored)
+            )
+            return TogetherEncoding(added, scored)
