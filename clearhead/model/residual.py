@@ -31,22 +31,34 @@ class Residual:
         f: Callable[[Tensor], Tensor],
         norms: tuple[Norm | None, Norm | None],
         training: bool,
+        *,
+        reads: Tensor | None = None,
     ) -> Tensor:
-        """The residual stream after the branch f, same shape as x."""
+        """The residual stream after the branch f, same shape as x; the branch reads `reads`, by default x."""
         norm, out_norm = norms
         before, after = (None, norm) if self.config.norm_place == "post" else (norm, None)
-        branch = f(x if before is None else before(x))
+        reads = x if reads is None else reads
+        branch = f(reads if before is None else before(reads))
         branch = branch if out_norm is None else out_norm(branch)
         x = x + dropout(branch, self.config.dropout, training)
         return x if after is None else after(x)
 
     def steps(
-        self, to: Steps, out: str, path: str, x: str, f: Callable[[str], str], norms: tuple[Norm | None, Norm | None]
+        self,
+        to: Steps,
+        out: str,
+        path: str,
+        x: str,
+        f: Callable[[str], str],
+        norms: tuple[Norm | None, Norm | None],
+        *,
+        reads: str | None = None,
     ) -> str:
         """List the ops of a call, of the branch `f` at `path`; returns `out`, the address of the result."""
         norm, out_norm = norms
         before, after = (None, norm) if self.config.norm_place == "post" else (norm, None)
-        branch = f(x if before is None else before.steps(to, f"{path}_norm", x))
+        reads = x if reads is None else reads
+        branch = f(reads if before is None else before.steps(to, f"{path}_norm", reads))
         branch = branch if out_norm is None else out_norm.steps(to, f"{path}_out_norm", branch)
         with to.inside(path):
             branch = to.dropout(branch, self.config.dropout)
