@@ -1,5 +1,6 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, explicit and fused, for every mask and grouping of heads."""
 
+from math import prod
 from typing import Literal
 
 import torch
@@ -13,7 +14,7 @@ from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight
 from clearhead.model.norm import Norm, build_norm
-from clearhead.model.ops import KINDS, Call, Kind, Mask, Steps, its_inputs, its_result, product_flops
+from clearhead.model.ops import KINDS, Call, Kind, Mask, Sized, Sizes, Steps, its_inputs, its_result, product_flops
 from clearhead.model.positions import PositionEncoding
 from clearhead.model.reach import Reach, ReachSteps
 from clearhead.trace import looked_at, tap, tell_padding, tracing
@@ -218,11 +219,8 @@ def closed_cells(mask: Mask, queries: int, keys: int) -> Tensor:
 
 
 def _mask(call: Call) -> Tensor:
-    scores = call.x[0]
-    if scores.is_meta:
-        return scores.clone()
     assert call.mask is not None
-    return scores.masked_fill(closed_cells(call.mask, *scores.shape[-2:]), float("-inf"))
+    return call.x[0].masked_fill(closed_cells(call.mask, *call.x[0].shape[-2:]), float("-inf"))
 
 
 def _project(call: Call) -> Tensor:
@@ -231,8 +229,7 @@ def _project(call: Call) -> Tensor:
 
 
 def _sum_heads(call: Call) -> Tensor:
-    out = call.x[0].sum(0)
-    return out + call.w[0].to(out.dtype) if call.w else out
+    return call.x[0].sum(0) + call.w[0] if call.w else call.x[0].sum(0)
 
 
 def _fused(call: Call) -> Tensor:
@@ -241,19 +238,43 @@ def _fused(call: Call) -> Tensor:
     return (q @ k.repeat_interleave(group, 0).mT).softmax(-1) @ v.repeat_interleave(group, 0)
 
 
-def _saved_by_the_kernel(call: Call) -> tuple[Tensor, ...]:
+def _saved_by_the_kernel(call: Sized) -> tuple[Sizes, ...]:
     """What it reads and makes, and the sum of each row's exponentials in float32."""
-    return *call.x, call.out, call.x[0][..., 0].float()
+    return *call.x, call.out, Sizes(call.out.shape[:-1])
+
+
+def _split_shape(call: Sized) -> tuple[int, ...]:
+    (t, d), heads = call.x[0].shape, int(call.op.by["heads"])
+    return heads, t, d // heads
+
+
+def _repeat_shape(call: Sized) -> tuple[int, ...]:
+    heads, t, k = call.x[0].shape
+    return heads * int(call.op.by["times"]), t, k
 
 
 KINDS |= {
-    "split": Kind(lambda call: call.x[0].unflatten(-1, (int(call.op.by["heads"]), -1)).transpose(0, 1)),
-    "repeat": Kind(lambda call: call.x[0].repeat_interleave(int(call.op.by["times"]), 0)),
-    "matmul_nt": Kind(lambda call: call.x[0] @ call.x[1].mT, saves=its_inputs, flops=product_flops),
+    "split": Kind(lambda call: call.x[0].unflatten(-1, (int(call.op.by["heads"]), -1)).transpose(0, 1), _split_shape),
+    "repeat": Kind(lambda call: call.x[0].repeat_interleave(int(call.op.by["times"]), 0), _repeat_shape),
+    "matmul_nt": Kind(
+        lambda call: call.x[0] @ call.x[1].mT,
+        lambda call: (*call.x[0].shape[:-1], call.x[1].shape[-2]),
+        its_inputs,
+        product_flops,
+    ),
     "mask": Kind(_mask),
     "softmax": Kind(lambda call: call.x[0].softmax(-1), saves=its_result),
-    "matmul": Kind(lambda call: call.x[0] @ call.x[1], saves=its_inputs, flops=product_flops),
-    "project": Kind(_project, saves=its_inputs, flops=product_flops),
-    "sum_heads": Kind(_sum_heads),
-    "attention": Kind(_fused, saves=_saved_by_the_kernel, flops=lambda call: 4 * call.out.numel() * call.x[1].shape[1]),
-}  # fmt: skip
+    "matmul": Kind(
+        lambda call: call.x[0] @ call.x[1],
+        lambda call: (*call.x[0].shape[:-1], call.x[1].shape[-1]),
+        its_inputs,
+        product_flops,
+    ),
+    "project": Kind(_project, lambda call: (*call.x[0].shape[:-1], call.w[0][0]), its_inputs, product_flops),
+    "sum_heads": Kind(_sum_heads, lambda call: call.x[0].shape[1:]),
+    "attention": Kind(
+        _fused,
+        saves=_saved_by_the_kernel,
+        flops=lambda call: 4 * prod(call.out.shape) * call.x[1].shape[1],
+    ),
+}

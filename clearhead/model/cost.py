@@ -1,20 +1,17 @@
 """What each component costs on one sequence: FLOPs, numbers kept for the backward pass, numbers cached.
 
-All of it follows from the network's ops by their kinds (`model/ops.py`): they are evaluated once on tensors without
-memory, in float32 and as autocast would, and what autograd would save is added up, each tensor once.
+All of it follows from the network's ops by their kinds (`model/ops.py`): each says the shape of what it makes and which
+tensors autograd saves, which are added up, each tensor once, in float32 and as under autocast.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-
-import torch
-from torch import Tensor
 
 from clearhead.config import NoHead, PatchInput
 from clearhead.model import attention
 from clearhead.model.norm import LayerNorm, RMSNorm
-from clearhead.model.ops import KINDS, Call, Steps
+from clearhead.model.ops import KINDS, Sized, Sizes, Steps
 from clearhead.model.transformer import Stack, Transformer
 
 MEMORY, STATES = "memory", "states"
@@ -24,7 +21,7 @@ network without a head says."""
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one instance of a component, for one sequence."""
+    """Of all instances of a component together, for one sequence."""
 
     flops: int = 0
     """2 for each multiply and add of a matrix product."""
@@ -57,20 +54,17 @@ def parts(network: Transformer, source: int, target: int, *, explicit: bool | No
     `explicit`: how attention is computed; default: as on a CPU.
     """
     lengths = {"encoder": source, "decoder": target}
-    found = list(_components(network, lengths))
-    firsts = [one.first for one in found]
     by_step = {
         name: length <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, length in lengths.items()
     }
     steps = Steps(training=True, explicit=by_step)
-    network.steps(steps, layers=(0,))
+    network.steps(steps, layers=(0, 1))  # The second block stands for all that come after it.
     single, mixed = (_walk(network, steps, lengths, lowers=lowers) for lowers in (False, True))
-    flops, kept, n_bytes = single.flops_of(firsts), single.bytes_of(firsts), mixed.bytes_of(firsts)
-    return [
-        replace(one, cost=Cost(flops[at], kept[at] // 4, n_bytes[at], single.cached(at)))
-        for one in found
-        if (at := one.first)
-    ]
+    found = list(_components(network, lengths))
+    flops, kept, n_bytes, cached = (
+        _by_component(counts, found, network) for counts in (single.flops, single.n_bytes, mixed.n_bytes, single.cached)
+    )
+    return [replace(one, cost=Cost(flops[one], kept[one] // 4, n_bytes[one], cached[one] // 4)) for one in found]
 
 
 # --- components -------------------------------------------------------------------------------------------------------
@@ -107,21 +101,17 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
     if any(child == "class_token" for child, _ in stack.embed.named_parameters(recurse=False)):
         yield one("class token", "embed.class_token")
     yield one(f"positions ({stack.config.positions.kind})", "positions")
-    norms: dict[str, list[str]] = {"norms": [], "norms of branches": []}
+    norms: list[str] = []
     for i, block in enumerate(stack.blocks):
         for child, module in block.named_children():
             if isinstance(module, LayerNorm | RMSNorm):
-                kind = "norms of branches" if child.endswith("_out_norm") else "norms"
-                norms[kind].append(f"{name}.blocks.{i}.{child}")
+                norms.append(f"{name}.blocks.{i}.{child}")
             elif i == 0:
                 path = f"{name}.blocks.0.{child}"
                 yield Component(BLOCK[child], f"{name}.blocks.*.{child}", path, t, count=len(stack.blocks))
                 if child == "cross":
                     yield Component("memory", "encoder", MEMORY, memory)
-    for kind, paths in norms.items():
-        if paths:
-            last = "*_norm" if kind == "norms" else "*_out_norm"
-            yield Component(kind, f"{name}.blocks.*.{last}", paths[0], t, count=len(paths))
+    yield Component("norms", f"{name}.blocks.*.*_norm", norms[0], t, count=len(norms))
     if stack.final_norm is not None:
         yield one("final norm", "final_norm")
 
@@ -131,86 +121,84 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
 
 @dataclass
 class _Walk:
-    """The ops of a network, evaluated on tensors without memory."""
+    """The sizes of all values; what is counted is by the module it belongs to."""
 
-    values: dict[str, Tensor]
+    values: dict[str, Sizes]
     flops: Counter[str] = field(default_factory=Counter[str])
-    """By the module to which the ops belong."""
-    saved: dict[int, tuple[str, Tensor]] = field(default_factory=dict[int, tuple[str, Tensor]])
+    saved: dict[Sizes, str] = field(default_factory=dict[Sizes, str])
     """Each tensor once, with the module of the last op that needs it."""
 
-    def save(self, owner: str, tensor: Tensor) -> None:
-        if tensor.is_floating_point():
-            self.saved[id(tensor)] = owner, tensor
-
-    def flops_of(self, firsts: Sequence[str]) -> Counter[str]:
-        """By component."""
+    @property
+    def n_bytes(self) -> Counter[str]:
+        """Of what is saved."""
         found = Counter[str]()
-        for owner, flops in self.flops.items():
-            found[_component_of(owner, firsts)] += flops
+        for one, owner in self.saved.items():
+            found[owner] += one.n_bytes
         return found
 
-    def bytes_of(self, firsts: Sequence[str]) -> Counter[str]:
-        """Of what is saved, by component."""
+    @property
+    def cached(self) -> Counter[str]:
+        """Bytes of the keys and values of a decoder's attentions."""
         found = Counter[str]()
-        for owner, tensor in self.saved.values():
-            found[_component_of(owner, firsts)] += tensor.nbytes
+        for address, value in self.values.items():
+            at, _, side = address.rpartition(".")
+            if side in ("k", "v") and at.startswith("decoder.") and at.endswith((".attn", ".cross")):
+                found[at] += value.n_bytes
         return found
 
-    def cached(self, at: str) -> int:
-        """Keys and values, of an attention of a decoder."""
-        sides = (self.values.get(f"{at}.{side}") for side in "kv" if at.startswith("decoder."))
-        return sum(side.numel() for side in sides if side is not None)
+
+def _by_component(counts: Counter[str], found: list[Component], network: Transformer) -> Counter[Component]:
+    """Counts of the modules of two blocks at most, as counts of components with all their instances."""
+    at = {one.first if one.first in (MEMORY, STATES) else one.path: one for one in found}
+    total = Counter[Component]()
+    for owner, n in counts.items():
+        stack, _, rest = owner.partition(".blocks.")
+        layer, _, part = rest.partition(".")
+        times = network.stacks()[stack].config.n_layers - 1 if layer == "1" else 1
+        is_norm = part.endswith("_norm") and "." not in part
+        path = f"{stack}.blocks.*.{'*_norm' if is_norm else part}" if layer else owner
+        while path not in at and "." in path:
+            path = path.rpartition(".")[0]
+        if path in at or (path := next((one for one in at if one.startswith(f"{owner}.")), "")):
+            total[at[path]] += times * n
+    return total
 
 
-def _component_of(owner: str, firsts: Sequence[str]) -> str:
-    """The component that holds a module, or the first that it holds; empty for none."""
-    above = owner
-    while above and above not in firsts:
-        above = above.rpartition(".")[0]
-    return above or next((first for first in firsts if first.startswith(f"{owner}.")), "")
-
-
-@torch.no_grad()
 def _walk(network: Transformer, steps: Steps, lengths: Mapping[str, int], *, lowers: bool) -> _Walk:
-    """Evaluate the ops; `lowers`: matrix products read and make bfloat16, as under autocast."""
+    """Count op by op; `lowers`: matrix products read and make bfloat16, as under autocast."""
     walk = _Walk(_inputs(network, lengths))
+    shapes = {name: tuple(parameter.shape) for name, parameter in network.named_parameters(remove_duplicate=False)}
     for owner, op in zip(steps.owners, steps.ops, strict=True):
         kind = KINDS[op.op]
-        call = Call(
-            op,
-            [walk.values[name] for name in op.inputs],
-            [network.get_parameter(name).to("meta") for name in op.weights],
-        )
+        call = Sized(op, [walk.values[name] for name in op.inputs], [shapes[name] for name in op.weights])
         if lowers and kind.flops is not None:
-            call.x, call.w = [x.to(torch.bfloat16) for x in call.x], [w.to(torch.bfloat16) for w in call.w]
-        walk.values[op.out] = call.result = kind.evaluate(call)
+            call.x = [x if x.width == 2 else replace(x, width=2) for x in call.x]
+        walk.values[op.out] = call.out = kind.sizes(call)
         walk.flops[owner] += kind.flops(call) if kind.flops else 0
-        for tensor in kind.saves(call):
-            walk.save(owner, tensor)
+        for one in kind.saves(call):
+            walk.saved[one] = owner
     _save_results(network, walk, steps)
     return walk
 
 
-def _inputs(network: Transformer, lengths: Mapping[str, int]) -> dict[str, Tensor]:
+def _inputs(network: Transformer, lengths: Mapping[str, int]) -> dict[str, Sizes]:
     """The whole numbers and the pixels that the stacks read."""
-    values: dict[str, Tensor] = {}
+    values: dict[str, Sizes] = {}
     for name, stack in network.stacks().items():
-        numbers = torch.empty(lengths[name], dtype=torch.long, device="meta")
+        numbers = Sizes((lengths[name],), width=0)
         values |= {f"{name}.{what}": numbers for what in ("ids", "types", "positions")}
         reads = stack.config.input
         if isinstance(reads, PatchInput):
-            shape = reads.n_channels, reads.image_size, reads.image_size
-            values[f"{name}.embed.pixels"] = torch.empty(shape, device="meta")
+            values[f"{name}.embed.pixels"] = Sizes((reads.n_channels, reads.image_size, reads.image_size))
     return values
 
 
 def _save_results(network: Transformer, walk: _Walk, steps: Steps) -> None:
     """What is kept although no op of the component needs it: the memory, and what the loss reads, in float32."""
-    memory = id(walk.values[steps.states[0]])
+    memory = walk.values[steps.states[0]]
     if memory in walk.saved and len(steps.states) > 1:
-        walk.saved[memory] = MEMORY, walk.saved[memory][1]
+        walk.saved[memory] = MEMORY
     if isinstance(network.config.head, NoHead):
-        walk.save(STATES, torch.empty_like(walk.values[steps.states[-1]], dtype=torch.float32))
+        walk.saved[Sizes(walk.values[steps.states[-1]].shape)] = STATES
     else:
-        walk.save("head.output", torch.empty_like(walk.values["head.logits"], dtype=torch.float32))
+        walk.saved[Sizes(walk.values["head.logits"].shape)] = "head.output"

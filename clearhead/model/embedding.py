@@ -12,7 +12,7 @@ from clearhead.model.checks import look_up
 from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import Norm, build_norm
-from clearhead.model.ops import KINDS, Call, Kind, Steps
+from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
 from clearhead.model.positions import PositionEncoding
 from clearhead.trace import tap
 
@@ -118,10 +118,17 @@ def _unfold(call: Call) -> Tensor:
     return cells.permute(1, 3, 0, 2, 4).reshape(-1, channels * size * size)
 
 
+def _unfolded_shape(call: Sized) -> tuple[int, ...]:
+    (channels, height, width), size = call.x[0].shape, int(call.op.by["size"])
+    return (height // size) * (width // size), channels * size * size
+
+
 KINDS |= {
-    "lookup": Kind(_lookup),
-    "unfold": Kind(_unfold),
-    "prepend": Kind(lambda call: torch.cat([call.w[0][None], call.x[0]])),
+    "lookup": Kind(_lookup, lambda call: (*call.x[0].shape, call.w[0][1])),
+    "unfold": Kind(_unfold, _unfolded_shape),
+    "prepend": Kind(
+        lambda call: torch.cat([call.w[0][None], call.x[0]]), lambda call: (call.x[0].shape[0] + 1, call.w[0][0])
+    ),
 }
 
 

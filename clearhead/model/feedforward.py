@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead.config import StackConfig
 from clearhead.model.division import Division
 from clearhead.model.dropout import dropout
-from clearhead.model.ops import KINDS, Call, Kind, Steps
+from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps
 from clearhead.trace import tap
 
 
@@ -72,7 +72,7 @@ def activation_steps(to: Steps, out: str, x: str, name: str) -> str:
     return to.do(out, "activation", x, how=name)
 
 
-def _saved(call: Call) -> tuple[Tensor, ...]:
+def _saved(call: Sized) -> tuple[Sizes, ...]:
     """ReLU and tanh: their result; the others: what they read."""
     return (call.out,) if call.op.how in ("relu", "tanh") else (call.x[0],)
 

@@ -191,7 +191,7 @@ def _pool(call: Call) -> Tensor:
     return {"first": x[0], "last": x[-1], "mean": x.mean(0)}[call.op.how]
 
 
-KINDS["pool"] = Kind(_pool)
+KINDS["pool"] = Kind(_pool, lambda call: call.x[0].shape[1:])
 
 
 def build_head(config: c.ModelConfig) -> nn.Module:

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
-from clearhead.model.ops import KINDS, Call, Kind, Steps, its_result, parameters
+from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, as_read, its_result, parameters
 from clearhead.trace import tap, tracing
 
 
@@ -60,28 +60,32 @@ Norm = LayerNorm | RMSNorm
 
 
 def _rstd(call: Call) -> Tensor:
-    centred = call.x[0] - call.x[1] if len(call.x) > 1 else call.x[0].float()
+    centred = call.x[0] - call.x[1] if len(call.x) > 1 else call.x[0]
     return (centred.square().mean(-1, keepdim=True) + call.op.by["eps"]).rsqrt()
 
 
 def _norm(call: Call) -> Tensor:
     centred = call.x[0] - call.x[1] if len(call.x) > 2 else call.x[0]
     out = centred * call.x[-1] * call.w[0]
-    return (out + call.w[1] if len(call.w) > 1 else out).to(call.x[0].dtype)
+    return out + call.w[1] if len(call.w) > 1 else out
 
 
-def _saved(call: Call) -> tuple[Tensor, ...]:
-    """LayerNorm: its input. RMSNorm: its input and input * rstd, for PyTorch has no kernel for it on a CPU."""
+def _saved(call: Sized) -> tuple[Sizes, ...]:
+    """LayerNorm: its input. RMSNorm: its input and input * rstd in float32: PyTorch has no kernel for it on a CPU."""
+    x = call.x[0]
     if len(call.x) > 2:
-        return (call.x[0],)
-    x = call.x[0].float()
-    return x, x * call.x[1]
+        return (x,)
+    return x if x.width == 4 else Sizes(x.shape), Sizes(x.shape)
+
+
+def _one_a_vector(call: Sized) -> tuple[int, ...]:
+    return *call.x[0].shape[:-1], 1
 
 
 KINDS |= {
-    "mean": Kind(lambda call: call.x[0].float().mean(-1, keepdim=True), saves=its_result),
-    "rstd": Kind(_rstd, saves=its_result),
-    "norm": Kind(_norm, saves=_saved),
+    "mean": Kind(lambda call: call.x[0].mean(-1, keepdim=True), _one_a_vector, its_result, width=lambda _: 4),
+    "rstd": Kind(_rstd, _one_a_vector, its_result, width=lambda _: 4),
+    "norm": Kind(_norm, saves=_saved, width=as_read),
 }
 
 

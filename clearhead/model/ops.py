@@ -6,9 +6,9 @@ recorded value, what the page explains, FLOPs, and the numbers that the backward
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ class Mask(Config):
     window: int | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Call:
     """An op with the values of its inputs and weights, for one sequence: no batch axis."""
 
@@ -49,41 +49,72 @@ class Call:
     x: list[Tensor]
     w: list[Tensor]
     mask: Mask | None = None
-    result: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """A tensor of which only the shape is known, and how wide its numbers are."""
+
+    shape: tuple[int, ...]
+    width: int = 4
+    """Bytes a number; 0 for whole numbers, which are not counted."""
 
     @property
-    def out(self) -> Tensor:
-        """What it made."""
-        assert self.result is not None
-        return self.result
+    def n_bytes(self) -> int:
+        return prod(self.shape) * self.width
 
 
-Saved = Callable[[Call], Iterable[Tensor]]
+@dataclass
+class Sized:
+    """An op with the sizes of its inputs and weights."""
+
+    op: Op
+    x: list[Sizes]
+    w: list[tuple[int, ...]]
+    out: Sizes = field(default_factory=lambda: Sizes(()))
 
 
-def no_values(_: Call) -> Iterable[Tensor]:
+Saved = Callable[[Sized], Iterable[Sizes]]
+
+
+def no_values(_: Sized) -> Iterable[Sizes]:
     """The backward pass needs nothing."""
     return ()
 
 
-def its_inputs(call: Call) -> Iterable[Tensor]:
+def its_inputs(call: Sized) -> Iterable[Sizes]:
     """The backward pass needs what the op reads."""
     return call.x
 
 
-def its_result(call: Call) -> Iterable[Tensor]:
+def its_result(call: Sized) -> Iterable[Sizes]:
     """The backward pass needs what the op makes."""
     return (call.out,)
 
 
-def one_more(call: Call) -> Iterable[Tensor]:
+def one_more(call: Sized) -> Iterable[Sizes]:
     """The backward pass needs a tensor of the result's shape that has no address."""
-    return (torch.empty_like(call.out),)
+    return (replace(call.out),)
 
 
-def product_flops(call: Call) -> int:
+def product_flops(call: Sized) -> int:
     """2 for each term of a product over the last axis of the first input."""
-    return 2 * call.out.numel() * call.x[0].shape[-1]
+    return 2 * prod(call.out.shape) * call.x[0].shape[-1]
+
+
+def same_shape(call: Sized) -> tuple[int, ...]:
+    """The shape of the first input."""
+    return call.x[0].shape
+
+
+def widest(call: Sized) -> int:
+    """Numbers as wide as the widest that are read; float32 where weights alone are."""
+    return max((x.width for x in call.x), default=0) or 4
+
+
+def as_read(call: Sized) -> int:
+    """Numbers as wide as those of the first input."""
+    return call.x[0].width
 
 
 @dataclass(frozen=True)
@@ -91,11 +122,21 @@ class Kind:
     """What ops of one kind compute and cost."""
 
     evaluate: Callable[[Call], Tensor]
-    """The result. It works on tensors without memory too, from which shapes and types follow."""
+    shape: Callable[[Sized], tuple[int, ...]] = same_shape
+    """Of the result."""
     saves: Saved = no_values
-    """The tensors that autograd keeps; weights and whole numbers are not counted."""
-    flops: Callable[[Call], int] | None = None
+    """The tensors that autograd keeps; weights are not counted."""
+    flops: Callable[[Sized], int] | None = None
     """FLOPs of a matrix product, which autocast computes in bfloat16; None: another op, which counts as none."""
+    width: Callable[[Sized], int] = widest
+    """Bytes of each number of the result."""
+    is_view: bool = False
+    """The result is the first input itself, where it is as wide."""
+
+    def sizes(self, call: Sized) -> Sizes:
+        """Of the result."""
+        width = self.width(call)
+        return call.x[0] if self.is_view and width == call.x[0].width else Sizes(self.shape(call), width)
 
 
 KINDS: dict[str, Kind] = {}
@@ -107,14 +148,14 @@ def _linear(call: Call) -> Tensor:
 
 
 KINDS |= {
-    "copy": Kind(lambda call: call.x[0]),
+    "copy": Kind(lambda call: call.x[0], is_view=True),
     "add": Kind(lambda call: call.x[0] + call.x[1]),
     "scale": Kind(lambda call: call.x[0] * call.op.by["factor"]),
     "multiply": Kind(lambda call: call.x[0] * call.x[1], saves=its_inputs),
     "soft_cap": Kind(lambda call: call.op.by["cap"] * (call.x[0] / call.op.by["cap"]).tanh(), saves=one_more),
-    "linear": Kind(_linear, saves=its_inputs, flops=product_flops),
+    "linear": Kind(_linear, lambda call: (*call.x[0].shape[:-1], call.w[0][0]), its_inputs, product_flops),
     "dropout": Kind(lambda call: call.x[0] * call.op.by["rate"], saves=one_more),
-    "cast": Kind(lambda call: call.x[0].to(call.x[1].dtype)),
+    "cast": Kind(lambda call: call.x[0].to(call.x[1].dtype), width=lambda call: call.x[1].width, is_view=True),
 }
 
 

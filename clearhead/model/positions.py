@@ -106,7 +106,7 @@ def _sinusoid(call: Call) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], -1 if call.op.how == "interleaved" else -2).flatten(-2).float()
 
 
-KINDS["sinusoid"] = Kind(_sinusoid)
+KINDS["sinusoid"] = Kind(_sinusoid, lambda call: (*call.x[0].shape, int(call.op.by["width"])))
 
 
 class LearnedEncoding(_NotTurned, _NotScored):
@@ -237,7 +237,7 @@ def _relative_bias(call: Call) -> Tensor:
     return call.w[0][bucket(call.x[0] - call.x[0][:, None], n, far, causal=causal)].permute(2, 0, 1)
 
 
-KINDS["relative_bias"] = Kind(_relative_bias)
+KINDS["relative_bias"] = Kind(_relative_bias, lambda call: (call.w[0][1], *call.x[0].shape, *call.x[0].shape))
 
 
 class ALiBiEncoding(_NotAdded, _NotTurned):
@@ -265,7 +265,7 @@ def _alibi(call: Call) -> Tensor:
     return -slopes[:, None, None] * (call.x[0] - call.x[0][:, None]).abs()
 
 
-KINDS["alibi"] = Kind(_alibi)
+KINDS["alibi"] = Kind(_alibi, lambda call: (len(call.op.numbers), *call.x[0].shape, *call.x[0].shape))
 
 
 class TogetherEncoding(_NotTurned):
