@@ -88,6 +88,9 @@ class StackConfig(Config):
     norm_eps: PositiveFloat = 1e-5
     first_norm: bool = True
     """False: the first block's attention reads its input as it is, which the embedding has just normalised."""
+    parallel: Literal["one_norm", "two_norms"] | None = None
+    """Feed-forward reads what attention reads, not what comes after it: x + attn(Norm(x)) + ffn(Norm(x)), with one norm
+    for both (GPT-J) or one for each (GPT-NeoX)."""
     final_norm: bool | None = None
     """Normalise the last state; default: yes, unless the norms are post."""
 
@@ -170,6 +173,8 @@ class StackConfig(Config):
             raise ValueError("norm_bias=True has no meaning for norm='rms', which has no bias; leave it out")
         if not self.first_norm and self.norm_place != "pre":
             raise ValueError(f"first_norm=False needs norm_place='pre', got {self.norm_place!r}")
+        if self.parallel and self.norm_place != "pre":
+            raise ValueError(f"parallel={self.parallel!r} needs norm_place='pre', got {self.norm_place!r}")
         if isinstance(self.input, PatchInput) and self.max_length is not None and self.max_length < self.input.length:
             raise ValueError(
                 f"positions.max_length={self.max_length} must be at least the {self.input.length} patches"

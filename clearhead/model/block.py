@@ -22,13 +22,15 @@ class Block(nn.Module):
     def __init__(self, config: StackConfig, *, cross: bool, first_norm: bool = True) -> None:
         """Without `first_norm`, attention reads the block's input as it is."""
         super().__init__()
+        self.parallel = config.parallel
         self.residual = residual = Residual(config)
         attn_norm, self.attn_out_norm = residual.norms()
         self.attn_norm = attn_norm if first_norm else None
         self.attn = Attention(config)
         self.cross_norm, self.cross_out_norm = residual.norms() if cross else (None, None)
         self.cross = Attention(config) if cross else None
-        self.ffn_norm, self.ffn_out_norm = residual.norms()
+        ffn_norm, self.ffn_out_norm = residual.norms()
+        self.ffn_norm = ffn_norm if config.parallel != "one_norm" else None
         self.ffn = FeedForward(config)
 
     def forward(
@@ -51,13 +53,17 @@ class Block(nn.Module):
             assert memory_reach is not None
             return self.cross(x, layout, memory_reach, memory=memory, cache=cache and cache.cross)
 
-        x = tap(self, "resid_pre", x, "b t d")
-        x = self.residual(x, attend, (self.attn_norm, self.attn_out_norm), self.training)
+        x = pre = tap(self, "resid_pre", x, "b t d")
+        attn_norm = self.attn_norm
+        if self.parallel == "one_norm":
+            pre, attn_norm = (pre if attn_norm is None else attn_norm(pre)), None
+        x = self.residual(x, attend, (attn_norm, self.attn_out_norm), self.training, reads=pre)
         x = tap(self, "resid_attn", x, "b t d")
         if self.cross is not None:
             x = self.residual(x, attend_memory, (self.cross_norm, self.cross_out_norm), self.training)
             x = tap(self, "resid_cross", x, "b t d")
-        x = self.residual(x, self.ffn, (self.ffn_norm, self.ffn_out_norm), self.training)
+        reads = pre if self.parallel else x
+        x = self.residual(x, self.ffn, (self.ffn_norm, self.ffn_out_norm), self.training, reads=reads)
         return tap(self, "resid_post", x, "b t d")
 
     def steps(self, to: Steps, path: str, x: str, reach: ReachSteps, *, memory: tuple[str, ReachSteps] | None) -> str:
@@ -75,12 +81,15 @@ class Block(nn.Module):
             return self.ffn.steps(to, f"{path}.ffn", x)
 
         residual = self.residual
-        x = to.do(f"{path}.resid_pre", "copy", x)
-        x = residual.steps(to, f"{path}.resid_attn", f"{path}.attn", x, attend, (self.attn_norm, self.attn_out_norm))
+        x = pre = to.do(f"{path}.resid_pre", "copy", x)
+        norms = self.attn_norm, self.attn_out_norm
+        if self.parallel == "one_norm":
+            pre = pre if norms[0] is None else norms[0].steps(to, f"{path}.attn_norm", pre)
+            norms = None, norms[1]
+        x = residual.steps(to, f"{path}.resid_attn", f"{path}.attn", x, attend, norms, reads=pre)
         if self.cross is not None:
             x = residual.steps(
                 to, f"{path}.resid_cross", f"{path}.cross", x, attend_memory, (self.cross_norm, self.cross_out_norm)
             )
-        return residual.steps(
-            to, f"{path}.resid_post", f"{path}.ffn", x, feed_forward, (self.ffn_norm, self.ffn_out_norm)
-        )
+        norms, reads = (self.ffn_norm, self.ffn_out_norm), pre if self.parallel else x
+        return residual.steps(to, f"{path}.resid_post", f"{path}.ffn", x, feed_forward, norms, reads=reads)
