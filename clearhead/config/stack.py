@@ -94,7 +94,7 @@ class StackConfig(Config):
     final_norm: bool | None = None
     """Normalise the last state; default: yes, unless the norms are post."""
 
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "squared_relu"] = "relu"
     gated: bool = False
     """down(act(gate(x)) * up(x)) in place of down(act(up(x))) (Shazeer 2020)."""
 

@@ -18,11 +18,17 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
+def squared_relu(x: Tensor) -> Tensor:
+    """max(0, x)^2   (So et al. 2021, Primer)"""
+    return F.relu(x).square()
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": gelu_tanh,
     "silu": F.silu,
+    "squared_relu": squared_relu,
 }
 
 
@@ -69,6 +75,9 @@ class FeedForward(nn.Module):
 
 def activation_steps(to: Steps, out: str, x: str, name: str) -> str:
     """List the ops of an activation function; returns `out`."""
+    if name == "squared_relu":
+        act = to.do(f"{out}.relu", "activation", x, how="relu")
+        return to.do(out, "multiply", act, act)
     return to.do(out, "activation", x, how=name)
 
 
