@@ -85,18 +85,20 @@ class Network:
         return sum(p.numel() for p in self.module.parameters())
 
     @cached_property
+    def _by_tensor(self) -> dict[int, int]:
+        """Numbers of the matrix of each linear layer, tied ones once."""
+        return {id(m.weight): m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear)}
+
+    @property
     def linear(self) -> int:
         """Those of linear layers: what autocast copies in 16 bits."""
-        found = {id(m.weight): m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear)}
-        return sum(found.values())
+        return sum(self._by_tensor.values())
 
     @cached_property
     def untied(self) -> int:
         """Those of linear layers that are no token table too: what may be kept in 16 bits."""
         tables = {id(m.weight) for m in self.module.modules() if isinstance(m, nn.Embedding)}
-        return sum(
-            m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear) and id(m.weight) not in tables
-        )
+        return sum(n for tensor, n in self._by_tensor.items() if tensor not in tables)
 
     @cached_property
     def vectors(self) -> int:
@@ -106,7 +108,7 @@ class Network:
     @property
     def blocks(self) -> list[nn.Module]:
         """Of both stacks."""
-        return [block for stack in (self.module.encoder, self.module.decoder) if stack for block in stack.blocks]
+        return [block for stack in self.module.stacks().values() for block in stack.blocks]
 
     @property
     def units(self) -> int:
@@ -141,13 +143,8 @@ def divided(config: ModelConfig, ranks: int) -> ModelConfig:
     def divide(stack: StackConfig | None) -> StackConfig | None:
         if stack is None:
             return None
-        narrow = {
-            "n_heads": stack.n_heads // ranks,
-            "n_kv_heads": stack.kv_heads // ranks,
-            "d_head": stack.head_width,
-            "d_ff": stack.d_ff // ranks,
-        }
-        return stack.model_copy(update=narrow)
+        narrow = {"n_heads": stack.n_heads // ranks, "n_kv_heads": stack.kv_heads // ranks, "d_ff": stack.d_ff // ranks}
+        return stack.model_copy(update={"d_head": stack.head_width, **narrow})
 
     return config.model_copy(update={"encoder": divide(config.encoder), "decoder": divide(config.decoder)})
 
