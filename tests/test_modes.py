@@ -25,7 +25,7 @@ from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.training.precision import choose
+from clearhead.training.probe import choose
 from clearhead.training.train import train
 from tests.explorer.asking import GENERATE, ask
 from tests.explorer.traced import TOKENIZER, stack

@@ -12,10 +12,9 @@ from clearhead import runs
 from clearhead.api import load, room
 from clearhead.api.room import check_load, common_type
 from clearhead.errors import OutOfMemory
-from clearhead.planning import fit
-from clearhead.planning.room import Room
+from clearhead.machine.room import Room
 from clearhead.recipe import LanguageRecipe, validate
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.ranks import ALONE
 
 CPU = torch.device("cpu")
@@ -27,7 +26,8 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     """Sets how much memory there is, or how many addresses."""
 
     def set_to(n_bytes: int, *, addresses: bool = False) -> None:
-        monkeypatch.setattr(fit, "rooms", lambda: [Room(n_bytes, "of the test", counts_mapped=addresses)])
+        known = [Room(n_bytes, "of the test", counts_mapped=addresses)]
+        monkeypatch.setattr("clearhead.machine.room.rooms", lambda: known)
 
     return set_to
 
@@ -185,7 +185,7 @@ def test_a_run_too_large_to_go_on_is_refused_before_it_is_verified(
         runs.resume(tmp_path / "run")
     for broken in ("recipe.json", "config.json"):
         (tmp_path / "run" / "step-00000001" / broken).write_text("{", encoding="utf-8")
-        room.check_resume(tmp_path / "run", "recipe.json", {}, ALONE)
+        runs.check_resume(tmp_path / "run", {}, ALONE)
 
 
 def test_the_check_can_be_left_out(tmp_path: Path, limit: Limit) -> None:

@@ -26,10 +26,11 @@ from clearhead.config import Config, Head
 from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.machine.device import device_named
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.int8 import quantized
-from clearhead.training import checkpoints
-from clearhead.training.tensors import check_finite
+from clearhead.storage import checkpoints
+from clearhead.storage.tensors import check_finite
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.elsewhere import refuse_adapter, refuse_other_form
 from clearhead.weights.hub import locate
@@ -69,7 +70,7 @@ def load(
     Raises UserError, one line, for what is not there, not as it was written, or not supported; for a device that this
     machine does not have; and, before any weight is read, for weights that do not fit into memory.
     """
-    place, kind = _device(device), _dtype(dtype)
+    place, kind = device_named(device), _dtype(dtype)
     if int8 and kind not in (None, torch.float32):
         raise UserError(f"dtype: expected float32 beside int8, got {dtype}; leave one of them out")
     if int8 and compile:
@@ -148,17 +149,3 @@ def _dtype(name: torch.dtype | str | None) -> torch.dtype | None:
     if name not in known:
         raise UserError(f"dtype: expected {', '.join(known)}, got {name!r}; try float32")
     return known[name]
-
-
-def _device(name: str) -> torch.device:
-    """The device of this name, such as cuda or cuda:1, if this machine has it; auto: a GPU if there is one."""
-    if name == "auto":
-        return torch.accelerator.current_accelerator() or torch.device("cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"device: expected auto, cpu, cuda or mps, got {name!r}") from None
-    n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    if (device.index or 0) >= n_devices.get(device.type, 0):
-        raise UserError(f"device: expected one that this machine has, got {name!r}; try --device cpu")
-    return device

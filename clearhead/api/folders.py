@@ -13,9 +13,9 @@ from clearhead.json_text import parse
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.training import checkpoints
-from clearhead.training.manifest import MANIFEST, PLAIN_NAME
-from clearhead.training.tensors import model_tensors
+from clearhead.storage import checkpoints
+from clearhead.storage.manifest import MANIFEST, PLAIN_NAME
+from clearhead.storage.tensors import model_tensors
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.weights.hub import is_path, nearest
 

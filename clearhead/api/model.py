@@ -31,9 +31,9 @@ from clearhead.model.int8 import refuse_int8
 from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.storage import checkpoints
+from clearhead.storage.checkpoints import Files
 from clearhead.trace import Edit, Trace, trace
-from clearhead.training import checkpoints
-from clearhead.training.checkpoints import Files
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor

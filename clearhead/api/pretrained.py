@@ -19,9 +19,9 @@ from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
 from clearhead.planning.fit import require_weights
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.training import checkpoints
-from clearhead.training.manifest import MANIFEST, verify
-from clearhead.training.tensors import model_tensors
+from clearhead.storage import checkpoints
+from clearhead.storage.manifest import MANIFEST, verify
+from clearhead.storage.tensors import model_tensors
 from clearhead.weights import mapping, safetensors
 from clearhead.weights.documents import INDEX, read_json, shown
 from clearhead.weights.mapping import Rule

@@ -1,20 +1,16 @@
 """Whether a folder's weights fit into memory, from the sizes of its files and their headers: before any is read."""
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 
-from clearhead.api.folders import CONFIG, read_config
 from clearhead.errors import OutOfMemory, is_memory
+from clearhead.machine.room import gigabytes
 from clearhead.planning.fit import require_weights
-from clearhead.planning.room import gigabytes
-from clearhead.recipe import merge, validate
-from clearhead.training.fitting import check_model
-from clearhead.training.ranks import Ranks
-from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, Index, read_json
+from clearhead.weights.documents import INDEX, MODEL, Index
 from clearhead.weights.legacy import BIN, BIN_INDEX
 
 Stored = tuple[torch.dtype, int]
@@ -59,23 +55,6 @@ def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device,
     require_weights(folder, cpu, allocated=allocated)
     if device.type != "cpu":
         require_weights(folder, device, allocated=sum(n * target.itemsize for _, n in tensors))
-
-
-def check_resume(folder: Path, recipe: str, changes: Mapping[str, object], ranks: Ranks) -> None:
-    """Raise OutOfMemory unless the run in this folder can be trained here. Asked before its checkpoint is verified.
-
-    `recipe` is the name of its recipe's file. Several processes are asked once they are arranged, after that.
-    """
-    if ranks.size > 1:
-        return
-    try:
-        newest = max(path for path in folder.glob("step-*") if path.is_dir())
-        tables = merge(read_json(newest / recipe, limit=CONFIG_LIMIT), {"training": changes})
-        training = validate(tables, where=str(newest / recipe)).training
-        config, _ = read_config(read_json(newest / CONFIG, limit=CONFIG_LIMIT), where=str(newest / CONFIG))
-    except BROKEN:
-        return
-    check_model(config, training, ranks)
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widt
 from clearhead.errors import UserError
 from clearhead.families import family_of
 from clearhead.model.sentences import Mode, Pooling, Step
-from clearhead.training.checkpoints import Files
+from clearhead.storage.checkpoints import Files
 from clearhead.weights import modules
 from clearhead.weights.documents import MODEL, JsonObject, brief, read_json, shown
 from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, Listed

@@ -8,7 +8,7 @@ from clearhead.api.folders import CONFIG
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.data import formats
 from clearhead.families.generation import FILE as GENERATION
-from clearhead.training.manifest import MANIFEST, verify
+from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.weights import modules
 from clearhead.weights.documents import INDEX, MODEL, Index, read_json
 from clearhead.weights.legacy import BIN, BIN_INDEX

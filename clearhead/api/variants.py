@@ -9,7 +9,7 @@ from clearhead.config import ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
-from clearhead.training.tensors import model_tensors
+from clearhead.storage.tensors import model_tensors
 
 PositionKind: TypeAlias = Literal["sinusoidal", "rotary", "alibi", "none"]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.config import LanguageHead, ModelConfig, Rotary
-from clearhead.training.tensors import model_tensors
+from clearhead.storage.tensors import model_tensors
 
 ACTIVATIONS = {
     "relu": Activation.RELU,

@@ -17,7 +17,7 @@ from clearhead.api.model import SHARD_BYTES
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
 from clearhead.families import HeadMap, family_for
-from clearhead.training.manifest import sync
+from clearhead.storage.manifest import sync
 from clearhead.weights.hub import locate
 
 Format = Literal["hf", "ctranslate2", "onnx"]

@@ -26,7 +26,7 @@ from clearhead.runs import (
     start,
     with_absolute_paths,
 )
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
 from clearhead.training.events import Ended, Event, Started

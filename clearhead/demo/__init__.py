@@ -25,8 +25,8 @@ from clearhead.recipe.data import BPE
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
+from clearhead.storage import checkpoints
 from clearhead.tasks.translation import EncodedPairs, Translation
-from clearhead.training import checkpoints
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar
 from clearhead.training.fitting import new_network

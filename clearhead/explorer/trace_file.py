@@ -28,9 +28,9 @@ from clearhead.explorer.recompute import Difference, differences, evaluated
 from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.storage import checkpoints
+from clearhead.storage.manifest import verify
 from clearhead.trace import Address, Edit
-from clearhead.training import checkpoints
-from clearhead.training.manifest import verify
 from clearhead.weights.documents import AGAIN, LIMIT, read_json, reason, shown, size_of
 from clearhead.weights.safetensors import check_finite
 

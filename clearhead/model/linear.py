@@ -2,8 +2,9 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+import torch
 from torch import Tensor, nn
 
 
@@ -24,6 +25,13 @@ class LinearMap(nn.Module, ABC):
 def effective_weight(linear: nn.Linear | LinearMap) -> Tensor:
     """f d: the matrix by which any linear map of a network multiplies."""
     return linear.weight if isinstance(linear, nn.Linear) else linear.effective_weight()
+
+
+def shapes(network: nn.Module) -> Iterator[torch.Size]:
+    """f d of each linear map of a network."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            yield module.weight.shape
 
 
 def is_plain(module: nn.Module) -> bool:

@@ -8,9 +8,9 @@ import torch
 
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import OutOfMemory
+from clearhead.machine.room import Room, available, gigabytes
 from clearhead.model import Tokens
 from clearhead.planning.memory import Memory, Network, Setting, Shape, memory_of
-from clearhead.planning.room import Room, gigabytes, rooms
 from clearhead.recipe.training import Training
 
 
@@ -45,7 +45,7 @@ class Estimate:
         network = Network(config, setting.tensor)
         memory = memory_of(network, shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
         there = memory.weights + memory.mean if is_allocated else 0
-        return cls(memory, there, available_memory(device))
+        return cls(memory, there, next(iter(available(device)), None))
 
     @property
     def needed(self) -> int:
@@ -104,8 +104,8 @@ def require_memory(
 
 
 def require_host(config: ModelConfig) -> None:
-    """Nothing, if the whole network fits into the machine's own memory, where it is made before it is moved."""
-    needed, room = 4 * Network(config).weights, available_memory(torch.device("cpu"))
+    """Raise OutOfMemory unless the whole network fits into the machine's own memory, where its weights are drawn."""
+    needed, room = 4 * Network(config).weights, next(iter(available(torch.device("cpu"))), None)
     if room is not None and needed > room.n_bytes:
         raise OutOfMemory(
             f"model: expected weights that fit into {room}, where they are drawn, got {gigabytes(needed)};"
@@ -181,18 +181,3 @@ def shape_of(config: ModelConfig, inputs: Sequence[Tokens]) -> Shape:
         source=lengths.get("encoder", 0),
         target=lengths.get("decoder", 0),
     )
-
-
-def available_memory(device: torch.device) -> Room | None:
-    """What this process may still take on the device; None where it cannot be known."""
-    return next(iter(available(device)), None)
-
-
-def available(device: torch.device) -> list[Room]:
-    """What each limit leaves on the device, the tightest first."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        # What PyTorch's allocator holds and does not use is free to this process too.
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return [Room(free, f"of free memory on {device}")]
-    return rooms() if device.type == "cpu" else []

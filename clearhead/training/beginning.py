@@ -7,11 +7,11 @@ from pathlib import Path
 from clearhead.errors import UserError
 from clearhead.json_text import parse
 from clearhead.recipe import LanguageRecipe, TranslationRecipe
+from clearhead.storage.disk import replace_text, temporary_text
+from clearhead.storage.manifest import JsonObject, reason
 from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
-from clearhead.training.disk import replace_text, temporary_text
 from clearhead.training.events import Saved
 from clearhead.training.lock import LOCK, OWNER
-from clearhead.training.manifest import JsonObject, reason
 
 RECIPE, REPORT = "recipe.json", "data_report.json"
 NOTHING = {LOCK, OWNER, temporary_text(Path(RECIPE)).name}

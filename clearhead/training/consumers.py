@@ -19,10 +19,10 @@ from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
 from clearhead.errors import UserError
+from clearhead.storage.manifest import JsonObject, reason, sync
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Sample
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
-from clearhead.training.manifest import JsonObject, reason, sync
 
 METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
 N_SAMPLES = 2

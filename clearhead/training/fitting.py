@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import torch
 
 from clearhead.config import ModelConfig
+from clearhead.machine.device import device_named
 from clearhead.model import Tokens, Transformer
 from clearhead.planning.fit import require_host, require_memory, require_model, shape_of
 from clearhead.planning.memory import Setting
 from clearhead.randomness import key
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Task
-from clearhead.training.machine import device_of
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.sharding import is_sharded
 
@@ -30,7 +30,7 @@ def check_model(config: ModelConfig, training: Training, ranks: Ranks = ALONE) -
     """
     if not training.check_memory:
         return
-    device = ranks.device(device_of(training))
+    device = ranks.device(device_named(training.device))
     if device.type != "cpu" or is_sharded(training, ranks):
         require_host(config)
     require_model(config, training, setting_of(training, ranks), device)
@@ -57,7 +57,7 @@ def check_batch(
 
     `is_allocated`: weights and their mean are on the device already.
     """
-    device, shape = ranks.device(device_of(training)), shape_of(config, inputs)
+    device, shape = ranks.device(device_named(training.device)), shape_of(config, inputs)
     require_memory(config, training, shape, setting_of(training, ranks), device, is_allocated=is_allocated)
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from clearhead.machine.precision import Arithmetic
 from clearhead.recipe.training import MatmulPrecision, Training
-from clearhead.training.precision import Arithmetic
 
 
 @dataclass

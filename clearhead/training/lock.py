@@ -15,8 +15,8 @@ from filelock import FileLock, Timeout
 
 from clearhead.data.cache import NO_LOCKS
 from clearhead.errors import UserError
-from clearhead.training.disk import make_folder, remedy
-from clearhead.training.manifest import reason
+from clearhead.storage.disk import make_folder, remedy
+from clearhead.storage.manifest import reason
 from clearhead.training.ranks import ALONE, Ranks
 
 _log = logging.getLogger("clearhead")

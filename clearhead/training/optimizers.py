@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from clearhead.errors import UserError
 from clearhead.recipe import training as recipe
+from clearhead.storage.tensors import check_tensors
 from clearhead.training.parts import part, whole
 from clearhead.training.rounding import RoundedAdamW, Rounding
-from clearhead.training.tensors import check_tensors
 
 Role = Literal["hidden", "matrix", "plain"]
 

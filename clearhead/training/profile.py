@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from torch.utils.hooks import RemovableHandle
 
+from clearhead.machine.precision import Arithmetic
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.embedding import Embedding
@@ -26,7 +27,6 @@ from clearhead.model.norm import LayerNorm, RMSNorm
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch
 from clearhead.training.optimizers import Optimizers, build
-from clearhead.training.precision import Arithmetic
 
 WARM_UP = 2
 """Steps before those that count: allocators and kernels settle."""

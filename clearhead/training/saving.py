@@ -13,12 +13,12 @@ from types import TracebackType
 from torch import Tensor
 
 from clearhead.errors import NumericError
-from clearhead.training import checkpoints
-from clearhead.training.checkpoints import Files
-from clearhead.training.disk import size_of, temporary_name
+from clearhead.storage import checkpoints
+from clearhead.storage.checkpoints import Files
+from clearhead.storage.disk import size_of, temporary_name
+from clearhead.storage.manifest import Entry, JsonObject
 from clearhead.training.events import Saved
 from clearhead.training.lock import held
-from clearhead.training.manifest import Entry, JsonObject
 from clearhead.training.parts import whole
 from clearhead.training.ranks import Ranks
 

@@ -12,31 +12,33 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import NumericError, UserError
+from clearhead.machine.device import hand_back_freed_memory, prepare_machine
+from clearhead.machine.precision import accurate
 from clearhead.model import Transformer
 from clearhead.model.dropout import cheap_dropout
+from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
 from clearhead.model.packing import forget
 from clearhead.randomness import key
 from clearhead.recipe.training import Training
+from clearhead.storage import checkpoints
+from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
 from clearhead.tasks.task import Batch, Task
-from clearhead.training import checkpoints
 from clearhead.training.best import judged
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
 from clearhead.training.fitting import check_batch
 from clearhead.training.length import Length, Progress
 from clearhead.training.levers import levers, set_levers
 from clearhead.training.lock import held
-from clearhead.training.machine import hand_back_freed_memory, prepare_machine
 from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
-from clearhead.training.precision import accurate, choose
+from clearhead.training.probe import choose
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.rounding import require_one, store_in_bfloat16
 from clearhead.training.saving import Saver
 from clearhead.training.schedules import factor
 from clearhead.training.sharding import clip, divide, gathered, gradients_stay, is_sharded, replicated
 from clearhead.training.signals import Stop
-from clearhead.training.tensors import all_finite, model_tensors, restore, saved_tensors
 
 MAX_SKIPPED = 10
 
@@ -184,7 +186,7 @@ def require_limit(config: Training) -> None:
 
 def _begin(run: Run, feed: "Feed") -> Started:
     """Look before the first step: at the memory there is, and at what is fastest here."""
-    config, at, ranks = run.config, run.progress, run.ranks
+    config, at, ranks, matrices = run.config, run.progress, run.ranks, shapes(run.network)
     if config.check_memory and at.step == 0:
         inputs = feed.first().inputs
         ranks.together(lambda: check_batch(run.network.config, inputs, config, ranks, is_allocated=True))
@@ -193,7 +195,7 @@ def _begin(run: Run, feed: "Feed") -> Started:
         # Half a batch in float32 keeps about as much as a whole one in bfloat16, and takes half the time.
         choice = choose(run.network, feed.first(half=True), config, run.task, ranks)
         at.precision, at.matmul, why = choice.arithmetic.precision, choice.arithmetic.matmul, choice.why
-    elif config.matmul_precision == "auto" and at.matmul not in ranks.first(accurate(run.network, run.device, [])):
+    elif config.matmul_precision == "auto" and at.matmul not in ranks.first(accurate(matrices, run.device, [])):
         at.matmul, why = "highest", f"the run began with {at.matmul} products, which are not float32 on this machine"
     hand_back_freed_memory()
     run.optimizer.allocate()

@@ -11,7 +11,7 @@ import pytest
 
 from clearhead.commands.train import resume_command, train_command
 from clearhead.errors import Interrupted, UserError
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.beginning import NOTHING, RECIPE, is_free
 from clearhead.training.consumers import read_metrics
 from clearhead.training.signals import Stop
@@ -56,8 +56,8 @@ MOMENTS = {
     "beginning": "clearhead.training.train._begin",
     "log": "clearhead.commands.train.note_data_report",
     "update": "clearhead.training.train._update",
-    "saving": "clearhead.training.checkpoints.save_file",
-    "sealing": "clearhead.training.checkpoints.close_folder",
+    "saving": "clearhead.storage.checkpoints.save_file",
+    "sealing": "clearhead.storage.checkpoints.close_folder",
 }
 
 

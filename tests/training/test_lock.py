@@ -17,7 +17,7 @@ from clearhead.commands.train import next_folder, resume_command
 from clearhead.errors import UserError
 from clearhead.recipe import read, validate
 from clearhead.runs import Keeper, resume, start
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.consumers import MetricsLog, read_metrics
 from clearhead.training.events import Event, Stepped
 from clearhead.training.lock import OWNER, FileLock, held

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from clearhead.errors import UserError
-from clearhead.training.tensors import model_tensors, restore
+from clearhead.storage.tensors import model_tensors, restore
 
 
 class Tied(nn.Module):

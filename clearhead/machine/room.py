@@ -1,7 +1,7 @@
-"""How much memory this process may still take, and what sets the limit. Imports no torch.
+"""How much memory this process may still take, and what sets the limit.
 
-Three kinds of limit hold at once: the machine's free memory, the control groups that the process is in (those of a
-container, a batch system or a systemd unit, each inside another), and the limits of `ulimit`. The smallest counts.
+Three kinds of limit apply at once to a machine's own memory: its free memory, the control groups of the process (those
+of a container, a batch system or a systemd unit, each inside another), and the limits of `ulimit`. The smallest counts.
 """
 
 import re
@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+import torch
 
 ROOT = Path("/")
 CACHES = ("active_file", "inactive_file", "slab_reclaimable")
@@ -29,8 +31,18 @@ class Room:
         return f"{gigabytes(self.n_bytes)} {self.kind}"
 
 
+def available(device: torch.device) -> list[Room]:
+    """What each limit leaves on the device, the tightest first; empty if the device does not say."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        # PyTorch's allocator can reuse what it holds and does not use.
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return [Room(free, f"of free memory on {device}")]
+    return rooms() if device.type == "cpu" else []
+
+
 def rooms(root: Path = ROOT) -> list[Room]:
-    """What each limit leaves, the tightest first; empty where the system does not say. `root` holds proc and sys."""
+    """What each limit leaves, the tightest first; empty if the system does not say. `root` holds proc and sys."""
     found = [*_machine(root), *_groups(root), *_limits(root)]
     return sorted(found, key=lambda room: room.n_bytes)
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.errors import UserError
-from clearhead.training.disk import check_space, make_folder, remedy, size_of, temporary_name, written
-from clearhead.training.manifest import (
+from clearhead.storage.disk import check_space, make_folder, remedy, size_of, temporary_name, written
+from clearhead.storage.manifest import (
     FILE_NAME,
     MANIFEST,
     OBJECT,
@@ -39,7 +39,7 @@ from clearhead.training.manifest import (
     verify,
     write,
 )
-from clearhead.training.tensors import check_finite, check_tensors
+from clearhead.storage.tensors import check_finite, check_tensors
 
 _log = logging.getLogger("clearhead")
 

@@ -8,11 +8,11 @@ from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.model.assign import assemble
 from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain
+from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.translation import Translation
 from clearhead.training.fitting import check_model
 from clearhead.training.ranks import ALONE, Ranks
-from clearhead.training.tensors import model_tensors
 from clearhead.weights.hub import locate
 
 SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id", "banned_ids")

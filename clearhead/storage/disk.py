@@ -12,7 +12,7 @@ import safetensors
 from torch import Tensor
 
 from clearhead.errors import UserError, sizes
-from clearhead.training.manifest import errno_of, reason, sync
+from clearhead.storage.manifest import errno_of, reason, sync
 
 _DIAGNOSES = {
     errno.ENOSPC: "try freeing space there or another run folder",

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
-from clearhead.training import checkpoints, manifest
-from clearhead.training.checkpoints import Files, average, clean, latest, load, prune, save, step_of
+from clearhead.storage import checkpoints, manifest
+from clearhead.storage.checkpoints import Files, average, clean, latest, load, prune, save, step_of
 from tests import processes
 
 
@@ -256,7 +256,7 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 from test_checkpoints import files, is_of
-from clearhead.training.checkpoints import clean, latest, prune, save, step_of
+from clearhead.storage.checkpoints import clean, latest, prune, save, step_of
 os.fsync = lambda descriptor: None  # a killed process loses nothing it has written
 run, choose, inside = Path(sys.argv[2]), random.Random(3), 0
 save(run, 1, files(1))

@@ -6,56 +6,21 @@ At small widths both levers lose: bfloat16 and oneDNN's float32 products are wor
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
 from clearhead.errors import UserError
+from clearhead.machine.precision import Arithmetic, accurate, wait
 from clearhead.model import Transformer
+from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.training import MatmulPrecision, Training
 from clearhead.tasks.task import Batch, Task
-from clearhead.training.randomness import generator
 from clearhead.training.ranks import ALONE, Ranks
 
 TOLERANCE = 0.02
 """Relative difference of the first loss up to which bfloat16 is trusted."""
-ROUNDING = 1e-6
-"""Relative error of a product up to which it counts as float32's; or twice that of the default, if that is more."""
-ROWS = 256
-COLUMNS = 1024
 HOPELESS = 1.5
 """Times the fastest first try: what takes longer is not tried again."""
-
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """What a training step computes in."""
-
-    precision: str
-    """fp32, or bf16: products in bfloat16 by autocast, weights and sums in float32."""
-    matmul: MatmulPrecision = "highest"
-    """PyTorch's float32_matmul_precision."""
-
-    def __str__(self) -> str:
-        return self.precision if self.precision == "bf16" or self.matmul == "highest" else f"fp32 ({self.matmul})"
-
-    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        """For a forward pass."""
-        return torch.autocast(device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
-
-    @contextmanager
-    def products(self) -> Iterator[None]:
-        """float32 products so meanwhile, in the whole process; afterwards as before."""
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(self.matmul)
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
 
 
 @dataclass(frozen=True)
@@ -76,7 +41,7 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task, ran
     kinds: list[MatmulPrecision] = ["highest"]
     if config.matmul_precision == "auto":
         if not only_bf16:
-            kinds = ranks.first(accurate(network, device, why))
+            kinds = ranks.first(accurate(shapes(network), device, why))
     else:
         kinds = [config.matmul_precision]
     candidates = [] if only_bf16 else [Arithmetic("fp32", kind) for kind in kinds]
@@ -103,43 +68,6 @@ def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], 
     return Choice(best, "; ".join([f"forward and backward of the first batch: {times}", *why]))
 
 
-def accurate(network: nn.Module, device: torch.device, why: list[str]) -> list[MatmulPrecision]:
-    """`highest`, and `medium` where products of this network's shapes then have float32's accuracy all the same.
-
-    On CPUs without matrix units `medium` lets oneDNN choose a kernel, which is float32's but quicker; on others it is
-    bfloat16, with a thousand times the error.
-    """
-    errors: dict[MatmulPrecision, float] = {"highest": 0.0, "medium": 0.0}
-    shapes = {m.weight.shape for m in network.modules() if isinstance(m, nn.Linear)}
-    for out, width in sorted(shapes, key=lambda shape: -shape.numel())[:4]:
-        draw = generator("probe", out, width)
-        a = torch.randn(ROWS, width, generator=draw).to(device)
-        b = torch.randn(width, min(out, COLUMNS), generator=draw).to(device)
-        exact = a.double() @ b.double() if device.type != "mps" else (a.cpu().double() @ b.cpu().double()).to(device)
-        for kind, worst in errors.items():
-            with Arithmetic("fp32", kind).products():
-                error = float((a @ b - exact).norm() / exact.norm())
-            errors[kind] = max(worst, error)
-    if errors["medium"] <= max(2 * errors["highest"], ROUNDING):
-        return ["highest", "medium"]
-    why.append(f"fp32 (medium) is not float32 here: error {errors['medium']:.1e} against {errors['highest']:.1e}")
-    return ["highest"]
-
-
-def quickest(network: nn.Module, device: torch.device, run: Callable[[], object]) -> Arithmetic:
-    """The float32 in which `run`, a forward pass, is quickest and accurate all the same."""
-    candidates = [Arithmetic("fp32", kind) for kind in accurate(network, device, [])]
-    seconds: dict[Arithmetic, float] = {}
-    for arithmetic in candidates * 2 if len(candidates) > 1 else ():
-        start = time.perf_counter()
-        with arithmetic.products():
-            run()
-            _wait(device)
-        taken = time.perf_counter() - start
-        seconds[arithmetic] = min(seconds.get(arithmetic, taken), taken)
-    return min(seconds, key=lambda one: seconds[one], default=candidates[0])
-
-
 def _tried(
     network: Transformer, batch: Batch, task: Task, candidates: list[Arithmetic], *, hopeless: float
 ) -> tuple[dict[Arithmetic, float], dict[Arithmetic, float]]:
@@ -152,22 +80,16 @@ def _tried(
         for arithmetic in candidates:
             if is_second and first[arithmetic] > hopeless * min(first.values()) and len(candidates) > 2:
                 continue
-            _wait(device)
+            wait(device)
             start = time.perf_counter()
             with arithmetic.products():
                 with arithmetic.autocast(device):
                     total, count = task.loss(network, batch)
                 (total / count).backward()
                 losses[arithmetic] = total.item() / count
-                _wait(device)
+                wait(device)
             taken = time.perf_counter() - start
             first.setdefault(arithmetic, taken)
             seconds[arithmetic] = min(seconds.get(arithmetic, taken), taken)
             network.zero_grad(set_to_none=True)
     return seconds, losses
-
-
-def _wait(device: torch.device) -> None:
-    """Until the device has done what it was given: a clock must not measure what came before."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
