@@ -26,8 +26,8 @@ from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
 from clearhead.planning.memory import Network
 from clearhead.recipe.training import Training
-from clearhead.training.levers import set_levers
 from clearhead.training.profile import Clock, seconds_of, timed_modules
+from clearhead.training.run import set_levers
 
 HEAD_WIDTH = 64
 SECONDS, AT_LEAST, AT_MOST = 1.5, 2, 15

@@ -26,11 +26,12 @@ from clearhead.training import beginning
 from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
 from clearhead.training.events import Ended, Event, Saved
 from clearhead.training.fitting import check_model, check_run, new_network
+from clearhead.training.length import require_limit
 from clearhead.training.lock import held
 from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
-from clearhead.training.train import Run, require_limit
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
 
 DATA = "data.json"

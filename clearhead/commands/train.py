@@ -32,8 +32,9 @@ from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog
 from clearhead.training.events import Ended, Event, Started
 from clearhead.training.lock import held
 from clearhead.training.ranks import Ranks, joined
+from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
-from clearhead.training.train import Run, train
+from clearhead.training.train import train
 
 TABLES = ("task", "data", "tokenizer", "model", "training", "evaluation", "generation")
 """Of a recipe: `--training.steps 9` sets a field of one."""

@@ -29,9 +29,11 @@ from clearhead.storage import checkpoints
 from clearhead.tasks.translation import EncodedPairs, Translation
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar
+from clearhead.training.events import Ended
 from clearhead.training.fitting import new_network
 from clearhead.training.lock import held
-from clearhead.training.train import Ended, Run, train
+from clearhead.training.run import Run
+from clearhead.training.train import train
 
 BUDGET = 135.0
 """Seconds from the start of the command to the end of training."""

@@ -55,7 +55,7 @@ MOMENTS = {
     "together": "clearhead.runs.check_ranks",
     "beginning": "clearhead.training.train._begin",
     "log": "clearhead.commands.train.note_data_report",
-    "update": "clearhead.training.train._update",
+    "update": "clearhead.training.train.update",
     "saving": "clearhead.storage.checkpoints.save_file",
     "sealing": "clearhead.storage.checkpoints.close_folder",
 }

@@ -8,6 +8,7 @@ from clearhead.machine.precision import Arithmetic
 from clearhead.recipe.training import Training
 from clearhead.training import probe
 from clearhead.training import train as loop
+from clearhead.training.feed import Feed
 from clearhead.training.probe import Choice, choose
 from tests.training.tiny import Around, finish, new_network, new_run, state, translation
 
@@ -47,7 +48,7 @@ def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatc
     run = new_run(translation(), precision="auto")
     assert finish(run) == wanted
     [n_tokens] = tried
-    assert n_tokens < 0.7 * loop.Feed(run).first().n_tokens, "half a batch takes less memory than an update"
+    assert n_tokens < 0.7 * Feed(run).first().n_tokens, "half a batch takes less memory than an update"
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "wanted"), [(1.0, 2.0, "fp32"), (2.0, 1.0, "bf16")])

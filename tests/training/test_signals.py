@@ -15,7 +15,8 @@ from clearhead.errors import UserError
 from clearhead.runs import Keeper, resume
 from clearhead.storage import checkpoints
 from clearhead.training.events import Ended, Evaluated, Started, Stepped
-from clearhead.training.train import Run, train
+from clearhead.training.run import Run
+from clearhead.training.train import train
 from tests import processes
 from tests.training.tiny import begin, drive, losses, state, write_recipe
 

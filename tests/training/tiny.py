@@ -29,7 +29,8 @@ from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Batch, Evaluation, Task
 from clearhead.tasks.translation import Translation
 from clearhead.training.events import Event, Stepped
-from clearhead.training.train import Run, train
+from clearhead.training.run import Run
+from clearhead.training.train import train
 
 Kind = Literal["translation", "lm"]
 GENERATION = GenerationConfig(max_new_tokens=8)
