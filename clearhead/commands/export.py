@@ -111,7 +111,7 @@ def to_ctranslate2(source: Path, place: Path, choice: Choice, *, name: str) -> W
     refuse(model, name)
     stored = dtype_of(model)
     weights = choice.quantization or choice.dtype or stored
-    with whole(place) as folder:
+    with whole(place) as folder, quiet():
         gap = convert(model, folder, weights, name=name)
         exact = weights in ("float32", stored)
         judge(name, gap, exact=exact, remedy="for CTranslate2 cannot express it; try --to onnx")
@@ -127,7 +127,7 @@ def to_onnx(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
 
     weights = choice.dtype or "float32"
     model = load(source, dtype=weights)
-    with whole(place) as folder:
+    with whole(place) as folder, quiet():
         gap = write(model, folder)
         judge(name, gap, exact=weights == "float32", remedy="try another --dtype")
     graph = str(place / FILE)

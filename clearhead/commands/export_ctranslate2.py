@@ -19,7 +19,6 @@ from torch import Tensor
 
 from clearhead.api import CONFIG, Model
 from clearhead.commands.ctranslate2_decoder import DecoderConverter, is_plain
-from clearhead.commands.export import quiet
 from clearhead.config import LanguageHead, NoHead, PatchInput, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -43,7 +42,7 @@ def reader(model: Model) -> Literal["Translator", "Generator", "Encoder"]:
 def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
     """Put the model there with weights of this type; how far its output is from ours, as a share of the largest."""
     model.network.float()
-    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as temporary, quiet(), hushed():
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as temporary, hushed():
         ends = Ends.of(model)
         try:
             if is_plain(model.config):

@@ -12,9 +12,9 @@ from clearhead.api import CONFIG, Model
 from clearhead.api.pretrained import GENERATION, export
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.commands import tell
-from clearhead.commands.export import quiet
 from clearhead.config import NoHead, PatchInput, StackConfig, TokenInput
 from clearhead.model import Tokens, Transformer
+from clearhead.model.assign import merged
 from clearhead.model.mode import Evaluating
 
 FILE = "model.onnx"
@@ -94,7 +94,7 @@ def write(model: Model, folder: Path) -> float:
     network = model.network
     plain, example = Plain(network), sample(network, batch=3, length=6, decoder_length=4)
     axes = tuple(dict(enumerate(AXES.get(name, SEQUENCE))) for name in plain.names)
-    with Evaluating(plain), quiet(), torch.no_grad():
+    with Evaluating(plain), torch.no_grad():
         program = torch.onnx.export(
             plain,
             tuple(example.values()),
@@ -128,7 +128,7 @@ def forget(graph: Any) -> None:
 def beside(model: Model) -> dict[str, bytes]:
     """Config, settings and tokenizer, as other libraries keep them, by file name."""
     found: dict[str, bytes] = model.tokenizer_files() if model.has_tokenizer else {}
-    exported = export(model.network, model.settings(), prefer=model.family, shard_bytes=1 << 62)
+    exported = export(merged(model.network), model.settings(), prefer=model.family, shard_bytes=1 << 62)
     documents = {} if exported is None else {n: exported.files.json.get(n) for n in (CONFIG, GENERATION)}
     documents[PREPROCESSOR] = model.reader.images.config.to_document() if model.reader.images else None
     written = {n: json.dumps(document, indent=2).encode() for n, document in documents.items() if document}
@@ -142,8 +142,7 @@ def difference(plain: Plain, path: Path) -> float:
     given = sample(plain.network, batch=4, length=9, decoder_length=7)
     with Evaluating(plain), torch.no_grad():
         ours = plain(*given.values()).float()
-    with quiet():
-        ran: Any = ReferenceEvaluator(str(path)).run(None, {name: value.numpy() for name, value in given.items()})
+    ran: Any = ReferenceEvaluator(str(path)).run(None, {name: value.numpy() for name, value in given.items()})
     theirs = torch.from_numpy(ran[0]).float()
     if "attention_mask" in given and "decoder_input_ids" not in given and ours.ndim == 3:
         real = given["attention_mask"].bool()
