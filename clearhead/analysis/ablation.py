@@ -14,7 +14,7 @@ from clearhead.analysis.comparison import stacks, states
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.block import Memory
-from clearhead.model.int8 import refuse_int8
+from clearhead.model.linear import LinearMap, refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.reach import Reach
 from clearhead.model.transformer import Stack
@@ -82,7 +82,7 @@ class Ablations:
         edit: Mapping[str, Edit] | None = None,
     ) -> None:
         """Positions as in `effects`. With `edit` the parts are taken from a network that is edited so."""
-        refuse_int8(network, "effects")
+        refuse_rounded(network, "effects")
         self._network, self._position, self._edit = network, position, dict(edit or {})
         self._tokens = by_stack(network, inputs)
         self._last = list(self._tokens)[-1]
@@ -196,7 +196,7 @@ def _ablated(
     before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
     stack, x = found[name], plain[before].repeat(n, 1, 1)
     reader = network.get_submodule(projection)
-    assert isinstance(reader, nn.Linear)
+    assert isinstance(reader, nn.Linear | LinearMap)
     closed = torch.zeros(n, reader.in_features, dtype=torch.bool, device=x.device)
     for row, part in zip(closed, parts, strict=True):
         row[part.columns] = True

@@ -11,6 +11,7 @@ from clearhead.analysis.comparison import stacks
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
+from clearhead.model.attention import Attention
 from clearhead.model.block import Block
 from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead, pool
 from clearhead.model.layout import Tokens
@@ -114,14 +115,13 @@ def _embedded(seen: Trace, name: str) -> Shares:
         yield from _one(seen, f"{name}.embed.positions")
 
 
-def _attended(seen: Trace, path: str, attention: nn.Module) -> Shares:
+def _attended(seen: Trace, path: str, attention: Attention) -> Shares:
     heads = seen[f"{path}.heads"]
     for h in range(heads.shape[1]):
         yield f"{path}.heads[h={h}]", heads[:, h]
-    out = attention.get_submodule("out")
-    assert isinstance(out, nn.Linear)
-    if out.bias is not None:
-        yield f"{path}.out.bias", out.bias.expand_as(heads[:, 0])
+    bias = attention.out.bias
+    if bias is not None:
+        yield f"{path}.out.bias", bias.expand_as(heads[:, 0])
 
 
 def _one(seen: Trace, address: str) -> Shares:

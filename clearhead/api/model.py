@@ -26,8 +26,9 @@ from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
 from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
+from clearhead.model.assign import merged
 from clearhead.model.heads import scores
-from clearhead.model.int8 import refuse_int8
+from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
@@ -232,8 +233,9 @@ class Model:
         It was not trained that way: this is for seeing what breaks. `positions` is "sinusoidal", "rotary", "alibi" or
         "none"; the weights are shared, not copied. Raises UserError where the network cannot have it.
         """
-        refuse_int8(self.network, "changed")
-        network = over_the_same_weights(self.network, changed(self.config, scale=scale, positions=positions))
+        refuse_rounded(self.network, "changed")
+        own = merged(self.network)
+        network = over_the_same_weights(own, changed(own.config, scale=scale, positions=positions))
         tokenizer = self.reader.tokenizer
         images = self.reader.images
         return Model(network, tokenizer, self.generation, images=images, sentences=self.sentences, family=self.family)
@@ -262,12 +264,12 @@ class Model:
         Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
         and a model card. An architecture that they do not have is kept in our own form, with a warning.
         """
-        refuse_int8(self.network, "save")
-        folder = Path(folder)
-        exported = pretrained.export(self.network, self.settings(), prefer=self.family, shard_bytes=shard_bytes)
+        refuse_rounded(self.network, "save")
+        folder, network = Path(folder), merged(self.network)
+        exported = pretrained.export(network, self.settings(), prefer=self.family, shard_bytes=shard_bytes)
         if exported is None:
             _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
-        files = own_files(self.network, self.settings()) if exported is None else exported.files
+        files = own_files(network, self.settings()) if exported is None else exported.files
         architecture = None if exported is None else exported.architecture
         beside = Files() if exported is None else self.sentences.files()
         text = card(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.config import LanguageHead, ModelConfig, Rotary
+from clearhead.model.assign import merged
 from clearhead.storage.tensors import model_tensors
 
 ACTIVATIONS = {
@@ -58,7 +59,7 @@ class DecoderConverter(Converter):
             head_dim=stack.head_width,
             sliding_window=stack.window,
         )
-        tensors = {name: tensor.float() for name, tensor in model_tensors(self.model.network).items()}
+        tensors = {name: tensor.float() for name, tensor in model_tensors(merged(self.model.network)).items()}
         table = tensors["decoder.embed.tokens.weight"]
         spec.decoder.scale_embeddings = False
         spec.decoder.embeddings.weight = table.numpy()

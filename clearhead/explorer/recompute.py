@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.explorer.ops import Mask, Op
 from clearhead.model.feedforward import ACTIVATIONS
+from clearhead.model.linear import parameter
 from clearhead.model.positions import RelativeEncoding
 
 
@@ -65,7 +66,7 @@ def differences(
 @torch.no_grad()
 def evaluated(op: Op, inputs: list[Tensor], network: nn.Module) -> Tensor:
     """What an op, other than a mask, makes of these."""
-    weights = [network.get_parameter(name).detach().float().cpu() for name in op.weights]
+    weights = [parameter(network, name).detach().float().cpu() for name in op.weights]
     return _COMPUTE[op.op](_Step(op, inputs, weights))
 
 

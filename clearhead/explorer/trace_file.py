@@ -27,6 +27,7 @@ from clearhead.explorer.outputs import Output
 from clearhead.explorer.recompute import Difference, differences, evaluated
 from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.model import Transformer
+from clearhead.model.linear import parameter
 from clearhead.model.mode import Evaluating
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import verify
@@ -132,7 +133,7 @@ def observe(
     ops = ops_of(config)
     for op in ops:
         if op.op == "project" and op.out not in facts:
-            width = len(model.network.get_parameter(op.weights[0]))
+            width = len(parameter(model.network, op.weights[0]))
             facts[op.out] = TensorFact(shape=(*tensors[op.inputs[0]].shape[:2], width), axes="h t d")
     manifest = Manifest(
         format=FORMAT, family=model.family, config=config, tokens=reading.tokens, masks=masks_of(config),

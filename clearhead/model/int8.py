@@ -28,12 +28,13 @@ class Int8Linear(LinearMap):
     Subclasses differ in how they keep the integers and in what they do to x before they multiply.
     """
 
+    rounded = "int8"
+
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
+        bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
+        super().__init__(linear.in_features, linear.out_features, bias)
         weight = linear.weight.detach().float()
         self.scale = (weight.abs().amax(1) / LEVELS).clamp_min(TINY)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
         self.store((weight / self.scale[:, None]).round_().to(torch.int8))
 
     @abstractmethod
@@ -129,12 +130,6 @@ def sums_are_exact() -> bool:
     return bool((product - 64).abs().max() < 0.01)
 
 
-def refuse_int8(network: nn.Module, what: str) -> None:
-    """Raises UserError if `what` needs the weights that were rounded away."""
-    if any(isinstance(module, Int8Linear) for module in network.modules()):
-        raise UserError(f"{what}: expected weights as they were stored, got int8; try load(…) without int8")
-
-
 # --- queries, keys and values in one product ------------------------------------------------------------------------
 
 
@@ -157,11 +152,13 @@ class Joint:
 class Part(LinearMap):
     """y = x W^T + b as a part of a larger product."""
 
+    rounded = "int8"
+
     def __init__(self, joint: Joint, i: int) -> None:
-        super().__init__()
+        whole = joint.module
+        bias = None if whole.bias is None else whole.bias.split(joint.sizes)[i]
+        super().__init__(whole.in_features, joint.sizes[i], bias)
         self.joint, self.i = joint, i
-        bias = joint.module.bias
-        self.bias = None if bias is None else bias.split(joint.sizes)[i]
 
     def effective_weight(self) -> Tensor:
         return self.joint.module.effective_weight().split(self.joint.sizes)[self.i]

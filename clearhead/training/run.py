@@ -10,8 +10,10 @@ from torch import Tensor
 
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Transformer
+from clearhead.model.assign import merged
 from clearhead.model.attention import Attention
 from clearhead.model.heads import LanguageHead
+from clearhead.model.loss import NEVER
 from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
@@ -22,8 +24,6 @@ from clearhead.training.parts import parts
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.rounding import require_one, store_in_bfloat16
 from clearhead.training.sharding import divide, is_sharded, replicated
-
-NEVER = 1 << 62
 
 
 @dataclass
@@ -61,14 +61,18 @@ class Run:
         """The network that is evaluated and saved: the mean of the weights if `ema` is set."""
         return self.network if self.mean is None else self.mean
 
+    @property
+    def networks(self) -> dict[str, Transformer]:
+        """The networks that training changes, by the file of a checkpoint that holds exactly their tensors."""
+        found = {"training.safetensors": self.network} | ({"mean.safetensors": self.mean} if self.mean else {})
+        is_model = {file: network is self.model is merged(self.model) for file, network in found.items()}
+        return {"model.safetensors" if is_model[file] else file: network for file, network in found.items()}
+
     def checkpoint(self) -> checkpoints.Files:
         """The files from which to resume the run or load the model."""
-        tensors = {
-            "model.safetensors": saved_tensors(self.model),
-            "optimizer.safetensors": self.optimizer.state_tensors(),
-        }
-        if self.mean is not None:
-            tensors["training.safetensors"] = saved_tensors(self.network)
+        networks = {"model.safetensors": merged(self.model)} | self.networks
+        tensors = {file: saved_tensors(network) for file, network in networks.items()}
+        tensors["optimizer.safetensors"] = self.optimizer.state_tensors()
         state = vars(self.progress) | {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
@@ -84,11 +88,7 @@ class Run:
         """Set the run to the exact state of a checkpoint."""
         saved = checkpoints.load(folder)
         tensors, state = all_finite(saved.tensors, where=str(folder)), saved.json["train.json"]
-        weights = "model.safetensors" if self.mean is None else "training.safetensors"
-        networks = {weights: self.network}
-        if self.mean is not None:
-            networks["model.safetensors"] = self.mean
-        for file, network in networks.items():
+        for file, network in self.networks.items():
             restore(network, parts(tensors[file], like=model_tensors(network)), where=f"{folder}/{file}")
         state_tensors = parts(tensors["optimizer.safetensors"], like=self.optimizer.state_tensors())
         self.optimizer.load_state_tensors(state_tensors, where=f"{folder}/optimizer.safetensors")

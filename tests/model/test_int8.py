@@ -7,8 +7,8 @@ from torch import nn
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer, int8
-from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, Part, RoundedRows, quantized, refuse_int8
-from clearhead.model.linear import effective_weight
+from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, Part, RoundedRows, quantized
+from clearhead.model.linear import effective_weight, refuse_rounded
 from clearhead.model.packing import packed
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
@@ -118,9 +118,9 @@ def test_int8_on_another_device_is_refused() -> None:
 
 def test_what_needs_the_weights_is_refused() -> None:
     network = small.decoder()
-    refuse_int8(network, "save")
+    refuse_rounded(network, "save")
     with pytest.raises(UserError, match=r"^save: expected weights as they were stored, got int8"):
-        refuse_int8(quantized(network), "save")
+        refuse_rounded(quantized(network), "save")
 
 
 @pytest.mark.parametrize(("found", "kind"), [(40.0, Bfloat16Rows), (64.0, RoundedRows)])
