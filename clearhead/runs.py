@@ -17,7 +17,7 @@ from clearhead.foundation import foundation
 from clearhead.model import Transformer
 from clearhead.recipe import LanguageRecipe, TranslationRecipe, merge, validate
 from clearhead.storage import checkpoints
-from clearhead.storage.disk import replace_text
+from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.task import Task
@@ -184,7 +184,7 @@ class Keeper:
         steps = sorted(checkpoints.step_of(path) for path in folder.glob("step-*") if STEP.fullmatch(path.name))
         if at.best_step in steps:
             score = {"checkpoint": f"step-{at.best_step:08d}", "step": at.best_step, "score": at.best_score}
-            replace_text(folder / BEST, json.dumps(score))
+            replace_file(folder / BEST, json.dumps(score).encode())
         keep = {*spaced(steps, config.keep_spaced), *([at.best_step] if at.best_step is not None else [])}
         checkpoints.prune(folder, keep_last=config.keep_last, keep=sorted(keep))
 
@@ -206,7 +206,7 @@ def spaced(steps: Sequence[int], n: int) -> list[int]:
 def note_data_report(folder: Path, prepared: Prepared) -> None:
     """Write the data report beside the run's checkpoints."""
     if prepared.report is not None:
-        replace_text(folder / REPORT, prepared.report.model_dump_json(indent=2))
+        replace_file(folder / REPORT, prepared.report.model_dump_json(indent=2).encode())
 
 
 # --- data --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How long a text may be, which is found out before all of it is tokenized."""
+"""Limits on the length of a text, checked before all of it is tokenized."""
 
 from collections.abc import Callable
 

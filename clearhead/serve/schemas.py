@@ -1,4 +1,4 @@
-"""What a client may ask for, as it comes: every field, what it may be, and one line for what it may not. No torch."""
+"""The schemas of requests: every field with its values, and one line for each mistake. Imports no torch."""
 
 import reprlib
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class Strict(BaseModel):
 
 
 class Request(Strict):
-    """What all requests have in common."""
+    """The fields of all requests."""
 
     model: str | None = None
     """The name that the server goes by; it has one model."""
@@ -69,13 +69,13 @@ class Request(Strict):
 
 
 class StreamOptions(Strict):
-    """What a stream brings besides text."""
+    """Options of a stream."""
 
     include_usage: bool = False
 
 
 class Writes(Request):
-    """How a text is continued; what is None is as the model's own settings say."""
+    """Settings of generation. None means the model's own setting."""
 
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0.0), AfterValidator(lambda t: t if t > 1e-6 else 0.0)] | None = None

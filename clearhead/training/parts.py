@@ -1,4 +1,4 @@
-"""Tensors of which each process holds a part. Where there is one process, everything is whole and nothing is loaded."""
+"""Tensors of which each process holds a part. With one process all tensors are whole, and nothing is imported."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 def is_part(tensor: Tensor) -> bool:
-    """Whether this process holds only a part of it."""
+    """Whether this process holds only a part of the tensor."""
     if type(tensor) in (Tensor, nn.Parameter):
         return False
     from torch.distributed.tensor import DTensor
@@ -15,7 +15,7 @@ def is_part(tensor: Tensor) -> bool:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of it: every process must ask at the same time."""
+    """The whole tensor. Every process must call this at the same time."""
     if not is_part(tensor):
         return tensor
     from torch.distributed.tensor import DTensor
@@ -25,7 +25,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def part(tensor: Tensor, like: Tensor) -> Tensor:
-    """This process's part of a tensor that every process has whole, divided as `like` is."""
+    """This process's part, divided as `like` is, of a tensor that every process holds whole."""
     if not is_part(like):
         return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -35,7 +35,7 @@ def part(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def parts(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parts of tensors that have a namesake of their shape to go by; the others as they are."""
+    """Each tensor, divided as the one in `like` of the same name and shape is; the others unchanged."""
     return {
         name: part(tensor, like[name]) if name in like and like[name].shape == tensor.shape else tensor
         for name, tensor in tensors.items()

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from clearhead.errors import UserError
-from clearhead.weights.documents import reason, shown
+from clearhead.errors import UserError, reason
+from clearhead.weights.documents import shown
 
 NOT_SENT = ("MANIFEST.json", ".*")
 """The hub keeps sums of its own, and a file may be edited there."""
