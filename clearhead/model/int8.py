@@ -168,7 +168,7 @@ class JointPart(LinearMap):
 
 
 def _join(attention: Attention, kind: type[Int8Linear]) -> None:
-    """Let queries, keys and values of self-attention share a product, unless somebody's own layers stand there."""
+    """Let queries, keys and values of self-attention share a product if all three maps are plain."""
     linears = [attention.q, attention.k, attention.v]
     if not all(is_plain(linear) for linear in linears):
         return

@@ -1,6 +1,6 @@
-"""Continuous batching: texts join and leave the batch between steps, and each step adds a token to every text.
+"""Continuous batching: texts join and leave the batch between two steps, and each step writes a token of all of them.
 
-Iteration-level scheduling as in Yu et al. 2022 (Orca), section 3.1, with a cache of plain rows.
+The scheduling of Yu et al. 2022 (Orca), section 3.1, an iteration at a time; the cache is of plain rows.
 """
 
 import logging
@@ -20,32 +20,32 @@ from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.slots import Slots
-from clearhead.serve.text import Detokenizer
+from clearhead.serve.text import Writer
 from clearhead.serve.worker import Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, Token, Update, Writing
 
 _log = logging.getLogger("clearhead")
 
 AT_ONCE = 512
-"""Tokens of several prompts, with padding, that are prefilled between two steps."""
+"""Tokens of several prompts, padding included, that are read between two steps."""
 PIECE = 128
-"""Tokens of a single prompt that are prefilled between two steps: fewer take longer, more delay running texts."""
+"""Tokens of a single prompt that are read between two steps: fewer take longer in all, more hold running texts up."""
 SCORED_AT_ONCE = 128
-"""Positions of a prompt whose logits are in memory at once."""
+"""Positions of a prompt whose logits are in memory together."""
 
 
 @dataclass
-class Prefill:
-    """Prompts in prefill: several in one pass, or a long one in pieces."""
+class Reading:
+    """Prompts that are being read: several together in one pass, or a long one in pieces."""
 
     arrivals: list[tuple[Ticket[Update], Prompt]]
     past: Cache
     scores: list[list[Scored]]
-    """The scores of each prompt's tokens so far, if they are wanted. The first token has none."""
+    """Of each prompt whose log-probabilities are wanted: those of the tokens read, the first of which has none."""
 
 
 class Engine(Worker[Prompt, Update]):
-    """Owns a decoder. Prefills waiting prompts while there are slots, then samples a token for each running text."""
+    """Owns a decoder: reads prompts that wait while there are slots, then writes a token of each running text."""
 
     def __init__(
         self, network: Transformer, tokenizer: Tokenizer, *, slots: int, most_cells: int, most_waiting: int
@@ -57,7 +57,7 @@ class Engine(Worker[Prompt, Update]):
         self.evaluating = Evaluating(self.network)
         self.device = network.decoder.table.weight.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
-        self.reading: Prefill | None = None
+        self.reading: Reading | None = None
         self.rows: list[Writing] = []
 
     @property
@@ -68,12 +68,12 @@ class Engine(Worker[Prompt, Update]):
 
     @property
     def under_way(self) -> Sequence[Ticket[Update]]:
-        reading = self.reading  # read once, because other threads read it too
+        reading = self.reading  # read once, for other threads ask too
         read = [] if reading is None else [ticket for ticket, _ in reading.arrivals]
         return [*read, *(row.ticket for row in self.rows)]
 
     def turn(self) -> None:
-        """Removes the rows of disconnected clients, prefills prompts for a while, and samples a token per row."""
+        """Rows whose clients are gone leave, prompts are read for a while, and every row gets a token."""
         with self.evaluating:
             self._turn()
 
@@ -82,7 +82,7 @@ class Engine(Worker[Prompt, Update]):
         if self.reading is None or all(ticket.is_gone for ticket, _ in self.reading.arrivals):
             arrivals = self.take(self.fits)
             scores: list[list[Scored]] = [[(None, [])] for _ in arrivals]
-            self.reading = Prefill(arrivals, self.network.new_cache(), scores) if arrivals else None
+            self.reading = Reading(arrivals, self.network.new_cache(), scores) if arrivals else None
         if self.reading is not None:
             arrivals = self.reading.arrivals
             try:
@@ -100,14 +100,14 @@ class Engine(Worker[Prompt, Update]):
                 self.slots.clear()
 
     def fits(self, taken: list[Prompt], prompt: Prompt) -> bool:
-        """Whether a prompt fits into a prefill with these, and its texts into the slots."""
+        """Whether a prompt can be read together with these, and its texts have slots."""
         together = [*taken, prompt]
         if len(self.rows) + sum(one.n for one in together) > self.slots.most_rows:
             return False
         return not taken or len(together) * max(len(one.ids) for one in together) <= AT_ONCE
 
-    def read(self, reading: Prefill) -> None:
-        """Prefills the next tokens of each prompt. Complete prompts become rows."""
+    def read(self, reading: Reading) -> None:
+        """Prefill: the next tokens of each prompt; those that have been read to their ends begin to be continued."""
         start, size = reading.past.length, PIECE if len(reading.arrivals) == 1 else AT_ONCE
         pieces = [prompt.ids[start : start + size] for _, prompt in reading.arrivals]
         states, layout = self.decoder(Tokens.pad(pieces, packed=True).to(self.device), None, reading.past)
@@ -122,21 +122,21 @@ class Engine(Worker[Prompt, Update]):
             self.begin(reading, self.network.head(torch.stack([own[-1] for own in of_each]), layout))
 
     def score(self, states: Tensor, following: Sequence[int], layout: Layout, n_likeliest: int) -> list[Scored]:
-        """The scores of the tokens that follow these states."""
+        """The scores of the tokens that follow these states, one each, but for the prompt's last."""
         found: list[Scored] = []
         for at in range(0, len(following), SCORED_AT_ONCE):
             part = following[at : at + SCORED_AT_ONCE]
             found += scored(self.network.head(states[at : at + len(part)], layout), part, n_likeliest)
         return found
 
-    def begin(self, read: Prefill, logits: Tensor) -> None:
-        """Adds prefilled sequences to the batch and samples their first token."""
+    def begin(self, read: Reading, logits: Tensor) -> None:
+        """The texts that go on from prompts which have been read are rows from now on, and have their first token."""
         new: list[Writing] = []
         parents: list[int] = []
         for i, ((ticket, prompt), scores) in enumerate(zip(read.arrivals, read.scores, strict=True)):
             tokens = self.prompt_tokens(prompt, scores) if prompt.scores_prompt else []
             for sample in range(prompt.n):
-                row = Writing(ticket, prompt, sample, Detokenizer(self.tokenizer, prompt.ids, prompt.stop))
+                row = Writing(ticket, prompt, sample, Writer(self.tokenizer, prompt.ids, prompt.stop))
                 row.scored = tokens
                 new.append(row)
                 parents.append(i)
@@ -145,20 +145,20 @@ class Engine(Worker[Prompt, Update]):
         self.write(logits[torch.tensor(parents, device=self.device)], first=first)
 
     def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[Token]:
-        """The prompt's tokens with their offsets and log-probabilities."""
-        writer, offsets = Detokenizer(self.tokenizer, []), list[int]()
+        """The prompt's tokens, where each begins, and their log-probabilities."""
+        writer, offsets = Writer(self.tokenizer, []), list[int]()
         for token in prompt.ids:
             offsets.append(len(writer.settled))
             writer.add([token])
         return [Token(token, at, *score) for token, at, score in zip(prompt.ids, offsets, scores, strict=True)]
 
     def step(self) -> Tensor:
-        """Decodes the last token of every row -> n v: logits of the next."""
+        """The last token of every row through the network -> n v: logits of the next."""
         last = torch.tensor([[row.written[-1]] for row in self.rows], device=self.device)
         return self.network.decode(Tokens(last), None, self.slots)[:, -1]
 
     def write(self, logits: Tensor, *, first: int = 0) -> None:
-        """Samples a token per row from `first` on, removes finished rows and notifies clients."""
+        """A token of each row from the first on; those that end leave, and everybody is told what there is to tell."""
         rows = self.rows[first:]
         tokens = choose(logits, rows)
         scores = self.scores(logits, rows, tokens)
@@ -178,7 +178,7 @@ class Engine(Worker[Prompt, Update]):
         self.drop([i for i, row in enumerate(self.rows) if row.reason is not None or row.ticket.is_gone])
 
     def scores(self, logits: Tensor, rows: Sequence[Writing], tokens: Sequence[int | None]) -> dict[int, Scored]:
-        """Log-probabilities of the rows that want them."""
+        """Log-probabilities for the rows that want them."""
         wants = [i for i, row in enumerate(rows) if row.prompt.likeliest is not None]
         if not wants:
             return {}
@@ -190,7 +190,7 @@ class Engine(Worker[Prompt, Update]):
         }
 
     def drop(self, leaving: Sequence[int]) -> None:
-        """Removes these rows. The last rows take their slots."""
+        """These rows give their slots up; the last ones take their places."""
         for i in reversed(leaving):
             self.slots.leave(i)
             self.rows[i] = self.rows[-1]
@@ -198,7 +198,7 @@ class Engine(Worker[Prompt, Update]):
 
 
 def _reason(error: Exception) -> Failed:
-    """The message to a client about an internal error."""
+    """What a client is told of an error of ours."""
     if is_memory(error):
         _log.warning("Out of memory: try fewer --slots or a lower --max-length")
         return Failed(503, "out of memory; try again in a moment, or a shorter prompt")

@@ -1,4 +1,4 @@
-"""Limits on the length of a text, checked before all of it is tokenized."""
+"""How long a text may be, which is found out before all of it is tokenized."""
 
 from collections.abc import Callable
 

@@ -31,7 +31,7 @@ def failure(status: int, message: str, *, field: str | None = None, code: str | 
 
 @dataclass
 class Reply:
-    """The reply to one request, in the form of completions or, with `chats`, of chat."""
+    """What is said of one request: by completions, or by chat (`chats`) in its own form."""
 
     model: str
     tokenizer: Tokenizer
@@ -70,7 +70,7 @@ class Reply:
         return {**self.head(kind, []), "usage": self.usage()}
 
     def head(self, kind: str, choices: Sequence[JsonValue]) -> Object:
-        """The fields of every answer and event."""
+        """What every answer and event has."""
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": [*choices]}
 
     def usage(self) -> Object:

@@ -1,4 +1,4 @@
-"""The schemas of requests: every field with its values, and one line for each mistake. Imports no torch."""
+"""What a client may ask for, as it comes: every field, what it may be, and one line for what it may not. No torch."""
 
 import reprlib
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class Strict(BaseModel):
 
 
 class Request(Strict):
-    """The fields of all requests."""
+    """What all requests have in common."""
 
     model: str | None = None
     """The name that the server goes by; it has one model."""
@@ -69,13 +69,13 @@ class Request(Strict):
 
 
 class StreamOptions(Strict):
-    """Options of a stream."""
+    """What a stream brings besides text."""
 
     include_usage: bool = False
 
 
 class Writes(Request):
-    """Settings of generation. None means the model's own setting."""
+    """How a text is continued; what is None is as the model's own settings say."""
 
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0.0), AfterValidator(lambda t: t if t > 1e-6 else 0.0)] | None = None

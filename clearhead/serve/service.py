@@ -1,4 +1,4 @@
-"""From a request to the prompts of the engine: model, settings and length."""
+"""From a request to the prompts that the engine writes: which model, which settings, how long."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -127,7 +127,7 @@ class Service:
             raise Wrong(str(error), "prompt") from None
 
     def too_long(self, got: str, field: str) -> Wrong:
-        """The message about more tokens than the model can read."""
+        """What is said of more tokens than can be read."""
         stack = self.model.config.encoder or self.model.config.output
         why = "where this model's positions end" if stack.max_length == self.most_tokens else "by --max-length"
         message = f"{field}: expected at most {self.most_tokens} tokens, {why}, got {got}"
@@ -142,7 +142,7 @@ class Service:
         likeliest: int | None,
         scores_prompt: bool = False,
     ) -> list[Prompt]:
-        """The prompts for the engine. Raises Wrong for more texts than slots."""
+        """What the engine is asked; raises Wrong for more texts than slots."""
         n = asked.n or 1
         if n > self.slots:
             raise Wrong(f"n: expected at most {self.slots}, as many as are written at once, got {n}", "n")

@@ -1,4 +1,4 @@
-"""Keys and values of texts of different lengths that are generated together."""
+"""Keys and values of texts that are written side by side, each as long as it is."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ from clearhead.model.cache import BlockCache, Cache, KeyValues
 from clearhead.model.layout import Layout, Tokens
 
 LEAST_ROOM = 64
-"""Cells of a new row; they double."""
+"""Cells that a row begins with; they double."""
 
 
 class Slots(Cache):
-    """One row of cells for each running text. The first n rows are in use, and row i is row i of the batch.
+    """One row of cells for each running text; the first n rows are in use, and row i is row i of the batch.
 
-    No step copies the cells: new keys and values are written at the end of each row, and attention reads views. Rows
-    and cells grow by doubling, up to `most_rows` by `most_cells`, and are freed when the last text leaves. Stale cells
-    are masked, and hold finite numbers, because 0 times them must be 0.
+    No step copies the cells: new keys and values are written where each row ends, and attention reads views. Rows and
+    cells grow by doubling as texts need them, up to `most_rows` by `most_cells`; when the last text has left, all is
+    given back. Stale cells are never attended to, and hold numbers that are finite: 0 times them is 0.
     """
 
     def __init__(self, n_layers: int, *, most_rows: int, most_cells: int) -> None:
@@ -26,7 +26,7 @@ class Slots(Cache):
         self.cells: Tensor | None = None
         """layer 2 row h s k: keys and values."""
         self.lengths: list[int] = []
-        """Filled cells of each row in use."""
+        """Cells filled, of each row in use."""
         self.row = self.at = torch.empty(0, dtype=torch.long)
         self.width = 0
 
@@ -36,7 +36,7 @@ class Slots(Cache):
         return len(self.lengths)
 
     def join(self, past: Cache, parents: Sequence[int], lengths: Sequence[int]) -> None:
-        """Add rows. New row i begins with the first lengths[i] cells of row parents[i] of a cache."""
+        """New rows: row i begins with the first lengths[i] cells of row parents[i] of what has been read."""
         k, first, width = past.blocks[0].attn.k, self.n, past.length
         assert k is not None
         cells = self.reserve(first + len(parents), width + 1, like=k)
@@ -48,7 +48,7 @@ class Slots(Cache):
         self.lengths += lengths
 
     def leave(self, row: int) -> None:
-        """Free a row. The last row in use takes its place."""
+        """Give a row up; the last one in use takes its place."""
         last = self.n - 1
         if row != last and self.cells is not None:
             filled = self.lengths[last]
@@ -59,16 +59,17 @@ class Slots(Cache):
             self.cells = None
 
     def clear(self) -> None:
-        """Free all rows."""
+        """Give all rows up."""
         self.lengths.clear()
         self.cells = None
 
     def forget(self, row: int) -> None:
-        """Write zeros over a row whose numbers are not finite."""
+        """Zeros in place of numbers that are not finite."""
         if self.cells is not None:
             self.cells[:, :, row] = 0
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
+        """Room for one more token in each row in use."""
         assert self.cells is not None
         assert tokens.grid == (self.n, 1), "one token a row"
         device = self.cells.device
@@ -82,7 +83,7 @@ class Slots(Cache):
         return queries, Layout((self.n, self.width), cell, valid=valid)
 
     def reserve(self, rows: int, width: int, *, like: Tensor) -> Tensor:
-        """The cells, grown if needed. `like` gives their heads, width, type and device."""
+        """The cells, at least so many; `like` has their heads, width, type and device."""
         have = (0, 0) if self.cells is None else (self.cells.shape[2], self.cells.shape[4])
         if self.cells is not None and rows <= have[0] and width <= have[1]:
             return self.cells
@@ -97,14 +98,14 @@ class Slots(Cache):
 
 
 class Rows(KeyValues):
-    """The keys and values of one attention in the slots."""
+    """One attention's share of the slots."""
 
     def __init__(self, slots: Slots, layer: int) -> None:
         super().__init__()
         self.slots, self.layer = slots, layer
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write n h 1 k each at the end of every row; returns views of the rows in use, n h s k."""
+        """n h 1 k each, to where every row ends; returns views of what the rows in use hold, n h s k."""
         slots = self.slots
         assert slots.cells is not None
         keys, values = slots.cells[self.layer]
@@ -114,5 +115,5 @@ class Rows(KeyValues):
 
 
 def _doubled(needed: int, least: int, most: int) -> int:
-    """The least power of two that is enough, but at most `most`."""
+    """The least power of two that is enough, unless that is more than there can be."""
     return max(needed, min(most, max(least, 1 << (needed - 1).bit_length())))

@@ -1,4 +1,4 @@
-"""Incremental detokenization: a token at a time, in whole characters, up to a stop string."""
+"""Text while it is being written: a token at a time, in whole characters, up to a stop string."""
 
 from collections.abc import Sequence
 
@@ -6,30 +6,30 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.pieces import beginning, first
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""The character to which incomplete bytes decode."""
+"""To which the first bytes of a character decode."""
 
 
-class Detokenizer:
+class Writer:
     """The text of one continuation.
 
-    A token's text depends on the tokens before it: some tokenizers drop the space before the first word of a text, and
-    a character may span several tokens. So a few tokens before it are decoded with and without it. The cost does not
-    depend on the length of the text.
+    A token's text depends on those before it: some tokenizers drop the space before the first word of a text, and a
+    character may be the bytes of several tokens. So a few tokens before it are decoded with and without it, which
+    costs the same however long the text is.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str] = ()) -> None:
         self.tokenizer, self.stop = tokenizer, stop
         self.window, self.n_known = list(prompt), len(prompt)
         self.known = tokenizer.decode(self.window)
-        """The text of the window's settled tokens."""
+        """Text of the window's tokens that are settled."""
         self.settled = self.text = ""
-        """The text in whole characters, and the text with an incomplete character."""
+        """The text of whole characters, and with what may become another character."""
         self.shown = 0
         self.end: int | None = None
-        """The index where a stop string begins."""
+        """Where a stop string begins."""
 
     def add(self, tokens: Sequence[int]) -> bool:
-        """Add tokens. Returns whether the text has reached a stop string."""
+        """More tokens, one at a time where it matters; whether the text has come to a stop string."""
         self.window += tokens
         new = self.tokenizer.decode(self.window)[len(self.known) :]
         searched = max(0, len(self.settled) - max(map(len, self.stop), default=0))
@@ -43,9 +43,9 @@ class Detokenizer:
         return self.end is not None
 
     def take(self, *, last: bool = False) -> str:
-        """The text that can be shown and has not been; with `last`, all that is left.
+        """What can be shown and has not been; with `last`, all that is left.
 
-        Holds back the bytes of an incomplete character and a possible beginning of a stop string.
+        Held back are the bytes of an unfinished character and what may be the beginning of a stop string.
         """
         if self.end is not None:
             safe = self.end

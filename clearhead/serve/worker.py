@@ -1,4 +1,4 @@
-"""The thread that owns the network, its queue of jobs, and the updates that it sends to requests."""
+"""A thread that owns the network, and how requests wait for it and hear from it."""
 
 import asyncio
 import logging
@@ -18,11 +18,11 @@ Update = TypeVar("Update")
 
 
 class Full(Exception):
-    """The queue is full."""
+    """There is no place left to wait in."""
 
 
 class Failed(Exception):
-    """A request without an answer: the message for the client, and the HTTP status."""
+    """Why there is no answer, as the client is told, and the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -30,16 +30,16 @@ class Failed(Exception):
 
 
 class Ticket(Generic[Update]):
-    """The handle of a waiting request, made in its event loop. The worker sends updates to it."""
+    """What a request holds while it waits: made in its event loop, and told of by the worker."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.updates: asyncio.Queue[Update | Failed] = asyncio.Queue()
         self.is_gone = False
-        """Whether the client has disconnected. The worker checks it in every turn."""
+        """Whether the client has hung up; the worker looks at every turn."""
 
     async def next(self) -> Update:
-        """The next update. Raises Failed if there will be no answer."""
+        """The next news; raises Failed."""
         update = await self.updates.get()
         if isinstance(update, Failed):
             raise update
@@ -47,7 +47,7 @@ class Ticket(Generic[Update]):
 
 
 class Worker(ABC, Generic[Job, Update]):
-    """Takes jobs in order of arrival and works on them in turns until it is closed."""
+    """Takes jobs in the order of their coming and does a turn of work on them, again and again, until it is closed."""
 
     def __init__(self, *, most_waiting: int) -> None:
         self.most_waiting = most_waiting
@@ -59,22 +59,22 @@ class Worker(ABC, Generic[Job, Update]):
 
     @abstractmethod
     def turn(self) -> None:
-        """One short turn of work on waiting and running jobs. An error in it ends the jobs that it concerns."""
+        """Some work on what waits and what is under way, soon done; a mistake in it ends what it was about."""
 
     @property
     @abstractmethod
     def under_way(self) -> Sequence[Ticket[Update]]:
-        """The tickets of running jobs."""
+        """The tickets that are being worked for."""
 
     def submit(self, ticket: Ticket[Update], jobs: Sequence[Job]) -> None:
-        """Queue jobs. Raises Full unless there is room for all of them."""
+        """Let jobs wait; raises Full where there is no place for all of them."""
         with self.changed:
             self.check(len(jobs))
             self.waiting.extend((ticket, job) for job in jobs)
             self.changed.notify()
 
     def check(self, n_jobs: int) -> None:
-        """Raises Failed if so many jobs can never wait together, and Full if they cannot now."""
+        """Raises Failed where so many jobs can never wait together, and Full where they cannot now."""
         with self.changed:
             if not self.is_open:
                 raise Failed(503, "the server is stopping")
@@ -85,7 +85,7 @@ class Worker(ABC, Generic[Job, Update]):
                 raise Full
 
     def take(self, fits: Callable[[list[Job], Job], bool]) -> list[tuple[Ticket[Update], Job]]:
-        """Remove from the queue the oldest jobs, as long as each fits with those before it."""
+        """Those that have waited longest, as long as they fit with the ones before them."""
         taken: list[tuple[Ticket[Update], Job]] = []
         with self.changed:
             while self.waiting:
@@ -98,26 +98,26 @@ class Worker(ABC, Generic[Job, Update]):
         return taken
 
     def tell(self, ticket: Ticket[Update], update: Update | Failed) -> None:
-        """Add an update, which is sent at the end of this turn."""
+        """News for a request, which leave with the others of this turn."""
         self.news.append((ticket, update))
 
     def start(self) -> None:
-        """Start the thread."""
+        """Begin to work."""
         self.thread.start()
 
     def end(self) -> None:
-        """Stop after this turn. Waiting requests get an error."""
+        """End after this turn; whoever waits is told so."""
         with self.changed:
             self.is_open = False
             self.changed.notify()
 
     def close(self) -> None:
-        """Stop, and wait for the end of the thread."""
+        """End, and wait for it."""
         self.end()
         self.thread.join()
 
     def run(self) -> None:
-        """The loop of the thread."""
+        """The thread's life."""
         with torch.inference_mode():
             while self.wait():
                 try:
@@ -131,26 +131,26 @@ class Worker(ABC, Generic[Job, Update]):
         self.post()
 
     def wait(self) -> bool:
-        """Wait for work. Returns False once the worker is closed."""
+        """Until there is work; False where there will be none."""
         with self.changed:
             while self.is_open and not self.waiting and not self.under_way:
                 self.changed.wait()
             return self.is_open
 
     def fail(self, tickets: Sequence[Ticket[Update]], why: Failed) -> None:
-        """Send an error to these requests, each once."""
+        """Tell these requests, each once, that there will be no answer."""
         for ticket in dict.fromkeys(tickets):
             if not ticket.is_gone:
                 self.tell(ticket, why)
                 ticket.is_gone = True
 
     def post(self) -> None:
-        """Send all updates, with one call into each event loop."""
+        """Hand over the news: one call into each event loop, however many there are."""
         news = self.news.copy()
         self.news.clear()
         for loop in {ticket.loop for ticket, _ in news}:
             own = [(ticket, update) for ticket, update in news if ticket.loop is loop]
-            with suppress(RuntimeError):  # A loop that has ended has no listeners.
+            with suppress(RuntimeError):  # A loop that has ended has nobody left to tell.
                 loop.call_soon_threadsafe(_deliver, own)
 
 

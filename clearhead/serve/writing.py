@@ -1,4 +1,4 @@
-"""Prompts for the engine, updates from it, and the texts that it generates."""
+"""What is asked of the engine, what it says, and the texts that it is writing."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.generation import History, Sampler
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.text import Detokenizer
+from clearhead.serve.text import Writer
 from clearhead.serve.worker import Ticket
 
 Reason = Literal["stop", "length"]
@@ -16,76 +16,76 @@ Reason = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt of a request, continued by `n` texts."""
+    """One prompt of a request, which `n` texts continue."""
 
     ids: list[int]
     config: GenerationConfig
-    """Settings of generation, with the seed and the ids of the end tokens."""
+    """With the seed and the ids of the end tokens."""
     number: int = 0
-    """Its index in the request, from which its texts are numbered."""
+    """Its place in the request, from which with `n` its texts are numbered."""
     n: int = 1
     limit: int = 1
-    """The maximum number of tokens to write; 0 only reads."""
+    """Tokens written at most; 0 only reads."""
     stop: tuple[str, ...] = ()
     streams: bool = False
     likeliest: int | None = None
-    """If set, log-probabilities of the tokens are wanted, and of this many likeliest alternatives."""
+    """Log-probabilities of the tokens are wanted, and of so many of the likeliest in their place."""
     scores_prompt: bool = False
-    """Whether log-probabilities of the prompt's tokens are wanted too."""
+    """The prompt's tokens have theirs too."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token that was written or read."""
+    """A token that was written, or read."""
 
     id: int
     offset: int = 0
-    """The index in the continuation where its text begins, or the character that it completes."""
+    """Where its text begins, or the character that it goes on with, from the beginning of the continuation."""
     log_prob: float | None = None
     likeliest: list[tuple[int, float]] = field(default_factory=list)
-    """The likeliest alternatives with their log-probabilities."""
+    """The likeliest tokens in its place, with their log-probabilities."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """The news of one text since the last update, or all of a text that does not stream."""
+    """What has become of one text since the last update, or all of it where it does not stream."""
 
     choice: int
     text: str = ""
     tokens: list[Token] = field(default_factory=list)
-    """Its tokens without the end token."""
+    """Without the end token."""
     reason: Reason | None = None
-    """The reason why it has ended."""
+    """Why it has ended."""
     n_written: int = 0
     """Tokens written so far, an end token included."""
     prompt: list[Token] = field(default_factory=list)
-    """The prompt's tokens, if their log-probabilities are wanted."""
+    """The prompt's tokens, where their log-probabilities are wanted."""
 
 
 class Writing:
     """One text that is being written: a row of the batch."""
 
-    def __init__(self, ticket: Ticket[Update], prompt: Prompt, sample: int, writer: Detokenizer) -> None:
+    def __init__(self, ticket: Ticket[Update], prompt: Prompt, sample: int, writer: Writer) -> None:
         self.ticket, self.prompt, self.writer = ticket, prompt, writer
         self.name = (prompt.number, sample)
-        """The (input, sample) that seeds its random choices."""
+        """Which (input, sample) it is: all that chance knows of it."""
         self.choice = prompt.number * prompt.n + sample
         self.sampler = Sampler(prompt.config, prompt.limit)
         self.is_controlled = _controls(prompt.config)
         self.is_read_along = prompt.streams or bool(prompt.stop) or prompt.likeliest is not None
-        """Whether its text is needed before it ends."""
+        """Whether its text matters before it has ended."""
         self.written: list[int] = []
         self.untold: list[Token] = []
         self.scored: list[Token] = []
         self.reason: Reason | None = None
 
     def history(self, device: torch.device) -> History:
-        """The tokens that it has read and written, 1 t."""
+        """What it has read and written, 1 t."""
         ids: Tensor = torch.tensor([[*self.prompt.ids, *self.written]], device=device)
         return History(ids, torch.ones_like(ids, dtype=torch.bool), len(self.prompt.ids))
 
     def add(self, token: int, log_prob: float | None, likeliest: list[tuple[int, float]]) -> None:
-        """Add a token. Sets `reason` if it is the last."""
+        """One more token; sets `reason` where it is the last."""
         self.written.append(token)
         if token in self.prompt.config.end_ids:
             self.reason = "stop"
@@ -97,7 +97,7 @@ class Writing:
             self.reason = "length"
 
     def update(self) -> Update | None:
-        """The next update, or None if there is none yet. Tokens come with the text that they are in."""
+        """What there is to tell now, if anything; tokens are told with the text that they are in."""
         if self.reason is None and not self.prompt.streams:
             return None
         if not self.is_read_along:
@@ -110,7 +110,7 @@ class Writing:
 
 
 def _controls(config: GenerationConfig) -> bool:
-    """Whether the tokens of a text so far change its scores."""
+    """Whether what a text holds so far changes its scores."""
     return (
         config.repetition_penalty != 1.0
         or bool(config.banned_ids)

@@ -70,7 +70,7 @@ def setting_of(training: Training, ranks: Ranks) -> Setting:
         accumulate=training.accumulate,
         checkpointed=training.checkpoint_activations,
         chunked=training.chunked_loss,
-        # The probe tries float32 too, unless it is told not to.
+        # Otherwise the probe may try float32 too.
         mixed=training.precision == "bf16" or training.weights == "bf16",
         weights=training.weights,
     )

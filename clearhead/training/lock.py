@@ -1,6 +1,6 @@
 """One writer a run folder: the lock that every process holds that writes there.
 
-The operating system keeps the lock and frees it when its owner dies, so nobody ever has to remove one. Readers need
+The operating system keeps the lock and frees it when its owner dies, so no stale lock has to be removed. Readers need
 none: what they read is whole or not there.
 """
 

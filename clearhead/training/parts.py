@@ -1,11 +1,15 @@
 """Tensors of which each process holds a part. With one process all tensors are whole, and nothing is imported."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeGuard
 
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
-def is_part(tensor: Tensor) -> bool:
+
+def is_part(tensor: Tensor) -> "TypeGuard[DTensor]":
     """Whether this process holds only a part of the tensor."""
     if type(tensor) in (Tensor, nn.Parameter):
         return False
@@ -16,21 +20,15 @@ def is_part(tensor: Tensor) -> bool:
 
 def whole(tensor: Tensor) -> Tensor:
     """The whole tensor. Every process must call this at the same time."""
-    if not is_part(tensor):
-        return tensor
-    from torch.distributed.tensor import DTensor
-
-    assert isinstance(tensor, DTensor)
-    return tensor.full_tensor()
+    return tensor.full_tensor() if is_part(tensor) else tensor
 
 
 def part(tensor: Tensor, like: Tensor) -> Tensor:
     """This process's part, divided as `like` is, of a tensor that every process holds whole."""
     if not is_part(like):
         return tensor
-    from torch.distributed.tensor import DTensor, distribute_tensor
+    from torch.distributed.tensor import distribute_tensor
 
-    assert isinstance(like, DTensor)
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 

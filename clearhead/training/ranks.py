@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
+import torch.distributed as dist
 
 from clearhead.errors import Interrupted, NumericError, UserError
 from clearhead.recipe.training import Training
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-    from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
 
@@ -46,8 +43,8 @@ class Ranks:
     size: int = 1
     local_rank: int = 0
     tensor_size: int = 1
-    mesh: "DeviceMesh | None" = None
-    control: "ProcessGroup | None" = None
+    mesh: "dist.DeviceMesh | None" = None
+    control: "dist.ProcessGroup | None" = None
     """The group for small messages between processes: on the CPU, with a long timeout."""
 
     @property
@@ -83,10 +80,8 @@ class Ranks:
         self.together(lambda: self._check(config))
         if self.size == 1:
             return self
-        from torch.distributed.device_mesh import init_device_mesh
-
         kind = "cuda" if config.device in ("auto", "cuda") and torch.cuda.is_available() else "cpu"
-        mesh = init_device_mesh(kind, (self.size // tensor_size, tensor_size), mesh_dim_names=("data", "tensor"))
+        mesh = dist.init_device_mesh(kind, (self.size // tensor_size, tensor_size), mesh_dim_names=("data", "tensor"))
         return replace(self, tensor_size=tensor_size, mesh=mesh)
 
     def _check(self, config: Training) -> None:
@@ -126,8 +121,6 @@ class Ranks:
         """The first process's value."""
         if self.size == 1:
             return value
-        import torch.distributed as dist
-
         values = [value]
         dist.broadcast_object_list(values, src=0, group=self.control)
         return values[0]
@@ -136,8 +129,6 @@ class Ranks:
         """Every process's value, by rank."""
         if self.size == 1:
             return [value]
-        import torch.distributed as dist
-
         values: list[T] = [value] * self.size
         dist.all_gather_object(values, value, group=self.control)
         return values
@@ -163,8 +154,6 @@ class Ranks:
         raise UserError(f"rank {at}: {found[0]}")
 
     def _gather(self, numbers: list[float]) -> list[list[float]]:
-        import torch.distributed as dist
-
         mine = torch.tensor(numbers, dtype=torch.float64)
         rows = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(rows, mine, group=self.control)
@@ -198,8 +187,6 @@ def joined() -> Iterator[Ranks]:
 
 
 def _join(rank: int, size: int) -> Ranks:
-    import torch.distributed as dist
-
     # After a restart, torchrun's store still has the addresses of dead processes. So each attempt has its own prefix.
     store, _, _ = next(dist.rendezvous("env://"))
     store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
@@ -211,15 +198,11 @@ def _join(rank: int, size: int) -> Ranks:
 
 
 def _leave() -> None:
-    import torch.distributed as dist
-
     dist.barrier()
     dist.destroy_process_group()
 
 
 def _is_lost(error: RuntimeError) -> bool:
     """Whether an exchange failed because another process is gone."""
-    from torch.distributed import DistError
-
     signs = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe")
-    return isinstance(error, DistError) or any(sign in str(error).lower() for sign in signs)
+    return isinstance(error, dist.DistError) or any(sign in str(error).lower() for sign in signs)

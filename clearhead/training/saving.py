@@ -4,7 +4,7 @@ The file of a process holds its share of the tensors, each whole. Any number of 
 can everything that reads `model.safetensors.index.json`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -48,13 +48,12 @@ class Saver(AbstractContextManager["Saver"]):
         self.step, self._temporary = step, place.parent / self.ranks.first(temporary_name(place))
         self.ranks.together(lambda: self._open(place, n_bytes))
         mine = share(files, self.ranks) if self.shared else files if self.ranks.is_first else Files()
-        if self.in_background:
-            mine = mine if self.shared else copied(mine)  # A share is a copy.
-            pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-            self._writing = pool.submit(checkpoints.fill_folder, self._temporary, place, mine)
-            pool.shutdown(wait=False)
-        else:
-            self._writing = done(lambda: checkpoints.fill_folder(self._temporary, place, mine))
+        if self.in_background and not self.shared:  # A share is a copy already.
+            mine = copied(mine)
+        pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing = pool.submit(checkpoints.fill_folder, self._temporary, place, mine)
+        pool.shutdown(wait=False)
+        if not self.in_background:
             yield from self.finish()
 
     def finish(self, *, now: bool = True) -> Iterator[Saved]:
@@ -94,16 +93,6 @@ class Saver(AbstractContextManager["Saver"]):
         else:
             self._writing.exception()
             checkpoints.discard(self._temporary)
-
-
-def done(action: Callable[[], dict[str, Entry]]) -> Future[dict[str, Entry]]:
-    """A future that holds what `action` returned or raised."""
-    future: Future[dict[str, Entry]] = Future()
-    try:
-        future.set_result(action())
-    except Exception as error:
-        future.set_exception(error)
-    return future
 
 
 def copied(files: Files) -> Files:

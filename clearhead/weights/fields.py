@@ -257,7 +257,7 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
 
 
 def _alike(value: Any, field: Field, where: str) -> Any:
-    """The value. Raises UserError where it is of another kind than the field's are."""
+    """The value. Raises UserError if it is not of the field's kind."""
     kind = type(field.like)
     if value is None and field.default is None and field.nullable:
         return None
@@ -275,7 +275,7 @@ def put(table: dict[str, Any], path: str, value: object) -> None:
 
 
 def get(table: Values, path: str) -> Any:
-    """table[a][b][c] for the path a.b.c; KeyError or TypeError where there is none."""
+    """table[a][b][c] for the path a.b.c. Raises KeyError or TypeError if there is no such entry."""
     value: Any = table
     for name in path.split("."):
         value = value[name]

@@ -67,7 +67,7 @@ def settings(folder: Path) -> JsonObject:
 
 
 def texts_file(folder: Path) -> Path | None:
-    """The file that says how texts are read, in the network's folder. Raises UserError where there are several."""
+    """The file of settings for reading texts, in the network's folder. Raises UserError if there are several."""
     found = sorted(folder.glob(TEXTS))
     if len(found) > 1:
         raise UserError(f"{found[1]}: expected one such file, got {found[0].name} too; try without one of them")

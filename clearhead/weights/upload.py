@@ -10,7 +10,7 @@ NOT_SENT = ("MANIFEST.json", ".*")
 
 
 def upload(folder: Path, repository: str, *, private: bool) -> str:
-    """Put the folder's files into a repository of models, made where there is none; its address.
+    """Upload the folder's files to a repository of models, which is made if needed; returns its address.
 
     `private` makes a new one visible to its owner alone; one that is there stays as it is. Raises UserError, in one
     line, for whatever goes wrong on the way.
