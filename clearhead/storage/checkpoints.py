@@ -10,12 +10,11 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import safetensors
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -38,7 +37,6 @@ from clearhead.storage.manifest import (
     verify,
     write,
 )
-from clearhead.storage.tensors import check_finite, check_tensors
 
 _log = logging.getLogger("clearhead")
 
@@ -149,16 +147,15 @@ def clean(run_folder: Path) -> None:
         discard(path)
 
 
-def prune(run_folder: Path, *, keep_last: int, keep_every: int | None = None, keep: Collection[int] = ()) -> list[Path]:
-    """Remove all checkpoints except the last `keep_last`, one every `keep_every` steps, and those in `keep`.
+def prune(run_folder: Path, *, keep_last: int, keep: Collection[int] = ()) -> list[Path]:
+    """Remove all checkpoints except the last `keep_last` and those of the steps in `keep`.
 
     At least one checkpoint that verifies is left, even if these rules would not keep it. Returns the removed ones.
     """
-    if keep_last < 1 or (keep_every is not None and keep_every < 1):
-        raise ValueError(f"keep_last={keep_last} and keep_every={keep_every} must be at least 1")
+    if keep_last < 1:
+        raise ValueError(f"keep_last={keep_last} must be at least 1")
     found = _checkpoints(run_folder)
-    spared = set(found[:keep_last])
-    spared |= {p for p in found if step_of(p) in keep or (keep_every and step_of(p) % keep_every == 0)}
+    spared = {*found[:keep_last], *(p for p in found if step_of(p) in keep)}
     anchor = next((p for p in sorted(found, key=lambda p: p not in spared) if _valid(p)), None)
     if anchor is None:
         return []
@@ -229,30 +226,6 @@ def _join(tensors: dict[str, dict[str, Tensor]], documents: dict[str, JsonObject
         tensors[index.removesuffix(INDEX)] = {name: tensors[str(file)][name] for name, file in where.items()}
         for file in set(map(str, where.values())):
             del tensors[file]
-
-
-def average(folders: Sequence[Path], *, name: str = "model.safetensors") -> dict[str, Tensor]:
-    """The mean of the model's tensors over checkpoints, in float32; integers of the last one.
-
-    Vaswani et al. 2017, 6.1, average the last 5 (base) or 20 (big). Raises UserError for NaN and different networks.
-    """
-    if not folders:
-        raise UserError("average: expected at least one checkpoint, got none; try a folder that holds one")
-    total: dict[str, Tensor] = {}
-    shapes: dict[str, Tensor] = {}
-    for folder in folders:
-        tensors = load(folder).tensors.get(name)
-        if tensors is None:
-            raise UserError(f"{folder / name}: expected a model to average, got no such file; try another checkpoint")
-        shapes = shapes or {n: torch.empty_like(t, device="meta") for n, t in tensors.items()}
-        check_tensors(tensors, shapes, where=str(folder / name))
-        check_finite(tensors, where=str(folder / name))
-        for n, t in tensors.items():
-            if not t.is_floating_point():
-                total[n] = t
-            else:
-                total[n] = total[n].add_(t) if n in total else t.to(torch.float32, copy=True)
-    return {n: t / len(folders) if t.is_floating_point() else t for n, t in total.items()}
 
 
 def step_of(folder: Path) -> int:

@@ -29,13 +29,5 @@ def factor(schedule: Schedule, step: int, progress: float) -> float:
             return _rise(step, warmup)
 
 
-def noam_peak(d_model: int, warmup: int) -> float:
-    """(d_model warmup)^-0.5: the peak learning rate with which `InverseSqrt` is the paper's schedule.
-
-    The base model's 512 and 4000 give 7.0e-4 (Vaswani et al. 2017, equation 3).
-    """
-    return (d_model * warmup) ** -0.5
-
-
 def _rise(step: int, warmup: int) -> float:
     return min(1.0, step / warmup) if warmup else 1.0
