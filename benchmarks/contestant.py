@@ -63,7 +63,7 @@ class Contestant(ABC):
         """
         import torch
 
-        from clearhead.training.precision import Arithmetic
+        from clearhead.machine.precision import Arithmetic
         from clearhead.training.profile import ceiling
 
         return ceiling(torch.device("cpu"), Arithmetic(*self.arithmetic()), size=size)

@@ -22,12 +22,12 @@ from benchmarks.opening import memory
 from benchmarks.ours import decoder_config
 from clearhead.config import Config
 from clearhead.errors import UserError
+from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
 from clearhead.planning.memory import Network
 from clearhead.recipe.training import Training
-from clearhead.training.levers import set_levers
-from clearhead.training.machine import keep_freed_memory
 from clearhead.training.profile import Clock, seconds_of, timed_modules
+from clearhead.training.run import set_levers
 
 HEAD_WIDTH = 64
 SECONDS, AT_LEAST, AT_MOST = 1.5, 2, 15

@@ -57,8 +57,8 @@ def ours(a: Assignment, precision: str) -> Write:
 
     import clearhead
     from clearhead.generation import complete
+    from clearhead.machine.device import keep_freed_memory
     from clearhead.recipe.generation import GenerationConfig
-    from clearhead.training.machine import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(a.threads)

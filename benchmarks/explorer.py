@@ -22,9 +22,9 @@ from clearhead.explorer.export import export_page
 from clearhead.explorer.serving import Server, serving
 from clearhead.explorer.session import Session
 from clearhead.families import preset
+from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.training.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -28,8 +28,8 @@ class Simulated(LinearMap):
     """x W^T + b with both rounded to so many levels on each side of 0, in float32."""
 
     def __init__(self, linear: nn.Linear, *, weights: int, rows: int) -> None:
-        super().__init__()
-        self.weight, self.rows, self.bias = _rounded(linear.weight.detach().float(), weights), rows, linear.bias
+        super().__init__(linear.in_features, linear.out_features, linear.bias)
+        self.weight, self.rows = _rounded(linear.weight.detach().float(), weights), rows
 
     def effective_weight(self) -> Tensor:
         return self.weight

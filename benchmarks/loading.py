@@ -16,7 +16,7 @@ from clearhead.api import Model
 from clearhead.config import ModelConfig
 from clearhead.families import preset
 from clearhead.model import Transformer
-from clearhead.training.manifest import MANIFEST
+from clearhead.storage.manifest import MANIFEST
 
 MEMORY, TIME = 1.15, 0.4
 SIDES = ("clearhead", "transformers")

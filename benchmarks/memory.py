@@ -15,10 +15,10 @@ from cyclopts import App, Parameter
 from benchmarks.figures import Figure, show
 from benchmarks.gpt import GptWorkload
 from benchmarks.ours import decoder_config
+from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
-from clearhead.training.levers import set_levers
-from clearhead.training.machine import keep_freed_memory
+from clearhead.training.run import set_levers
 
 LENGTHS = (2048, 4096, 8192)
 GROWTH = 2.1

@@ -16,7 +16,9 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import AdamW, Constant, MatmulPrecision, Training
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.translation import EncodedPairs, Translation
-from clearhead.training.train import Run, Skipped, Started, Stepped, train
+from clearhead.training.events import Skipped, Started, Stepped
+from clearhead.training.run import Run
+from clearhead.training.train import train
 
 ENDLESS = 1 << 30
 """Steps until the run would evaluate or end: nobody waits that long."""

@@ -7,29 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.api import BEST, CONFIG, architecture, model_json, read_config
-from clearhead.api.foundation import foundation
-from clearhead.api.room import check_resume
+from clearhead.api.room import BROKEN
 from clearhead.data.corpus import Corpus, encoded_language, encoded_translation
 from clearhead.data.report import DataReport
 from clearhead.data.splits import require_same
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.foundation import foundation
 from clearhead.model import Transformer
 from clearhead.recipe import LanguageRecipe, TranslationRecipe, merge, validate
+from clearhead.storage import checkpoints
+from clearhead.storage.disk import replace_file
+from clearhead.storage.manifest import STEP
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.task import Task
 from clearhead.tasks.translation import Translation
-from clearhead.training import beginning, checkpoints
+from clearhead.training import beginning
 from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
-from clearhead.training.disk import replace_text
 from clearhead.training.events import Ended, Event, Saved
 from clearhead.training.fitting import check_model, check_run, new_network
+from clearhead.training.length import require_limit
 from clearhead.training.lock import held
-from clearhead.training.manifest import STEP
 from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
-from clearhead.training.train import Run, require_limit
+from clearhead.weights.documents import CONFIG_LIMIT, read_json
 
 DATA = "data.json"
 
@@ -115,7 +118,7 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
 
     The number of processes may be another than before: losses, and the order of the data, stay what they were.
     """
-    check_resume(folder, RECIPE, changes or {}, ranks)
+    check_resume(folder, changes or {}, ranks)
     given, newest = {"training": changes or {}}, newest_checkpoint(folder, ranks)
     if newest is None:
         begun = ranks.together(
@@ -132,6 +135,23 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks)
     run.restore(newest)
     return run, prepared
+
+
+def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> None:
+    """Raise OutOfMemory unless the run in this folder can be trained here; called before its checkpoint is verified.
+
+    Several processes are checked after they are arranged instead.
+    """
+    if ranks.size > 1:
+        return
+    try:
+        newest = max(path for path in folder.glob("step-*") if path.is_dir())
+        tables = merge(read_json(newest / RECIPE, limit=CONFIG_LIMIT), {"training": changes})
+        training = validate(tables, where=str(newest / RECIPE)).training
+        config, _ = read_config(read_json(newest / CONFIG, limit=CONFIG_LIMIT), where=str(newest / CONFIG))
+    except BROKEN:
+        return
+    check_model(config, training, ranks)
 
 
 def _reopen(
@@ -164,7 +184,7 @@ class Keeper:
         steps = sorted(checkpoints.step_of(path) for path in folder.glob("step-*") if STEP.fullmatch(path.name))
         if at.best_step in steps:
             score = {"checkpoint": f"step-{at.best_step:08d}", "step": at.best_step, "score": at.best_score}
-            replace_text(folder / BEST, json.dumps(score))
+            replace_file(folder / BEST, json.dumps(score).encode())
         keep = {*spaced(steps, config.keep_spaced), *([at.best_step] if at.best_step is not None else [])}
         checkpoints.prune(folder, keep_last=config.keep_last, keep=sorted(keep))
 
@@ -186,7 +206,7 @@ def spaced(steps: Sequence[int], n: int) -> list[int]:
 def note_data_report(folder: Path, prepared: Prepared) -> None:
     """Write the data report beside the run's checkpoints."""
     if prepared.report is not None:
-        replace_text(folder / REPORT, prepared.report.model_dump_json(indent=2))
+        replace_file(folder / REPORT, prepared.report.model_dump_json(indent=2).encode())
 
 
 # --- data --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Words
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from tests.small_models import PAIRS, STACKS, TEXTS, model_of
 
 

@@ -26,8 +26,8 @@ from clearhead.commands.use import arriving
 from clearhead.errors import UserError
 from clearhead.recipe.evaluation import Tokenize
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.storage import checkpoints
 from clearhead.tasks.task import Task
-from clearhead.training import checkpoints
 from clearhead.training.consumers import read_metrics
 from clearhead.training.events import Stepped
 from tests import processes

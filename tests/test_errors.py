@@ -7,7 +7,7 @@ import pytest
 
 from clearhead.commands.failures import explained
 from clearhead.errors import OutOfMemory, UserError, is_memory, sizes
-from clearhead.training.disk import check_space
+from clearhead.storage.disk import check_space
 
 
 def raised_for(error: Exception, cause: Exception, *, hidden: bool) -> Exception:

@@ -28,7 +28,7 @@ from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Documents, RunningText
 from clearhead.tasks.translation import Translation
 from clearhead.training.events import Evaluated
-from clearhead.training.train import Run
+from clearhead.training.run import Run
 from tests.training.tiny import NUMBERS, drive, losses, number_pairs, write_pairs
 
 transformers = pytest.importorskip("transformers")

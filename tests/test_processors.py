@@ -13,8 +13,8 @@ from tests import processes
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = (
     *("model/test_int8.py", "model/test_packing.py", "model/test_attention.py", "model/test_heads.py"),
-    *("test_int8.py", "training/test_levers.py", "training/test_precision.py", "serve/test_engine.py"),
-    *("generation/test_generate.py", "generation/test_compiled.py"),
+    *("test_int8.py", "training/test_levers.py", "training/test_probe.py", "machine/test_precision.py"),
+    *("serve/test_engine.py", "generation/test_generate.py", "generation/test_compiled.py"),
 )
 PROCESSORS = {
     "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},

@@ -10,12 +10,12 @@ from safetensors.torch import save_file
 
 from clearhead import runs
 from clearhead.api import load, room
-from clearhead.api.room import check_load, common_type
+from clearhead.api.pretrained import common_dtype
+from clearhead.api.room import check_load
 from clearhead.errors import OutOfMemory
-from clearhead.planning import fit
-from clearhead.planning.room import Room
+from clearhead.machine.room import Room
 from clearhead.recipe import LanguageRecipe, validate
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.ranks import ALONE
 
 CPU = torch.device("cpu")
@@ -27,7 +27,8 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     """Sets how much memory there is, or how many addresses."""
 
     def set_to(n_bytes: int, *, addresses: bool = False) -> None:
-        monkeypatch.setattr(fit, "rooms", lambda: [Room(n_bytes, "of the test", counts_mapped=addresses)])
+        known = [Room(n_bytes, "of the test", counts_mapped=addresses)]
+        monkeypatch.setattr("clearhead.machine.room.rooms", lambda: known)
 
     return set_to
 
@@ -117,9 +118,9 @@ def test_a_file_that_the_kernel_does_not_map(tmp_path: Path, monkeypatch: pytest
     assert ": expected weights that this machine can map into memory, got " in refused(tmp_path)
 
 
-def test_the_most_common_type() -> None:
-    assert common_type([]) == torch.float32
-    assert common_type([(torch.float32, 5), (torch.bfloat16, 4), (torch.bfloat16, 2)]) == torch.bfloat16
+def test_the_most_common_dtype() -> None:
+    assert common_dtype([]) == torch.float32
+    assert common_dtype([(torch.float32, 5), (torch.bfloat16, 4), (torch.bfloat16, 2)]) == torch.bfloat16
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ def test_a_run_too_large_to_go_on_is_refused_before_it_is_verified(
         runs.resume(tmp_path / "run")
     for broken in ("recipe.json", "config.json"):
         (tmp_path / "run" / "step-00000001" / broken).write_text("{", encoding="utf-8")
-        room.check_resume(tmp_path / "run", "recipe.json", {}, ALONE)
+        runs.check_resume(tmp_path / "run", {}, ALONE)
 
 
 def test_the_check_can_be_left_out(tmp_path: Path, limit: Limit) -> None:

@@ -14,7 +14,7 @@ from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.data import ByteBPE
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.training.manifest import MANIFEST
+from clearhead.storage.manifest import MANIFEST
 
 N_FLIPS = 300
 TEXTS = ["A man in an orange hat, starring at something.", "a dog?"] * 3

@@ -6,7 +6,7 @@ import torch
 from clearhead import config as c
 from clearhead.api.variants import changed, position_kinds
 from clearhead.errors import UserError
-from clearhead.training.tensors import model_tensors
+from clearhead.storage.tensors import model_tensors
 from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import CONFIGS, model_of, stack
 

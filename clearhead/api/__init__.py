@@ -1,4 +1,4 @@
-"""`Model`, what a user holds, and `load`, which makes one from a folder or from the hub."""
+"""`Model`, and `load`, which makes one from a folder or from the hub."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,10 +26,11 @@ from clearhead.config import Config, Head
 from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.machine.device import device_named
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.int8 import quantized
-from clearhead.training import checkpoints
-from clearhead.training.tensors import check_finite
+from clearhead.storage import checkpoints
+from clearhead.storage.tensors import check_finite
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.elsewhere import refuse_adapter, refuse_other_form
 from clearhead.weights.hub import locate
@@ -62,14 +63,14 @@ def load(
     """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
     or another library wrote.
 
-    Weights are mapped into memory, in the type they are stored in unless `dtype` says another. `head` puts a new head
-    on the network, drawn at random, for fine-tuning. `int8` rounds its matrices to eight bits, for reading and writing
-    alone; `compile` writes a text by compiled steps, the first of which takes long (docs/inference.md).
+    Weights are mapped into memory, in their stored type unless `dtype` names another. `head` puts a new head with
+    random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only.
+    `compile` generates a text in compiled steps, of which the first takes long (docs/inference.md).
 
-    Raises UserError, one line, for what is not there, not as it was written, or not supported; for a device that this
-    machine does not have; and, before any weight is read, for weights that do not fit into memory.
+    Raises UserError for a model that is missing, damaged or not supported, for a device that this machine does not
+    have, and, before any weight is read, for weights that do not fit into memory.
     """
-    place, kind = _device(device), _dtype(dtype)
+    place, kind = device_named(device), _dtype(dtype)
     if int8 and kind not in (None, torch.float32):
         raise UserError(f"dtype: expected float32 beside int8, got {dtype}; leave one of them out")
     if int8 and compile:
@@ -104,7 +105,7 @@ def load(
 
 
 def _of_run(run: Path, opened: Callable[[Path], Model]) -> Model:
-    """The best checkpoint of a run, or the one that a living run puts in its place meanwhile."""
+    """The best checkpoint of a run. Tries again if a living run replaces it meanwhile."""
     while True:
         folder = model_folder(run)
         try:
@@ -148,17 +149,3 @@ def _dtype(name: torch.dtype | str | None) -> torch.dtype | None:
     if name not in known:
         raise UserError(f"dtype: expected {', '.join(known)}, got {name!r}; try float32")
     return known[name]
-
-
-def _device(name: str) -> torch.device:
-    """The device of this name, such as cuda or cuda:1, if this machine has it; auto: a GPU if there is one."""
-    if name == "auto":
-        return torch.accelerator.current_accelerator() or torch.device("cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"device: expected auto, cpu, cuda or mps, got {name!r}") from None
-    n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    if (device.index or 0) >= n_devices.get(device.type, 0):
-        raise UserError(f"device: expected one that this machine has, got {name!r}; try --device cpu")
-    return device

@@ -1,4 +1,4 @@
-"""Another config over the same weights: what attention is without its scale, or with other positions."""
+"""Another config over the same weights, such as attention without its scale or with other positions."""
 
 from pydantic import ValidationError
 
@@ -7,13 +7,13 @@ from clearhead.config.positions import WITHOUT_WEIGHTS
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
-from clearhead.training.tensors import model_tensors
+from clearhead.storage.tensors import model_tensors
 
 
 def changed(config: ModelConfig, *, scale: bool = True, positions: str | None = None) -> ModelConfig:
     """The config without the scale of its scores, or with other positions, in every stack.
 
-    UserError where the network cannot have it.
+    Raises UserError if the network cannot have such positions.
     """
     stacks = {"encoder": config.encoder, "decoder": config.decoder}
     try:

@@ -12,7 +12,7 @@ from clearhead.explorer.server import FILES
 from clearhead.explorer.serving import listen, open_browser, serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import static_file
-from clearhead.training.machine import keep_freed_memory
+from clearhead.machine.device import keep_freed_memory
 
 
 def explore_command(

@@ -16,6 +16,7 @@ from clearhead.data.encoded import EncodedPairs, EncodedText
 from clearhead.data.sources import Pairs, Texts, read
 from clearhead.data.splits import language_splits, translation_splits
 from clearhead.errors import UserError
+from clearhead.machine.device import keep_freed_memory
 from clearhead.model.summary import summarize
 from clearhead.recipe import LanguageRecipe, TranslationRecipe, validate
 from clearhead.recipe.data import ParallelFiles, Source, TextFiles
@@ -25,7 +26,6 @@ from clearhead.runs import RECIPE
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score, moses_bleu
 from clearhead.tasks.translation import Translation
-from clearhead.training.machine import keep_freed_memory
 from clearhead.weights.documents import read_json
 
 UNITS = {"exact_match": "0 to 1", "loss": "nats a token"}

@@ -10,19 +10,19 @@ from rich.table import Table
 
 from clearhead import recipe as recipes
 from clearhead.api import architecture
-from clearhead.api.foundation import foundation
 from clearhead.commands import tell
 from clearhead.commands.plan import Subject, console_of, is_recipe, subject_of
 from clearhead.commands.train import data_problem, pairs
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
+from clearhead.foundation import foundation
+from clearhead.machine.device import prepare_machine
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import prepare_task
 from clearhead.tasks.task import Batch, Evaluation, Task, check_writes
 from clearhead.training.fitting import check_model, new_network
-from clearhead.training.machine import prepare_machine
-from clearhead.training.precision import choose
+from clearhead.training.probe import choose
 from clearhead.training.profile import Profile, profile
 
 BATCH = 4096

@@ -9,11 +9,11 @@ from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
 from clearhead.commands.use import searching
 from clearhead.errors import UserError
+from clearhead.machine.device import keep_freed_memory
 from clearhead.serve.engine import Engine
 from clearhead.serve.server import Server, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
-from clearhead.training.machine import keep_freed_memory
 from clearhead.web import LOOPBACK, answering, listen, wait
 
 KEY = "CLEARHEAD_API_KEY"

@@ -26,14 +26,15 @@ from clearhead.runs import (
     start,
     with_absolute_paths,
 )
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
 from clearhead.training.events import Ended, Event, Started
 from clearhead.training.lock import held
 from clearhead.training.ranks import Ranks, joined
+from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
-from clearhead.training.train import Run, train
+from clearhead.training.train import train
 
 TABLES = ("task", "data", "tokenizer", "model", "training", "evaluation", "generation")
 """Of a recipe: `--training.steps 9` sets a field of one."""

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from clearhead.api import Model, load
 from clearhead.commands import tell
 from clearhead.errors import UserError
+from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe import explain
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.training.machine import keep_freed_memory
 
 
 def translate_command(

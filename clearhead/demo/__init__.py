@@ -25,13 +25,15 @@ from clearhead.recipe.data import BPE
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
+from clearhead.storage import checkpoints
 from clearhead.tasks.translation import EncodedPairs, Translation
-from clearhead.training import checkpoints
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar
+from clearhead.training.events import Ended
 from clearhead.training.fitting import new_network
 from clearhead.training.lock import held
-from clearhead.training.train import Ended, Run, train
+from clearhead.training.run import Run
+from clearhead.training.train import train
 
 BUDGET = 135.0
 """Seconds from the start of the command to the end of training."""

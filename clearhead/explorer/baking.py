@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.api.variants import changed, position_kinds
@@ -19,6 +19,8 @@ from clearhead.explorer.replies import Reply
 from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.session import Session, plan, stated
 from clearhead.explorer.static_files import other_texts
+from clearhead.model import Transformer
+from clearhead.model.assign import merged
 from clearhead.model.record import masks_of, ops_of
 
 LIVE: int = 2_500_000
@@ -130,12 +132,12 @@ def _live(made: Contents, session: Session, runs: Sequence[RunRequest]) -> None:
     made.document["live"] = {"inputs": inputs, "plans": _plans(config), "words": _words(session)}
 
 
-def _weights(network: nn.Module) -> Reply:
+def _weights(network: Transformer) -> Reply:
     """Every parameter once, and which names are the same one."""
     first: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
     same: dict[str, str] = {}
-    for name, parameter in network.named_parameters(remove_duplicate=False):
+    for name, parameter in merged(network).named_parameters(remove_duplicate=False):
         own = first.setdefault(id(parameter), name)
         if own == name:
             tensors[name] = parameter.detach().float()

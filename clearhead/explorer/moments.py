@@ -7,9 +7,9 @@ from pathlib import Path
 
 from clearhead.api import Model, load, model_folder
 from clearhead.errors import UserError
-from clearhead.training.checkpoints import step_of
+from clearhead.storage.checkpoints import step_of
+from clearhead.storage.manifest import STEP, JsonObject
 from clearhead.training.consumers import METRICS, read_metrics
-from clearhead.training.manifest import STEP, JsonObject
 
 MOST_LOSSES = 400
 

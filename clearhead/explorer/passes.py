@@ -23,10 +23,11 @@ from clearhead.explorer.replies import Kept
 from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.explorer.writing import Writer, greedy
+from clearhead.machine.precision import Arithmetic, quickest
 from clearhead.model import Tokens
+from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, Trace
-from clearhead.training.precision import Arithmetic, quickest
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
@@ -134,7 +135,7 @@ class Passes:
             network, self._quickest = self.model.network, Arithmetic("fp32")
             if self._is_large:
                 device = next(network.parameters()).device
-                self._quickest = quickest(network, device, lambda: states(network, reading.inputs))
+                self._quickest = quickest(shapes(network), device, lambda: states(network, reading.inputs))
         return self._quickest
 
     def _value(self, run: RunRequest, address: str) -> Tensor:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from clearhead.explorer.server import Answers, Desk, application
-from clearhead.training.machine import keep_freed_memory
+from clearhead.machine.device import keep_freed_memory
 from clearhead.web import HOST, Running, answering, listen, wait
 
 __all__ = ["Server", "listen", "open_browser", "serving"]

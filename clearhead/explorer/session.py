@@ -23,6 +23,7 @@ from clearhead.explorer.search_tree import generated
 from clearhead.explorer.starts import starts
 from clearhead.explorer.static_files import other_texts
 from clearhead.explorer.tokens import stack_names
+from clearhead.model.assign import merged
 from clearhead.model.ops import Op
 from clearhead.model.record import masks_of, ops_of
 from clearhead.trace import Address
@@ -177,7 +178,7 @@ class Session:
 
     def weights(self, question: requests.Weights) -> Reply:
         """Parameters as float32."""
-        network = self.passes.checkpoint(question.step).network
+        network = merged(self.passes.checkpoint(question.step).network)
         known = dict(network.named_parameters(remove_duplicate=False))
         tensors: dict[str, Tensor] = {}
         for at in question.at:

@@ -19,20 +19,21 @@ from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.brief import brief
 from clearhead.config import LanguageHead
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.explorer import codecs
 from clearhead.explorer.manifest import FORMAT, Check, Edited, Manifest, TensorFact
 from clearhead.explorer.outputs import Output
 from clearhead.explorer.recompute import Difference, differences
 from clearhead.explorer.tokens import Reading, read, stack_names
 from clearhead.model import Transformer
+from clearhead.model.linear import parameter
 from clearhead.model.mode import Evaluating
 from clearhead.model.record import evaluated, masks_of, ops_of
+from clearhead.storage import checkpoints
+from clearhead.storage.manifest import verify
+from clearhead.storage.tensors import check_finite
 from clearhead.trace import Address, Edit
-from clearhead.training import checkpoints
-from clearhead.training.manifest import verify
-from clearhead.weights.documents import AGAIN, LIMIT, read_json, reason, shown, size_of
-from clearhead.weights.safetensors import check_finite
+from clearhead.weights.documents import AGAIN, LIMIT, read_json, shown, size_of
 
 TRACE = "trace.json"
 OVERVIEW = "overview.safetensors"
@@ -133,7 +134,7 @@ def observe(
     ops = ops_of(config)
     for op in ops:
         if op.op == "project" and op.out not in facts:
-            width = len(model.network.get_parameter(op.weights[0]))
+            width = len(parameter(model.network, op.weights[0]))
             facts[op.out] = TensorFact(shape=(*tensors[op.inputs[0]].shape[:2], width), axes="h t d")
     manifest = Manifest(
         format=FORMAT, family=model.family, config=config, tokens=reading.tokens, masks=masks_of(config),
@@ -312,5 +313,5 @@ def _read(path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> di
         raise
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise UserError(f"{path}: expected a whole safetensors file, got {reason(error)}; {AGAIN}") from error
-    check_finite(tensors, str(path))
+    check_finite({shown(name): one for name, one in tensors.items()}, where=str(path), remedy=AGAIN)
     return tensors

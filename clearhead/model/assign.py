@@ -1,14 +1,16 @@
 """A network around tensors that already exist, such as a checkpoint's: nothing is copied, nothing drawn."""
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.config import Head, LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model.heads import build_head
+from clearhead.model.linear import LinearMap, plain, shared_copy
 from clearhead.model.shapes import unallocated, weights_of
 from clearhead.model.transformer import Transformer, draw
 
@@ -34,7 +36,7 @@ def assemble(
 def check(
     network: Transformer, tensors: Mapping[str, Tensor], *, where: str, called: Callable[[str], str] = str
 ) -> None:
-    """Nothing, if these are the network's parameters; else UserError names the first that differs."""
+    """Raises UserError, which names the first difference, unless these are the network's parameters."""
     wanted = {name: list(weight.shape) for name, weight in weights_of(network).items() if not weight.tied_to}
 
     def refuse(name: str, expected: object, got: object) -> UserError:
@@ -52,10 +54,24 @@ def check(
         raise refuse(name, "no such tensor", f"one of shape {list(tensors[name].shape)}")
 
 
-def new_head(config: ModelConfig, tensors: Mapping[str, Tensor], head: Head) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The same network under another head, whose output is drawn anew, and its other layers where there are none.
+def merged(network: Transformer) -> Transformer:
+    """A copy of `network` with plain linear maps of the same effective weights; `network` itself if all are plain.
 
-    Raises UserError where this network cannot have such a head.
+    The copy shares all other tensors. Its config unties a head that no longer multiplies by the token table.
+    """
+    instead: dict[nn.Module, nn.Module] = {m: plain(m) for m in network.modules() if isinstance(m, LinearMap)}
+    if not instead:
+        return network
+    made, head = cast("Transformer", shared_copy(network, instead)), network.config.head
+    if isinstance(head, LanguageHead) and head.tied and network.get_submodule("head.output") in instead:
+        made.config = network.config.model_copy(update={"head": head.model_copy(update={"tied": False})})
+    return made
+
+
+def new_head(config: ModelConfig, tensors: Mapping[str, Tensor], head: Head) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The same network under another head. Its output, and layers that the old head does not have, get new weights.
+
+    Raises UserError if this network cannot have such a head.
     """
     try:
         config = ModelConfig.model_validate({**dict(config), "head": head})

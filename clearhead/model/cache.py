@@ -1,5 +1,6 @@
 """Keys and values of the positions already seen, so that generating one more token costs one position."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -11,16 +12,12 @@ from clearhead.model.layout import Layout, Tokens
 from clearhead.trace import tracing
 
 LEAST_ROOM = 32
-"""Cells that a cache has room for when it first grows; they double."""
+"""Cells of a cache that first grows; they double."""
 
 
 @dataclass
-class KeyValues:
-    """Keys and values of one attention, b h s k each; empty at first, and 0 in padding.
-
-    They are views of cells with room for more: a new position is written into the next cell, and only where the room
-    ends is anything copied.
-    """
+class KeyValues(ABC):
+    """Keys and values of one attention, b h s k each; empty at first, and 0 in padding."""
 
     __repr__ = brief
 
@@ -28,23 +25,9 @@ class KeyValues:
     v: Tensor | None = None
     cells: tuple[Tensor, Tensor] | None = None
 
+    @abstractmethod
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add new positions; returns all."""
-        if self.k is None or self.v is None or k.requires_grad or tracing():
-            # Cross-attention never comes back; what gradients go through or a trace keeps may not be written over.
-            self.k = k if self.k is None else torch.cat([self.k, k], 2)
-            self.v = v if self.v is None else torch.cat([self.v, v], 2)
-            self.cells = None
-            return self.k, self.v
-        length, end = self.k.shape[2], self.k.shape[2] + k.shape[2]
-        if self.cells is None or end > self.cells[0].shape[2]:
-            room = max(LEAST_ROOM, 1 << (end - 1).bit_length())
-            self.cells = _moved(self.k, room), _moved(self.v, room)
-        keys, values = self.cells
-        keys[:, :, length:end] = k
-        values[:, :, length:end] = v
-        self.k, self.v = keys[:, :, :end], values[:, :, :end]
-        return self.k, self.v
 
     def select(self, index: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
@@ -60,8 +43,32 @@ class KeyValues:
         self.k[rows], self.v[rows] = self.k[sources], self.v[sources]
 
 
+class GrowingKeyValues(KeyValues):
+    """Keys and values that are views of cells with room for more.
+
+    A new position is written into the next cell. Only a position without a cell makes a copy, into twice the room.
+    """
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self.k is None or self.v is None or k.requires_grad or tracing():
+            # Cross-attention appends once. What gradients need or a trace keeps must not be overwritten.
+            self.k = k if self.k is None else torch.cat([self.k, k], 2)
+            self.v = v if self.v is None else torch.cat([self.v, v], 2)
+            self.cells = None
+            return self.k, self.v
+        length, end = self.k.shape[2], self.k.shape[2] + k.shape[2]
+        if self.cells is None or end > self.cells[0].shape[2]:
+            room = max(LEAST_ROOM, 1 << (end - 1).bit_length())
+            self.cells = _moved(self.k, room), _moved(self.v, room)
+        keys, values = self.cells
+        keys[:, :, length:end] = k
+        values[:, :, length:end] = v
+        self.k, self.v = keys[:, :, :end], values[:, :, :end]
+        return self.k, self.v
+
+
 def _moved(past: Tensor, room: int) -> Tensor:
-    """b h s k -> b h room k, the past at the front; no inference tensor, for a trace may begin between two steps."""
+    """b h s k -> b h room k, the past first. Not an inference tensor, because a trace may begin between two steps."""
     b, h, length, width = past.shape
     with torch.inference_mode(False):
         cells = torch.empty(b, h, room, width, dtype=past.dtype, device=past.device)
@@ -71,16 +78,16 @@ def _moved(past: Tensor, room: int) -> Tensor:
 
 @dataclass
 class BlockCache:
-    """What one decoder block keeps: its own past, and the memory's keys and values."""
+    """What one decoder block keeps: keys and values of its own past and of the memory."""
 
     __repr__ = brief
 
-    attn: KeyValues = field(default_factory=KeyValues)
-    cross: KeyValues = field(default_factory=KeyValues)
+    attn: KeyValues = field(default_factory=GrowingKeyValues)
+    cross: KeyValues = field(default_factory=GrowingKeyValues)
 
 
 @dataclass
-class Cache:
+class Cache(ABC):
     """What a decoder keeps between steps."""
 
     __repr__ = brief
@@ -90,12 +97,30 @@ class Cache:
     valid: Tensor | None = None
     """b s: which cached cells hold a token; None for all."""
 
+    @abstractmethod
+    def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
+        """Make room for these new tokens; returns the layouts of the queries and of all keys."""
+
+    def select(self, index: Tensor, memory: Tensor | None = None) -> None:
+        """Keep these rows of the batch, in this order, as a beam that follows its best hypotheses does.
+
+        `memory` selects rows of the memory's keys and values if several rows of the batch read one memory.
+        """
+        for block in self.blocks:
+            block.attn.select(index)
+            block.cross.select(index if memory is None else memory)
+        if self.valid is not None:
+            self.valid = self.valid[index]
+
+
+class GrowingCache(Cache):
+    """A cache that grows with each step. The tokens of the first step may be packed."""
+
     @classmethod
     def empty(cls, n_layers: int) -> Self:
         return cls([BlockCache() for _ in range(n_layers)])
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
-        """Make room for these new tokens, of which the first may be packed; the layouts of the queries and all keys."""
         assert tokens.positions is None, "a cache counts the positions itself"
         assert tokens.documents is None, "a cache holds one document a row"
         assert tokens.rows is None or not self.length, "what comes later is not packed"
@@ -112,17 +137,6 @@ class Cache:
         queries = Layout((b, t), here, start=self.length, valid=tokens.valid, rows=tokens.rows)
         self.length += t
         return queries, Layout((b, self.length), positions, valid=self.valid, rows=tokens.rows)
-
-    def select(self, index: Tensor, memory: Tensor | None = None) -> None:
-        """Keep these rows of the batch, in this order: how a beam follows its best hypotheses.
-
-        `memory`: rows of the memory's keys and values, where several of the batch read one; else the same ones.
-        """
-        for block in self.blocks:
-            block.attn.select(index)
-            block.cross.select(index if memory is None else memory)
-        if self.valid is not None:
-            self.valid = self.valid[index]
 
 
 # --- every step of the same shapes ----------------------------------------------------------------------------------
@@ -146,9 +160,9 @@ class FixedKeyValues(KeyValues):
 
 @dataclass
 class FixedCache(Cache):
-    """A cache with all its room from the start: one compiled graph serves every step, however long the text is.
+    """A cache with all its room from the start, so that one compiled graph serves every step.
 
-    What is beyond the text is masked. One token at a time; the room has an end, which the caller minds.
+    It takes one token at a time and masks the cells beyond the text. The caller keeps within the room.
     """
 
     __repr__ = brief
@@ -158,7 +172,7 @@ class FixedCache(Cache):
 
     @classmethod
     def of(cls, past: Cache, room: int) -> Self:
-        """What a cache has read, with this many cells in all; the past itself is left as it is."""
+        """A copy of a cache with this many cells; the cache itself does not change."""
         first = past.blocks[0].attn.k
         assert first is not None
         assert past.length < room
@@ -168,7 +182,7 @@ class FixedCache(Cache):
             assert block.attn.k is not None
             assert block.attn.v is not None
             k, v = _moved(block.attn.k, room), _moved(block.attn.v, room)
-            # Never attended to, but 0 times what is there must be 0.
+            # Masked, but 0 times their content must be 0.
             k[:, :, past.length :], v[:, :, past.length :] = 0, 0
             blocks.append(BlockCache(FixedKeyValues(k, v, at=at), block.cross))
         valid = past.valid
@@ -177,7 +191,6 @@ class FixedCache(Cache):
         return cls(blocks, room, valid, at=at)
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
-        """One more token in each row."""
         b, t = tokens.grid
         assert t == 1, "one token a row"
         assert tokens.valid is None

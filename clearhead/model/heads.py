@@ -10,7 +10,8 @@ from clearhead import config as c
 from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import ACTIVATIONS, activation_steps
 from clearhead.model.layout import Layout
-from clearhead.model.loss import CHUNK, cross_entropy, linear_cross_entropy
+from clearhead.model.linear import LinearMap, effective_weight, has_weight
+from clearhead.model.loss import CHUNK, NEVER, cross_entropy, linear_cross_entropy
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import KINDS, Call, Kind, Steps
 from clearhead.trace import tap, tracing
@@ -22,12 +23,17 @@ Readout = c.LanguageHead | c.ClassificationHead | c.TaggingHead | c.SpanHead
 class OutputHead(nn.Module, ABC):
     """norm(act(dense(states))) where the config has it, before an output matrix   (Devlin et al. 2018, masked LM)"""
 
+    output: nn.Linear | LinearMap
+
     def __init__(self, head: Readout, stack: c.StackConfig, *, axes: str = "b t d") -> None:
         super().__init__()
         d = stack.d_model
         self.dense = nn.Linear(d, d, bias=head.transform_bias) if head.transform else None
         self.norm = build_norm(stack, axes=axes) if head.transform else None
         self.act, self.activation = ACTIVATIONS[stack.activation], stack.activation
+        self.scale: float | None = None
+        self.chunk = NEVER
+        """Logits that `loss` makes at once."""
 
     @abstractmethod
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
@@ -38,9 +44,23 @@ class OutputHead(nn.Module, ABC):
         """List the ops of `forward`."""
 
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Summed cross-entropy in nats; `labels` are those of the valid cells in order, or one a sequence."""
-        logits = self(states, layout)
-        return cross_entropy(layout.real(logits) if logits.ndim == 3 else logits, labels, smoothing=smoothing)
+        """Summed cross-entropy in nats; `labels` are those of the valid cells in order, or one a sequence.
+
+        More logits than `chunk` are made in pieces, each of which is gone before the next is made.
+        """
+        if not self.is_chunked(labels):
+            logits = self(states, layout)
+            return cross_entropy(layout.real(logits) if logits.ndim == 3 else logits, labels, smoothing=smoothing)
+        states = self.transform(layout.real(states) if states.ndim == 3 else states)
+        states = states if self.scale is None else states * self.scale
+        weight, bias = effective_weight(self.output), self.output.bias
+        return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=self.chunk)
+
+    def is_chunked(self, labels: Tensor) -> bool:
+        """Whether `loss` makes the logits for these labels in pieces."""
+        if tracing() or not has_weight(self.output) or not isinstance(labels, Tensor) or labels.ndim != 1:
+            return False
+        return len(labels) * self.output.out_features > self.chunk
 
     def transform(self, x: Tensor) -> Tensor:
         """The same shape; x itself where there is nothing to do."""
@@ -64,8 +84,7 @@ class LanguageHead(OutputHead):
         assert isinstance(stack.input, c.TokenInput)
         self.scale, self.soft_cap = head.scale, head.soft_cap
         self.output = nn.Linear(stack.d_model, stack.input.vocab_size, bias=head.bias)
-        self.chunk = CHUNK
-        """Logits that `loss` makes at once."""
+        self.chunk = CHUNK if head.soft_cap is None else NEVER
 
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b t v (or packed n d -> n v)."""
@@ -84,22 +103,6 @@ class LanguageHead(OutputHead):
                 x = to.do(f"{path}.scaled", "scale", x, by={"factor": self.scale})
             out = f"{path}.logits" if self.soft_cap is None else f"{path}.uncapped"
             to.capped(f"{path}.logits", to.linear(out, x, self.output, f"{path}.output"), self.soft_cap)
-
-    def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """The same; where logits are many, in chunks that are gone before the next is made."""
-        plain = type(self.output) is nn.Linear and self.soft_cap is None and not tracing()
-        if (
-            not plain
-            or not isinstance(labels, Tensor)
-            or labels.ndim != 1
-            or len(labels) * self.output.out_features <= self.chunk
-        ):
-            return super().loss(states, layout, labels, smoothing=smoothing)
-        states = self.transform(layout.real(states) if states.ndim == 3 else states)
-        states = states if self.scale is None else states * self.scale
-        return linear_cross_entropy(
-            states, self.output.weight, self.output.bias, labels, smoothing=smoothing, chunk=self.chunk
-        )
 
 
 class ClassificationHead(OutputHead):

@@ -28,12 +28,13 @@ class Int8Linear(LinearMap):
     Subclasses differ in how they keep the integers and in what they do to x before they multiply.
     """
 
+    rounded = "int8"
+
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
+        bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
+        super().__init__(linear.in_features, linear.out_features, bias)
         weight = linear.weight.detach().float()
         self.scale = (weight.abs().amax(1) / LEVELS).clamp_min(TINY)
-        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
         self.store((weight / self.scale[:, None]).round_().to(torch.int8))
 
     @abstractmethod
@@ -129,12 +130,6 @@ def sums_are_exact() -> bool:
     return bool((product - 64).abs().max() < 0.01)
 
 
-def refuse_int8(network: nn.Module, what: str) -> None:
-    """Raises UserError if `what` needs the weights that were rounded away."""
-    if any(isinstance(module, Int8Linear) for module in network.modules()):
-        raise UserError(f"{what}: expected weights as they were stored, got int8; try load(…) without int8")
-
-
 # --- queries, keys and values in one product ------------------------------------------------------------------------
 
 
@@ -146,7 +141,7 @@ class Joint:
         self.last: tuple[Tensor, tuple[Tensor, ...]] | None = None
 
     def part(self, i: int, x: Tensor) -> Tensor:
-        """Part i of the product. The first part computes it and the last part releases it."""
+        """JointPart i of the product. The first part computes it and the last part releases it."""
         last = self.last  # Read once, because another thread may write it.
         if last is None or last[0] is not x:
             last = x, self.module(x).split(self.sizes, -1)
@@ -154,14 +149,16 @@ class Joint:
         return last[1][i]
 
 
-class Part(LinearMap):
+class JointPart(LinearMap):
     """y = x W^T + b as a part of a larger product."""
 
+    rounded = "int8"
+
     def __init__(self, joint: Joint, i: int) -> None:
-        super().__init__()
+        whole = joint.module
+        bias = None if whole.bias is None else whole.bias.split(joint.sizes)[i]
+        super().__init__(whole.in_features, joint.sizes[i], bias)
         self.joint, self.i = joint, i
-        bias = joint.module.bias
-        self.bias = None if bias is None else bias.split(joint.sizes)[i]
 
     def effective_weight(self) -> Tensor:
         return self.joint.module.effective_weight().split(self.joint.sizes)[self.i]
@@ -171,7 +168,7 @@ class Part(LinearMap):
 
 
 def _join(attention: Attention, kind: type[Int8Linear]) -> None:
-    """Let queries, keys and values of self-attention share a product, unless somebody's own layers stand there."""
+    """Let queries, keys and values of self-attention share a product if all three maps are plain."""
     linears = [attention.q, attention.k, attention.v]
     if not all(is_plain(linear) for linear in linears):
         return
@@ -183,4 +180,4 @@ def _join(attention: Attention, kind: type[Int8Linear]) -> None:
         whole.bias = nn.Parameter(torch.cat(biases), requires_grad=False)
     joint = Joint(kind(whole), sizes)
     for i, name in enumerate("qkv"):
-        setattr(attention, name, Part(joint, i))
+        setattr(attention, name, JointPart(joint, i))

@@ -1,16 +1,31 @@
-"""y = x W^T + b: what may stand in a network where an `nn.Linear` stood, and how it gets there."""
+"""y = x W^T + b: what may take the place of an `nn.Linear` in a network, and how it gets there.
+
+Everything that needs the matrix of a linear map asks the map for it. A new kind of map, such as an adapter or another
+number format, is a subclass of `LinearMap` that `replace` puts into a network. No other module needs to know it.
+"""
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+import torch
 from torch import Tensor, nn
+
+from clearhead.errors import UserError
 
 
 class LinearMap(nn.Module, ABC):
-    """A linear map that does not keep its weight as a parameter, or that adds something to it."""
+    """A linear map that does not keep its matrix as a parameter, or that adds something to it.
 
-    bias: Tensor | None
+    A map around another one calls it, and asks for its `effective_weight`: it may be of any kind.
+    """
+
+    rounded = ""
+    """The number format to which the weights were rounded, if they are no longer those that were stored."""
+
+    def __init__(self, in_features: int, out_features: int, bias: Tensor | None) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.bias = in_features, out_features, bias
 
     @abstractmethod
     def effective_weight(self) -> Tensor:
@@ -24,6 +39,42 @@ class LinearMap(nn.Module, ABC):
 def effective_weight(linear: nn.Linear | LinearMap) -> Tensor:
     """f d: the matrix by which any linear map of a network multiplies."""
     return linear.weight if isinstance(linear, nn.Linear) else linear.effective_weight()
+
+
+def parameter(network: nn.Module, name: str) -> Tensor:
+    """The parameter of this name, such as `decoder.blocks.0.attn.q.weight`, of a network with any linear maps."""
+    path, _, last = name.rpartition(".")
+    module = network.get_submodule(path)
+    return module.effective_weight() if isinstance(module, LinearMap) and last == "weight" else getattr(module, last)
+
+
+def plain(linear: LinearMap) -> nn.Linear:
+    """The `nn.Linear` of the same effective weight and the same bias, frozen."""
+    made = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
+    made.weight = nn.Parameter(linear.effective_weight().detach(), requires_grad=False)
+    if linear.bias is not None:
+        made.bias = nn.Parameter(linear.bias.detach(), requires_grad=False)
+    return made.train(linear.training)
+
+
+def refuse_rounded(network: nn.Module, what: str) -> None:
+    """Raises UserError if `what` needs weights that a linear map rounded away."""
+    for module in network.modules():
+        if isinstance(module, LinearMap) and module.rounded:
+            kind = module.rounded
+            raise UserError(f"{what}: expected weights as they were stored, got {kind}; try load(…) without {kind}")
+
+
+def shapes(network: nn.Module) -> Iterator[torch.Size]:
+    """f d of each linear map of a network."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear | LinearMap):
+            yield torch.Size((module.out_features, module.in_features))
+
+
+def has_weight(module: nn.Module) -> bool:
+    """Whether `effective_weight` is known to be the matrix by which `module` multiplies."""
+    return type(module) is nn.Linear or isinstance(module, LinearMap)
 
 
 def is_plain(module: nn.Module) -> bool:

@@ -10,6 +10,8 @@ from clearhead.model.checks import check_labels, outside
 
 CHUNK = 1 << 24
 """Logits made at once, about: 64 MB (docs/log.md)."""
+NEVER = 1 << 62
+"""More logits than there are."""
 PIECE = 4096
 """Rows of a product that a CPU adds to a matrix of another type at once: it would copy all of them first."""
 IGNORED = -100

@@ -27,9 +27,9 @@ ACCURATE = 1e-5
 class PackedLinear(LinearMap):
     """y = x W^T + b, with W in the order in which oneDNN reads it fastest."""
 
-    def __init__(self, packed: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.packed, self.bias = packed, bias
+    def __init__(self, linear: nn.Linear, packed: Tensor) -> None:
+        super().__init__(linear.in_features, linear.out_features, linear.bias)
+        self.packed = packed
 
     def effective_weight(self) -> Tensor:
         return self.packed.to_dense()
@@ -87,7 +87,7 @@ def forget(network: Transformer) -> None:
 def _with(network: Transformer, found: Mapping[nn.Linear, _Packed]) -> Transformer:
     if not found:
         return network
-    instead: dict[nn.Module, nn.Module] = {m: PackedLinear(known.matrix, m.bias) for m, known in found.items()}
+    instead: dict[nn.Module, nn.Module] = {m: PackedLinear(m, known.matrix) for m, known in found.items()}
     return cast("Transformer", shared_copy(network, instead))
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
+from clearhead.model.linear import parameter
 from clearhead.model.ops import KINDS, Call, Mask, Op, Steps
 from clearhead.model.shapes import unallocated
 
@@ -30,5 +31,5 @@ def masks_of(config: c.ModelConfig) -> dict[str, Mask]:
 @torch.no_grad()
 def evaluated(op: Op, inputs: list[Tensor], network: nn.Module, mask: Mask | None = None) -> Tensor:
     """What an op makes of these values of one sequence, with the network's weights in float32; a mask's op needs it."""
-    weights = [network.get_parameter(name).detach().float().cpu() for name in op.weights]
+    weights = [parameter(network, name).detach().float().cpu() for name in op.weights]
     return KINDS[op.op].evaluate(Call(op, inputs, weights, mask))

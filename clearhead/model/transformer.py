@@ -13,7 +13,7 @@ from clearhead.errors import UserError
 from clearhead.model import heads
 from clearhead.model.attention import Attention, Kernel, is_explicit
 from clearhead.model.block import Block, Memory
-from clearhead.model.cache import Cache
+from clearhead.model.cache import Cache, GrowingCache
 from clearhead.model.checks import check_tokens
 from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
 from clearhead.model.layout import Layout, Tokens
@@ -222,7 +222,7 @@ class Transformer(nn.Module):
     def new_cache(self) -> Cache:
         """An empty cache for `decode`."""
         assert self.decoder is not None
-        return Cache.empty(len(self.decoder.blocks))
+        return GrowingCache.empty(len(self.decoder.blocks))
 
 
 def draw(part: nn.Module, init: Init) -> None:

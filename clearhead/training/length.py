@@ -1,14 +1,15 @@
-"""How long a run is, and where it is."""
+"""The length of a run, and its progress."""
 
 from dataclasses import dataclass
 
+from clearhead.errors import UserError
+from clearhead.machine.precision import Arithmetic
 from clearhead.recipe.training import MatmulPrecision, Training
-from clearhead.training.precision import Arithmetic
 
 
 @dataclass
 class Progress:
-    """Where a run is: all that a checkpoint needs besides tensors."""
+    """The position of a run: everything that a checkpoint needs besides tensors."""
 
     step: int = 0
     epoch: int = 0
@@ -19,24 +20,24 @@ class Progress:
     precision: str = ""
     matmul: MatmulPrecision = "highest"
     best_score: float | None = None
-    """None where it was not a number."""
+    """None if it was not a number."""
     best_loss: float | None = None
     best_step: int | None = None
     evaluations_since_best: int = 0
     evaluated: int = 0
     """Step of the last evaluation."""
     skipped: int = 0
-    """Updates left out in a row."""
+    """Updates skipped in a row."""
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """What its steps compute in."""
+        """The arithmetic of its steps."""
         return Arithmetic(self.precision, self.matmul)
 
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run is, and how often it looks up."""
+    """The limits of a run, and how often it evaluates and saves."""
 
     steps: int | None
     seconds: float | None
@@ -45,7 +46,8 @@ class Length:
 
     @classmethod
     def of(cls, config: Training, batches_an_epoch: int) -> "Length":
-        """From the config; an epoch has as many updates as the first one."""
+        """The length that a config asks for, counting every epoch like the first. Raises as `require_limit` does."""
+        require_limit(config)
         limits = [config.steps] if config.steps is not None else []
         if config.epochs is not None:
             limits.append(max(1, round(config.epochs * batches_an_epoch / config.accumulate)))
@@ -58,7 +60,13 @@ class Length:
         )
 
     def done(self, at: Progress) -> float:
-        """Share of the run that is done, 0..1: of the limit that is nearest."""
+        """Share of the run that is done, 0..1, by the nearest limit."""
         by_steps = at.step / self.steps if self.steps is not None else 0.0
         by_time = at.seconds / self.seconds if self.seconds is not None else 0.0
         return min(1.0, max(by_steps, by_time))
+
+
+def require_limit(config: Training) -> None:
+    """Raises UserError unless `steps`, `epochs` or `minutes` is set."""
+    if config.steps is None and config.epochs is None and config.minutes is None:
+        raise UserError("training: expected a limit, got none; set training.steps, training.epochs or training.minutes")

@@ -1,36 +1,17 @@
-"""What makes a run fast or small, as it was chosen for this run: `clearhead train --explain` prints it."""
-
-from typing import TYPE_CHECKING
+"""The settings that make a run fast or small, as `clearhead train --explain` prints them."""
 
 import torch
 
-from clearhead.config import LanguageHead
-from clearhead.model import Transformer
-from clearhead.model.attention import EXPLICIT_UP_TO, Attention
-from clearhead.model.heads import LanguageHead as Vocabulary
+from clearhead.model.attention import EXPLICIT_UP_TO
+from clearhead.model.heads import LanguageHead
 from clearhead.recipe.training import AdamW, Training
 from clearhead.training.events import Lever
 from clearhead.training.optimizers import fast_dtype
-
-if TYPE_CHECKING:
-    from clearhead.training.train import Run
-
-NEVER = 1 << 62
+from clearhead.training.run import Run
 
 
-def set_levers(network: Transformer, config: Training) -> None:
-    """Tell the network's parts what the configuration switches on or off; nothing that changes a result."""
-    for stack in filter(None, (network.encoder, network.decoder)):
-        stack.recompute = config.checkpoint_activations
-    for module in network.modules():
-        if isinstance(module, Attention):
-            module.kernel = config.attention
-        if isinstance(module, Vocabulary) and not config.chunked_loss:
-            module.chunk = NEVER
-
-
-def levers(run: "Run", why: str) -> tuple[Lever, ...]:
-    """Each with what was chosen, why, and the field that sets it; `why` is the start-up probe's account."""
+def levers(run: Run, why: str) -> tuple[Lever, ...]:
+    """Each setting with its value, the reason, and the field that sets it; `why` is the start-up probe's reason."""
     config, at, device = run.config, run.progress, run.device
     on_cpu = device.type == "cpu"
     found = [
@@ -48,8 +29,8 @@ def levers(run: "Run", why: str) -> tuple[Lever, ...]:
         found.append(Lever("allocator", _said(config.keep_freed_memory), kept, "keep_freed_memory"))
         shared = "eight elements share one 64-bit draw, so that a probability is a multiple of 1/256"
         found.append(Lever("cheap dropout", _said(config.cheap_dropout), shared, "cheap_dropout"))
-    if isinstance(run.network.config.head, LanguageHead):
-        found.append(_loss(run))
+    if isinstance(run.network.head, LanguageHead):
+        found.append(_loss(config, run.network.head))
     again = "a block's values are computed again in the backward pass: a third more time, much less memory"
     found.append(Lever("recomputation", _said(config.checkpoint_activations), again, "checkpoint_activations"))
     hidden = "AdamW for all" if isinstance(config.optimizer, AdamW) else _muon(device)
@@ -74,15 +55,14 @@ def _attention(config: Training, on_cpu: bool) -> Lever:
     return Lever("attention", "fused", "PyTorch's scaled_dot_product_attention", "attention")
 
 
-def _loss(run: "Run") -> Lever:
-    head = run.network.head
-    assert isinstance(head, Vocabulary)
-    rows = max(1, head.chunk // len(head.output.weight))
-    if not run.config.chunked_loss:
+def _loss(config: Training, head: LanguageHead) -> Lever:
+    n_words = head.output.out_features
+    rows = max(1, head.chunk // n_words)
+    if not config.chunked_loss:
         return Lever("loss", "all logits at once", "asked for", "chunked_loss")
     if head.soft_cap is not None:
         return Lever("loss", "all logits at once", "this head's logits are capped", "chunked_loss")
-    why = f"logits of {len(head.output.weight):,} words are made for so many tokens at once, and with their gradients"
+    why = f"logits of {n_words:,} words are made for so many tokens at once, and with their gradients"
     return Lever("loss", f"at most {rows:,} tokens at once", why, "chunked_loss")
 
 

@@ -6,7 +6,7 @@ from clearhead.recipe.training import Constant, Cosine, InverseSqrt, Schedule, W
 
 
 def factor(schedule: Schedule, step: int, progress: float) -> float:
-    """What multiplies the peak learning rate at `step`: in [0, 1], and 1 at the peak.
+    """The factor of the peak learning rate at `step`: in [0, 1], and 1 at the peak.
 
     `step` counts updates from 1, and is the one about to be made. `progress` in [0, 1] is the share of the
     run done before it, the larger of the shares of steps and of time, so a run limited by minutes decays in
@@ -27,14 +27,6 @@ def factor(schedule: Schedule, step: int, progress: float) -> float:
             return _rise(step, warmup) * (low + (1 - low) * left)
         case Constant(warmup=warmup):
             return _rise(step, warmup)
-
-
-def noam_peak(d_model: int, warmup: int) -> float:
-    """(d_model warmup)^-0.5: the peak learning rate with which `InverseSqrt` is the paper's schedule.
-
-    The base model's 512 and 4000 give 7.0e-4 (Vaswani et al. 2017, equation 3).
-    """
-    return (d_model * warmup) ** -0.5
 
 
 def _rise(step: int, warmup: int) -> float:

@@ -19,10 +19,10 @@ from clearhead.model.assign import assemble
 from clearhead.model.division import cut, divisions_of
 from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Training
+from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.task import Task
 from clearhead.training.parts import is_part, whole
 from clearhead.training.ranks import Ranks
-from clearhead.training.tensors import model_tensors
 
 
 def is_sharded(config: Training, ranks: Ranks) -> bool:

@@ -14,7 +14,8 @@ from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sourc
 BASE = {"brief", "errors", "config", "recipe", "randomness", "json_text"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
-ENGINE = TASKS | {"planning", "training", "weights", "families", "analysis"}
+FLOOR = TASKS | {"storage", "machine", "planning", "weights", "families", "analysis"}
+ENGINE = FLOOR | {"api", "training"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "trace": BASE,
@@ -24,17 +25,20 @@ ALLOWED: dict[str, set[str]] = {
     "weights": BASE,
     "families": BASE | {"weights"},
     "tasks": NETWORK | {"generation", "data"},
-    "planning": NETWORK,
-    "training": TASKS | {"planning"},
+    "storage": BASE,
+    "machine": BASE,
+    "planning": NETWORK | {"machine"},
+    "training": TASKS | {"storage", "machine", "planning"},
     "analysis": NETWORK | {"generation"},
-    "api": ENGINE,
-    "runs": ENGINE | {"api"},
+    "api": FLOOR,
+    "foundation": ENGINE,
+    "runs": ENGINE | {"foundation"},
     "web": {"errors"},
-    "explorer": ENGINE | {"api", "web"},
-    "serve": ENGINE | {"api", "web"},
-    "lab": ENGINE | {"api", "explorer"},
-    "demo": ENGINE | {"api", "runs", "explorer"},
-    "commands": ENGINE | {"api", "runs", "explorer", "serve", "web"},
+    "explorer": ENGINE | {"web"},
+    "serve": FLOOR | {"api", "web"},
+    "lab": ENGINE | {"explorer"},
+    "demo": ENGINE | {"runs", "explorer"},
+    "commands": ENGINE | {"foundation", "runs", "explorer", "serve", "web"},
     "cli": {"errors", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
@@ -183,7 +187,7 @@ def test_nothing_executes_data() -> None:
 
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
-READ_OWN_JSON = ("json_text", "training.consumers", "training.manifest", "training.checkpoints", "data.schemes")
+READ_OWN_JSON = ("json_text", "training.consumers", "storage.manifest", "storage.checkpoints", "data.schemes")
 READ_OWN_JSON += ("data.chat", "explorer.words", "explorer.static_files", "commands.export_ctranslate2")
 
 

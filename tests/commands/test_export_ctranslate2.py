@@ -7,6 +7,7 @@ import torch
 
 from clearhead.api import Model
 from clearhead.cli import main
+from clearhead.commands.export import quiet
 from clearhead.config import ClassificationHead, LanguageHead
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
@@ -36,7 +37,8 @@ def lively(name: str, *, seed: int = 0) -> Model:
 def converted(model: Model, folder: Path, weights: str = "float32") -> float:
     """Its difference from ours."""
     folder.mkdir()
-    return convert(model, folder, weights, name="model")
+    with quiet():
+        return convert(model, folder, weights, name="model")
 
 
 def their_translations(model: Model, folder: Path, texts: list[str]) -> list[list[int]]:

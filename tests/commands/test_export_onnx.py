@@ -46,7 +46,8 @@ MODELS = {
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path, float]:
     model = MODELS[request.param]()
     folder = tmp_path_factory.mktemp(request.param)
-    return model, folder, write(model, folder)
+    with quiet():
+        return model, folder, write(model, folder)
 
 
 def of_evaluator(path: Path, given: dict[str, Tensor]) -> Tensor:
@@ -140,7 +141,8 @@ def test_half_precision(tmp_path: Path):
     model_of("gpt2").save(tmp_path / "model")
     model = load(tmp_path / "model", dtype="float16")
     (tmp_path / "graph").mkdir()
-    assert 0 < write(model, tmp_path / "graph") < 0.02
+    with quiet():
+        assert 0 < write(model, tmp_path / "graph") < 0.02
 
 
 @pytest.mark.parametrize("limit", [2, 3])

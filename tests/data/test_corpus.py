@@ -14,7 +14,7 @@ from clearhead.recipe import merge, validate
 from clearhead.runs import Prepared, resume, start
 from clearhead.tasks.translation import Translation
 from clearhead.training.ranks import Ranks
-from clearhead.training.train import Run
+from clearhead.training.run import Run
 from tests.training.test_ranks import rewound
 from tests.training.tiny import SMALL, drive, finish, losses, number_pairs, write_pairs
 

@@ -299,7 +299,7 @@ def test_another_checkpoint_of_the_run(tmp_path: Path) -> None:
 
 def save(model: Model, folder: Path, step: int) -> None:
     from clearhead.api.folders import own_files
-    from clearhead.training import checkpoints
+    from clearhead.storage import checkpoints
 
     files = own_files(model.network, model.generation)
     checkpoints.save(folder, step, checkpoints.Files(files.tensors, files.json, model.tokenizer_files()))

@@ -14,8 +14,8 @@ from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer import codecs, trace_file
 from clearhead.model import Transformer
+from clearhead.storage.manifest import MANIFEST, render, seal
 from clearhead.trace import mean, scale, zero
-from clearhead.training.manifest import MANIFEST, render, seal
 from tests.explorer.traced import CONFIGS, TOKENIZER, inputs, model_of, stack
 
 MASKED = "decoder.blocks.0.attn.masked"

@@ -12,7 +12,7 @@ from clearhead.families import family_for, preset
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.training.tensors import model_tensors
+from clearhead.storage.tensors import model_tensors
 
 START, END, PAD = 1, 2, 3
 SOURCES = [[11, 12, 13, 14, 15, 2], [21, 22, 2], [31, 32, 33, 2]]

@@ -16,8 +16,8 @@ from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
-from clearhead.training.checkpoints import Files, write_folder
-from clearhead.training.tensors import model_tensors
+from clearhead.storage.checkpoints import Files, write_folder
+from clearhead.storage.tensors import model_tensors
 from tests import processes
 from tests.architecture.source import ROOT
 from tests.model import small

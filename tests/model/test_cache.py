@@ -8,7 +8,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from clearhead import config as c
 from clearhead.model import Tokens
-from clearhead.model.cache import FixedCache, KeyValues
+from clearhead.model.cache import FixedCache, GrowingKeyValues
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, ids, sequences
@@ -54,7 +54,7 @@ def test_a_step_computes_one_position_and_the_memory_once() -> None:
 @torch.no_grad()
 def test_appending_writes_into_room_and_keeps_what_was_seen() -> None:
     seen, cells = [], set[int]()
-    cache, given = KeyValues(), torch.randn(2, 3, 100, 4)
+    cache, given = GrowingKeyValues(), torch.randn(2, 3, 100, 4)
     for i in range(100):
         k, v = cache.append(given[:, :, i : i + 1], -given[:, :, i : i + 1])
         seen.append(k)
@@ -66,7 +66,7 @@ def test_appending_writes_into_room_and_keeps_what_was_seen() -> None:
 
 
 def test_gradients_go_through_what_was_appended() -> None:
-    cache, parts = KeyValues(), [torch.randn(1, 1, 1, 2, requires_grad=True) for _ in range(4)]
+    cache, parts = GrowingKeyValues(), [torch.randn(1, 1, 1, 2, requires_grad=True) for _ in range(4)]
     total = torch.zeros(())
     for part in parts:
         k, _ = cache.append(part, part)

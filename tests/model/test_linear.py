@@ -12,8 +12,8 @@ class Scaled(LinearMap):
     """2 x W^T."""
 
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.inner, self.bias = linear, None
+        super().__init__(linear.in_features, linear.out_features, bias=None)
+        self.inner = linear
 
     def effective_weight(self) -> Tensor:
         return 2 * self.inner.weight

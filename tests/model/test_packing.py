@@ -35,7 +35,7 @@ def kinds(network: nn.Module) -> set[str]:
 
 
 def packed_map(linear: nn.Linear) -> PackedLinear:
-    return PackedLinear(packing._pack(linear.weight.detach()), linear.bias)
+    return PackedLinear(linear, packing._pack(linear.weight.detach()))
 
 
 @torch.inference_mode()

@@ -13,7 +13,7 @@ from clearhead.analysis.comparison import LOGITS, differences, reference_states,
 from clearhead.api import Model, load
 from clearhead.config import ClassificationHead
 from clearhead.model import Tokens, attention
-from clearhead.training.tensors import model_tensors
+from clearhead.storage.tensors import model_tensors
 
 READ_AND_NOT = {"cls.predictions.decoder.bias": "cls.predictions.bias", "lm_head.decoder.bias": "lm_head.bias"}
 """Where the output is not tied, the reference keeps a second bias that it adds nowhere."""

@@ -7,8 +7,8 @@ import torch
 
 from clearhead.errors import OutOfMemory
 from clearhead.families import preset
+from clearhead.machine.room import Room
 from clearhead.model import Tokens
-from clearhead.planning import fit
 from clearhead.planning.fit import (
     Estimate,
     require_host,
@@ -18,7 +18,6 @@ from clearhead.planning.fit import (
     shape_of,
 )
 from clearhead.planning.memory import Network, Setting, Shape
-from clearhead.planning.room import Room
 from clearhead.recipe.training import Training
 
 CPU = torch.device("cpu")
@@ -40,7 +39,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
     def there_is(n_bytes: int | None) -> None:
         known = [] if n_bytes is None else [Room(n_bytes, "of free memory")]
-        monkeypatch.setattr(fit, "rooms", lambda: known)
+        monkeypatch.setattr("clearhead.machine.room.rooms", lambda: known)
 
     return there_is
 
@@ -122,7 +121,7 @@ def test_a_network_is_made_in_the_machines_own_memory(free: Callable[[int | None
 
 def test_mapped_weights_take_addresses_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     memory, addresses = Room(1000, "of free memory"), Room(5000, "that `ulimit -v` leaves", counts_mapped=True)
-    monkeypatch.setattr(fit, "rooms", lambda: [memory, addresses])
+    monkeypatch.setattr("clearhead.machine.room.rooms", lambda: [memory, addresses])
     require_weights("model", CPU, allocated=1000, mapped=4000)
     for allocated, mapped, binding in ((1001, 0, memory), (1000, 4001, addresses)):
         with pytest.raises(OutOfMemory, match=re.escape(f"model: expected weights that fit into {binding}, got ")):

@@ -18,7 +18,8 @@ from clearhead.recipe import merge, nested, read, validate
 from clearhead.runs import Keeper, resume, start
 from clearhead.training.events import Ended, Evaluated, Skipped, Stepped
 from clearhead.training.ranks import Ranks, joined
-from clearhead.training.train import Run, train
+from clearhead.training.run import Run
+from clearhead.training.train import train
 from tests.training.tiny import Around
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from clearhead.commands.train import resume_command, train_command
 from clearhead.errors import Interrupted, UserError
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.beginning import NOTHING, RECIPE, is_free
 from clearhead.training.consumers import read_metrics
 from clearhead.training.signals import Stop
@@ -55,9 +55,9 @@ MOMENTS = {
     "together": "clearhead.runs.check_ranks",
     "beginning": "clearhead.training.train._begin",
     "log": "clearhead.commands.train.note_data_report",
-    "update": "clearhead.training.train._update",
-    "saving": "clearhead.training.checkpoints.save_file",
-    "sealing": "clearhead.training.checkpoints.close_folder",
+    "update": "clearhead.training.train.update",
+    "saving": "clearhead.storage.checkpoints.save_file",
+    "sealing": "clearhead.storage.checkpoints.close_folder",
 }
 
 
@@ -109,7 +109,7 @@ def test_a_signal_before_the_first_step_names_resume(
 def test_what_was_no_run_yet_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recipe, folder = write_recipe(tmp_path, steps=2), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("clearhead.training.beginning.replace_text", lambda *_: kill())
+        patch.setattr("clearhead.training.beginning.replace_file", lambda *_: kill())
         with pytest.raises(Kill):
             begin(recipe, folder)
     assert is_free(folder)

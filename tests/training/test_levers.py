@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from clearhead.machine.precision import accurate
 from clearhead.model import heads
+from clearhead.model.linear import shapes
 from clearhead.recipe.training import Training
 from clearhead.training.events import Started, Stepped
-from clearhead.training.levers import set_levers
-from clearhead.training.precision import TOLERANCE, accurate
+from clearhead.training.probe import TOLERANCE
+from clearhead.training.run import set_levers
 from clearhead.training.train import train
 from tests.training.tiny import Kind, new_network, new_run, task_of
 
@@ -41,7 +43,7 @@ def test_a_lever_changes_no_loss(kind: Kind, lever: dict[str, Any], monkeypatch:
 def test_medium_products_change_no_loss_where_the_probe_accepts_them(kind: Kind):
     """Elsewhere, as with AMX, `medium` rounds factors to bfloat16: `auto` never chooses it there."""
     network = new_network(task_of(kind))
-    is_accurate = "medium" in accurate(network, torch.device("cpu"), [])
+    is_accurate = "medium" in accurate(shapes(network), torch.device("cpu"), [])
     found = losses(kind, matmul_precision="medium")
     assert found == pytest.approx(losses(kind), rel=1e-5 if is_accurate else TOLERANCE)
 

@@ -17,13 +17,14 @@ from clearhead.commands.train import next_folder, resume_command
 from clearhead.errors import UserError
 from clearhead.recipe import read, validate
 from clearhead.runs import Keeper, resume, start
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.consumers import MetricsLog, read_metrics
 from clearhead.training.events import Event, Stepped
 from clearhead.training.lock import OWNER, FileLock, held
 from clearhead.training.ranks import ALONE
+from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
-from clearhead.training.train import Run, train
+from clearhead.training.train import train
 from tests import processes
 from tests.training.tiny import begin, drive, losses, write_recipe
 

@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 import torch
 
+from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer, attention
 from clearhead.model.summary import summarize
 from clearhead.recipe.training import Training
 from clearhead.training import profile as module
-from clearhead.training.precision import Arithmetic
 from clearhead.training.profile import COMPONENTS, Profile, ceiling, profile
 from tests.training.tiny import Kind, new_network, task_of
 

@@ -16,7 +16,7 @@ from clearhead.api import load
 from clearhead.errors import UserError
 from clearhead.recipe.training import Training
 from clearhead.runs import resume
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.events import Evaluated
 from clearhead.training.ranks import ALONE, Ranks, joined
 from clearhead.training.train import train

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from clearhead.errors import NumericError, UserError
-from clearhead.training import checkpoints
-from clearhead.training.checkpoints import Files
+from clearhead.storage import checkpoints
+from clearhead.storage.checkpoints import Files
+from clearhead.storage.manifest import CorruptCheckpoint
 from clearhead.training.events import Saved, Stepped
-from clearhead.training.manifest import CorruptCheckpoint
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.saving import Saver, dealt, share
 from clearhead.training.train import train

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from clearhead.recipe.training import Constant, Cosine, InverseSqrt, Schedule, WarmupStableDecay
-from clearhead.training.schedules import factor, noam_peak
+from clearhead.training.schedules import factor
 
 ALL = [InverseSqrt(warmup=10), Cosine(warmup=10), WarmupStableDecay(warmup=10), Constant(warmup=10)]
 
@@ -16,7 +16,7 @@ ALL = [InverseSqrt(warmup=10), Cosine(warmup=10), WarmupStableDecay(warmup=10), 
 def test_inverse_sqrt_times_its_peak_is_equation_3_of_the_paper(d_model, warmup):
     for step in (1, 2, warmup - 1, warmup, warmup + 1, 10 * warmup):
         paper = d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
-        ours = noam_peak(d_model, warmup) * factor(InverseSqrt(warmup=warmup), step, 0.0)
+        ours = (d_model * warmup) ** -0.5 * factor(InverseSqrt(warmup=warmup), step, 0.0)
         assert ours == pytest.approx(paper, rel=1e-12)
     assert factor(InverseSqrt(warmup=warmup), warmup, 0.0) == 1.0
 

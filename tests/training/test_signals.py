@@ -13,9 +13,10 @@ import pytest
 from clearhead.api import load
 from clearhead.errors import UserError
 from clearhead.runs import Keeper, resume
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 from clearhead.training.events import Ended, Evaluated, Started, Stepped
-from clearhead.training.train import Run, train
+from clearhead.training.run import Run
+from clearhead.training.train import train
 from tests import processes
 from tests.training.tiny import begin, drive, losses, state, write_recipe
 
@@ -36,7 +37,7 @@ import clearhead.commands.train, clearhead.runs, clearhead.training.consumers
 from clearhead.cli import main
 from clearhead.tasks.task import Task
 from clearhead.tasks.translation import Translation
-from clearhead.training import checkpoints
+from clearhead.storage import checkpoints
 
 PLACES = {
     "loss": (Task, "loss"),

@@ -22,14 +22,15 @@ from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import AdamW, Constant, Muon, Training
 from clearhead.runs import Keeper, start
+from clearhead.storage import checkpoints
+from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Batch, Evaluation, Task
 from clearhead.tasks.translation import Translation
-from clearhead.training import checkpoints
 from clearhead.training.events import Event, Stepped
-from clearhead.training.tensors import model_tensors
-from clearhead.training.train import Run, train
+from clearhead.training.run import Run
+from clearhead.training.train import train
 
 Kind = Literal["translation", "lm"]
 GENERATION = GenerationConfig(max_new_tokens=8)

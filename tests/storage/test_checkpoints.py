@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
-from clearhead.training import checkpoints, manifest
-from clearhead.training.checkpoints import Files, average, clean, latest, load, prune, save, step_of
+from clearhead.storage import checkpoints, manifest
+from clearhead.storage.checkpoints import Files, clean, latest, load, prune, save, step_of
 from tests import processes
 
 
@@ -256,7 +256,7 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 from test_checkpoints import files, is_of
-from clearhead.training.checkpoints import clean, latest, prune, save, step_of
+from clearhead.storage.checkpoints import clean, latest, prune, save, step_of
 os.fsync = lambda descriptor: None  # a killed process loses nothing it has written
 run, choose, inside = Path(sys.argv[2]), random.Random(3), 0
 save(run, 1, files(1))
@@ -350,14 +350,14 @@ def steps(run):
     return sorted(step_of(p) for p in run.glob("step-*"))
 
 
-def test_prune_keeps_the_last_the_regular_and_the_named(tmp_path):
+def test_prune_keeps_the_last_and_the_named(tmp_path):
     for step in range(1, 11):
         save(tmp_path, step, files(step))
-    removed = prune(tmp_path, keep_last=2, keep_every=4, keep={3})
+    removed = prune(tmp_path, keep_last=2, keep={3, 4, 8})
     assert steps(tmp_path) == [3, 4, 8, 9, 10]
     assert sorted(step_of(p) for p in removed) == [1, 2, 5, 6, 7]
     assert not list(tmp_path.glob(".*"))
-    assert prune(tmp_path, keep_last=2, keep_every=4, keep={3}) == []
+    assert prune(tmp_path, keep_last=2, keep={3, 4, 8}) == []
 
 
 def test_prune_always_leaves_one_that_verifies(tmp_path):
@@ -373,21 +373,6 @@ def test_prune_always_leaves_one_that_verifies(tmp_path):
         prune(tmp_path, keep_last=0)
 
 
-def test_average_is_the_mean_in_float32(tmp_path):
-    values = [torch.randn(50).bfloat16() for _ in range(3)]
-    folders = [
-        save(tmp_path, i, Files({"model.safetensors": {"w": w, "n": torch.tensor(i)}})) for i, w in enumerate(values)
-    ]
-    found = average(folders)
-    assert found["w"].dtype == torch.float32
-    torch.testing.assert_close(found["w"], torch.stack([v.float() for v in values]).mean(0))
-    assert found["n"].item() == 2
-    odd = save(tmp_path, 9, Files({"model.safetensors": {"w": torch.zeros(51), "n": torch.tensor(1)}}))
-    with pytest.raises(UserError, match=r"model.safetensors:w: expected bfloat16\[50\], got float32\[51\]"):
-        average([folders[0], odd])
-    with pytest.raises(UserError, match="at least one"):
-        average([])
-    with pytest.raises(UserError, match="no such file"):
-        average([save(tmp_path, 10, Files(raw={"a": b""}))])
+def test_another_folder_has_no_step(tmp_path):
     with pytest.raises(UserError, match="named step-00000100"):
         step_of(tmp_path / "best")

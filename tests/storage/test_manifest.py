@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
-from clearhead.training import manifest
-from clearhead.training.checkpoints import Files, load, save
-from clearhead.training.manifest import CorruptCheckpoint, verify
+from clearhead.storage import manifest
+from clearhead.storage.checkpoints import Files, load, save
+from clearhead.storage.manifest import CorruptCheckpoint, verify
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from clearhead.machine.precision import Arithmetic
 from clearhead.recipe.training import Training
-from clearhead.training import precision
+from clearhead.training import probe
 from clearhead.training import train as loop
-from clearhead.training.precision import Arithmetic, Choice, accurate, choose
+from clearhead.training.feed import Feed
+from clearhead.training.probe import Choice, choose
 from tests.training.tiny import Around, finish, new_network, new_run, state, translation
 
 AUTO = Training(steps=1)
@@ -46,13 +48,13 @@ def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatc
     run = new_run(translation(), precision="auto")
     assert finish(run) == wanted
     [n_tokens] = tried
-    assert n_tokens < 0.7 * loop.Feed(run).first().n_tokens, "half a batch takes less memory than an update"
+    assert n_tokens < 0.7 * Feed(run).first().n_tokens, "half a batch takes less memory than an update"
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "wanted"), [(1.0, 2.0, "fp32"), (2.0, 1.0, "bf16")])
 def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, fp32: float, bf16: float, wanted: str):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(precision, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(probe, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def take_time(total: Tensor, n: int) -> Tensor:
         # The first round of each is slow, as first calls are: the second counts.
@@ -68,7 +70,7 @@ def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, fp32: float, b
 
 def test_a_faster_one_with_another_loss_is_not_trusted(monkeypatch: pytest.MonkeyPatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(precision, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(probe, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def spoil(total: Tensor, _: int) -> Tensor:
         is_bf16 = torch.is_autocast_enabled("cpu")
@@ -79,28 +81,3 @@ def test_a_faster_one_with_another_loss_is_not_trusted(monkeypatch: pytest.Monke
     choice = choose(new_network(task), task.collate([0, 1]), KNOWN, task)
     assert choice.arithmetic == Arithmetic("fp32")
     assert "bf16 gives another loss" in choice.why
-
-
-def test_quicker_products_are_tried_only_where_they_are_accurate(monkeypatch: pytest.MonkeyPatch):
-    network, why = new_network(translation()), list[str]()
-    wrong = SimpleNamespace(now="highest")
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: wrong.now)
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda kind: setattr(wrong, "now", kind))
-    assert accurate(network, torch.device("cpu"), why) == ["highest", "medium"]
-    assert not why
-    plain = Tensor.__matmul__
-    rounded = lambda a, b: plain(a.bfloat16(), b.bfloat16()).float() if wrong.now == "medium" else plain(a, b)  # noqa: E731
-    monkeypatch.setattr(Tensor, "__matmul__", lambda a, b: rounded(a, b) if a.dtype == torch.float32 else plain(a, b))
-    assert accurate(network, torch.device("cpu"), why) == ["highest"]
-    assert "is not float32 here" in why[0]
-
-
-def test_products_are_as_before_afterwards():
-    def fail() -> None:
-        with Arithmetic("fp32", "medium").products():
-            assert torch.get_float32_matmul_precision() == "medium"
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert torch.get_float32_matmul_precision() == "highest"

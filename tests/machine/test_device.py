@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
+from clearhead.machine.device import prepare_machine
 from clearhead.recipe.training import Training
-from clearhead.training.machine import prepare_machine
 from tests import processes
 
 
@@ -21,18 +21,19 @@ def test_device_and_threads():
 
 
 def test_a_device_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert prepare_machine(Training()) == torch.device("cpu")
     for device in ("cuda", "mps"):
-        with pytest.raises(UserError, match=f"device={device}.*try"):
+        with pytest.raises(UserError, match=f"^device: .* got '{device}'; try --device cpu"):
             prepare_machine(Training(device=device))
 
 
 MEMORY = """
 from pathlib import Path
 import torch
-from clearhead.training.machine import hand_back_freed_memory, keep_freed_memory
+from clearhead.machine.device import hand_back_freed_memory, keep_freed_memory
 
 def megabytes() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6

@@ -1,0 +1,1 @@
+"""Checkpoints on a disk: tensors, their manifest, and what a disk can refuse."""

@@ -1,0 +1,107 @@
+"""The state of a run, and how it becomes a checkpoint and is restored from one."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from clearhead.machine.device import prepare_machine
+from clearhead.model import Transformer
+from clearhead.model.assign import merged
+from clearhead.model.attention import Attention
+from clearhead.model.heads import LanguageHead
+from clearhead.model.loss import NEVER
+from clearhead.recipe.training import Training
+from clearhead.storage import checkpoints
+from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
+from clearhead.tasks.task import Task
+from clearhead.training.length import Progress
+from clearhead.training.optimizers import build
+from clearhead.training.parts import parts
+from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.rounding import require_one, store_in_bfloat16
+from clearhead.training.sharding import divide, is_sharded, replicated
+
+
+@dataclass
+class Run:
+    """A network in training: its weights, their mean, the optimizer and the position in the data."""
+
+    network: Transformer
+    task: Task
+    config: Training
+    folder: Path | None
+    """The folder of the checkpoints; None keeps nothing."""
+    files: checkpoints.Files = field(default_factory=checkpoints.Files)
+    """The files that every checkpoint holds besides the run's tensors: configuration, tokenizer."""
+    progress: Progress = field(default_factory=Progress)
+    ranks: Ranks = ALONE
+    """The processes that train the network together."""
+
+    def __post_init__(self) -> None:
+        self.device = self.ranks.device(prepare_machine(self.config))
+        self.network.to(self.device)
+        set_levers(self.network, self.config)
+        self.mean = copy.deepcopy(self.network).eval() if self.config.ema is not None else None
+        if self.config.weights == "bf16":
+            require_one(self.ranks)
+            store_in_bfloat16(self.network)
+        self.is_sharded = is_sharded(self.config, self.ranks)
+        for network in filter(None, (self.network, self.mean)):
+            divide(network, self.config, self.ranks)
+        self.optimizer = build(self.network, self.config.optimizer)
+        self.replica = replicated(self.network, self.config, self.ranks)
+        self.forward: Callable[..., Tensor] = torch.compile(self.replica) if self.config.compile else self.replica
+
+    @property
+    def model(self) -> Transformer:
+        """The network that is evaluated and saved: the mean of the weights if `ema` is set."""
+        return self.network if self.mean is None else self.mean
+
+    @property
+    def networks(self) -> dict[str, Transformer]:
+        """The networks that training changes, by the file of a checkpoint that holds exactly their tensors."""
+        found = {"training.safetensors": self.network} | ({"mean.safetensors": self.mean} if self.mean else {})
+        is_model = {file: network is self.model is merged(self.model) for file, network in found.items()}
+        return {"model.safetensors" if is_model[file] else file: network for file, network in found.items()}
+
+    def checkpoint(self) -> checkpoints.Files:
+        """The files from which to resume the run or load the model."""
+        networks = {"model.safetensors": merged(self.model)} | self.networks
+        tensors = {file: saved_tensors(network) for file, network in networks.items()}
+        tensors["optimizer.safetensors"] = self.optimizer.state_tensors()
+        state = vars(self.progress) | {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "device": str(self.device),
+        }
+        return checkpoints.Files(
+            tensors={**self.files.tensors, **tensors},
+            json={**self.files.json, "train.json": state},
+            raw=self.files.raw,
+        )
+
+    def restore(self, folder: Path) -> None:
+        """Set the run to the exact state of a checkpoint."""
+        saved = checkpoints.load(folder)
+        tensors, state = all_finite(saved.tensors, where=str(folder)), saved.json["train.json"]
+        for file, network in self.networks.items():
+            restore(network, parts(tensors[file], like=model_tensors(network)), where=f"{folder}/{file}")
+        state_tensors = parts(tensors["optimizer.safetensors"], like=self.optimizer.state_tensors())
+        self.optimizer.load_state_tensors(state_tensors, where=f"{folder}/optimizer.safetensors")
+        known = {name: state[name] for name in vars(Progress()) if name in state}
+        self.progress = Progress(**known)  # pyrefly: ignore[bad-argument-type]
+
+
+def set_levers(network: Transformer, config: Training) -> None:
+    """Configure how the network's modules compute. No setting changes a result."""
+    for stack in filter(None, (network.encoder, network.decoder)):
+        stack.recompute = config.checkpoint_activations
+    for module in network.modules():
+        if isinstance(module, Attention):
+            module.kernel = config.attention
+        if isinstance(module, LanguageHead) and not config.chunked_loss:
+            module.chunk = NEVER

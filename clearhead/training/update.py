@@ -1,0 +1,54 @@
+"""One update of the weights from the batches of all processes."""
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.randomness import key
+from clearhead.tasks.task import Batch
+from clearhead.training.run import Run
+from clearhead.training.sharding import clip, gradients_stay
+
+
+def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[float, float, int]:
+    """One optimizer step on the mean loss over the batches of all processes.
+
+    Returns that loss, the gradient's norm and the number of tokens. Changes no weight if the loss or the norm is not
+    finite.
+    """
+    config, at, ranks = run.config, run.progress, run.ranks
+    run.network.train()
+    torch.manual_seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
+    count = round(ranks.sum(sum(batch.n_tokens for batch, counts in batches if counts)))
+    total = 0.0
+    for i, (batch, counts) in enumerate(batches):
+        with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
+            with at.arithmetic.autocast(run.device):
+                loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
+            # Gradients are averaged over processes; the factor turns that mean into a sum.
+            (loss * (ranks.data_size if counts else 0) / count).backward()
+        total += loss.item() if counts else 0.0
+    total = ranks.sum(total)
+    norm = clip(run.optimizer.parameters, config.clip if config.clip is not None else math.inf)
+    if math.isfinite(total) and math.isfinite(norm):
+        run.optimizer.set_lr(lr)
+        run.optimizer.step()
+        if run.mean is not None and config.ema is not None:
+            average_into(run.mean, run.network, min(config.ema, (1 + at.step) / (10 + at.step)))
+    run.optimizer.zero_grad()
+    return total / count, norm if math.isfinite(total) else math.nan, count
+
+
+@torch.no_grad()
+def average_into(mean: nn.Module, network: nn.Module, decay: float) -> None:
+    """mean <- decay mean + (1 - decay) weights"""
+    means: list[Tensor] = [p.data for p in mean.parameters()]
+    weights: list[Tensor] = [p.data for p in network.parameters()]
+    if all(a.dtype == b.dtype for a, b in zip(means, weights, strict=True)):
+        torch._foreach_lerp_(means, weights, 1 - decay)
+    else:
+        for a, b in zip(means, weights, strict=True):
+            a.lerp_(b.to(a.dtype), 1 - decay)
