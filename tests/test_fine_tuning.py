@@ -20,12 +20,13 @@ from clearhead.data.marks import source_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
-from clearhead.recipe import LanguageRecipe, TranslationRecipe, changed, read, validate
+from clearhead.recipe import Recipe, changed, read
 from clearhead.recipe.data import ByteBPE, Words
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.runs import resume, start
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Documents, RunningText
+from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
 from clearhead.training.events import Evaluated
 from clearhead.training.train import Run
@@ -240,9 +241,7 @@ CAUSAL: dict[str, Callable[[Path], Path]] = {"gpt2": gpt2, "qwen": qwen, "llama"
 # --- recipes -----------------------------------------------------------------------------------------------------
 
 
-def recipe_of(
-    task: str, beginning: Path | str, data: dict[str, Any], **training: Any
-) -> TranslationRecipe | LanguageRecipe:
+def recipe_of(task: str, beginning: Path | str, data: dict[str, Any], **training: Any) -> Recipe:
     """As the command makes it of the recipe that comes along."""
     over = {
         "data": data,

@@ -7,19 +7,12 @@ import pytest
 from clearhead.api import architecture
 from clearhead.config import Learned, Rotary
 from clearhead.errors import UserError
-from clearhead.recipe import (
-    LanguageRecipe,
-    ModelChoice,
-    TranslationRecipe,
-    changed,
-    merge,
-    nested,
-    read,
-    recipe_folders,
-    validate,
-)
+from clearhead.recipe import ModelChoice, changed, merge, nested, read, recipe_folders
 from clearhead.recipe.data import Characters
 from clearhead.recipe.training import AdamW, Constant, Muon, WarmupStableDecay
+from clearhead.tasks.language_model import LanguageRecipe
+from clearhead.tasks.registry import validate
+from clearhead.tasks.translation import TranslationRecipe
 from clearhead.training.beginning import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})

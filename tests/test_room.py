@@ -14,7 +14,8 @@ from clearhead.api.room import check_load, common_type
 from clearhead.errors import OutOfMemory
 from clearhead.planning import fit
 from clearhead.planning.room import Room
-from clearhead.recipe import LanguageRecipe, validate
+from clearhead.tasks.language_model import LanguageRecipe
+from clearhead.tasks.registry import validate
 from clearhead.training import checkpoints
 from clearhead.training.ranks import ALONE
 

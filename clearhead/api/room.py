@@ -11,7 +11,8 @@ from clearhead.api.folders import CONFIG, read_config
 from clearhead.errors import OutOfMemory, is_memory
 from clearhead.planning.fit import require_weights
 from clearhead.planning.room import gigabytes
-from clearhead.recipe import merge, validate
+from clearhead.recipe import merge
+from clearhead.tasks.registry import validate
 from clearhead.training.fitting import check_model
 from clearhead.training.ranks import Ranks
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, Index, read_json

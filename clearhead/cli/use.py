@@ -1,4 +1,4 @@
-"""`clearhead translate`, `generate`, `explore`, `serve` and `evaluate`."""
+"""`clearhead translate`, `generate`, `predict`, `explore`, `serve` and `evaluate`."""
 
 from pathlib import Path
 from typing import Literal
@@ -88,6 +88,30 @@ def generate(
         "seed": seed,
     }
     generate_command(model, prompt, sampling=sampling, stop=stop, int8=int8, compiles=compile, device=device)
+
+
+@app.command(sort_key=5, help_epilogue="")
+def predict(
+    model: str,
+    /,
+    *texts: Text,
+    int8: Flag = False,
+    device: Device = "cpu",
+) -> None:
+    """Print a model's output for texts given on the line, or for standard input line by line.
+
+    The output is that of the task that the model was trained for: a translation, or a text with its continuation.
+    `translate` and `generate` have more options.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Texts; after -- they may begin with a hyphen.
+        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        device: Where to compute.
+    """
+    from clearhead.commands.use import predict_command
+
+    predict_command(model, texts, int8=int8, device=device)
 
 
 @app.command(sort_key=6, help_epilogue="")
@@ -194,7 +218,7 @@ def evaluate(
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
-    """Measure a model on its recipe's test data (validation data where there are none), or on files given here.
+    """Measure a model on the test data of its recipe (else its validation data), or on files given here.
 
     A translator: BLEU and chrF (0 to 100, with sacreBLEU's signatures), exact match (0 to 1), perplexity. A language
     model: loss in nats a token, perplexity, bits per byte.
@@ -216,16 +240,6 @@ def evaluate(
     """
     from clearhead.commands.measure import evaluate_command
 
-    search = {"beams": beams, "length_penalty": length_penalty}
-    evaluate_command(
-        model,
-        source=source,
-        target=target,
-        text=text,
-        search=search,
-        tokenize=tokenize,
-        moses=moses,
-        int8=int8,
-        device=device,
-        as_json=json,
-    )
+    files = {"source": source, "target": target, "text": text}
+    options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses}
+    evaluate_command(model, files=files, options=options, int8=int8, device=device, as_json=json)

@@ -13,16 +13,16 @@ from rich.table import Table
 
 from clearhead import recipe as recipes
 from clearhead.api import architecture, named_config
-from clearhead.commands.train import PLACEHOLDERS, data_problem
+from clearhead.commands.train import with_files
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.model.summary import DEFAULT_LENGTH
 from clearhead.planning.hardware import hardware
 from clearhead.planning.memory import Network
 from clearhead.planning.plan import Alternative, Job, Plan, command, levers, plan
-from clearhead.recipe import LanguageRecipe
 from clearhead.recipe.data import Characters
 from clearhead.recipe.training import Training
+from clearhead.tasks.registry import validate
 
 BATCH = 1 << 19
 """Tokens of an update where no recipe says: as for models of some hundred million parameters (Brown et al. 2020)."""
@@ -31,7 +31,7 @@ TOKENS_A_PARAMETER = 20
 CHARACTERS = 100
 """Of an alphabet that only the text would tell."""
 SENTENCE = 32
-"""Tokens of a sentence that only the data would tell."""
+"""Tokens of a sequence of a task that sets no length for its data."""
 WIDTH = 160
 
 
@@ -68,14 +68,12 @@ def subject_of(name: str, length: int | None = None, changes: Mapping[str, Any] 
 
 
 def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Subject:
-    tables = recipes.changed(recipes.read(name), changes)
-    if data_problem(tables):
-        tables = recipes.merge(tables, {"data": {"train": PLACEHOLDERS[str(tables["task"])]}})
-    recipe = recipes.validate(tables, where=name)
+    tables, _ = with_files(recipes.changed(recipes.read(name), changes))
+    recipe = validate(tables, where=name)
     reads, start = recipe.tokenizer, recipe.model.start
     vocab_size = CHARACTERS if isinstance(reads, Characters) else reads.vocab_size
     config = architecture(recipe.model, vocab_size) if start is None else named_config(start)
-    natural = recipe.data.length if isinstance(recipe, LanguageRecipe) else SENTENCE
+    natural = dict(recipe.data).get("length", SENTENCE)
     batch = recipe.training.max_tokens * recipe.training.accumulate
     return Subject(config, recipe.training, *_lengths(config, length or natural), batch, name)
 

@@ -1,6 +1,6 @@
 """Sentence pairs and texts from where they lie: files, tables, datasets. Imports no torch.
 
-Everything is read row by row, so that data may be larger than memory; `read` and its kin collect it.
+Everything is read row by row, so that data may be larger than memory; `read_pairs` and `read_texts` collect it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cas
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
 from clearhead.data.tables import read_rows, text_at
 from clearhead.errors import UserError
-from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
 
 if TYPE_CHECKING:
     import datasets
@@ -80,38 +80,28 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
         case TextFiles():
             return ((text,) for path in source.paths for text in _documents(path, source))
         case Table():
-            return read_rows(source, _columns(source.source, source.target, source.text))
+            return read_rows(source, source.columns)
         case HubDataset():
             return _dataset(source)
         case _:
             assert_never(source)
 
 
-def is_paired(source: Source) -> bool:
-    """Whether its examples are pairs."""
-    return isinstance(source, ParallelFiles) or (isinstance(source, Table | HubDataset) and source.source is not None)
-
-
 def pairs_of(source: Source) -> Stream[tuple[str, ...]]:
     """The pairs of a source. Raises UserError where it has single texts."""
-    if not is_paired(source):
+    if not source.is_paired:
         raise UserError(f'{source.kind}: expected pairs of source and target, got single texts; try kind = "parallel"')
     return Stream(lambda: rows_of(source))
 
 
 def documents_of(source: Source) -> Stream[Iterable[str]]:
     """The documents of a source, each as the pieces it is read in. Raises UserError where it has pairs."""
-    if is_paired(source):
+    if source.is_paired:
         raise UserError(f'{source.kind}: expected single texts, got pairs of source and target; try kind = "text"')
     if isinstance(source, TextFiles) and source.documents == "file":
         paths = source.paths
         return Stream(lambda: (read_chunks(path) for path in paths))
     return Stream(lambda: rows_of(source))
-
-
-def read(source: Source) -> Pairs | Texts:
-    """All examples of a source, in memory."""
-    return read_pairs(source) if is_paired(source) else read_texts(source)
 
 
 def read_pairs(source: Source) -> Pairs:
@@ -155,13 +145,9 @@ def _documents(path: Path, files: TextFiles) -> Iterator[str]:
                 yield "\n".join(lines)
 
 
-def _columns(source: Column | None, target: Column | None, text: Column | None) -> list[Column]:
-    return [column for column in (source, target, text) if column is not None]
-
-
 def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
     rows = _load(wanted)
-    names = [str(name) for name in _columns(wanted.source, wanted.target, wanted.text)]
+    names = [str(name) for name in wanted.columns]
     roots = list(dict.fromkeys(name if name in rows.column_names else name.split(".")[0] for name in names))
     for root in roots:
         if root not in rows.column_names:

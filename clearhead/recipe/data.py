@@ -1,4 +1,4 @@
-"""What a run reads and how it is cut into tokens, as data. Imports no torch."""
+"""The data that a run reads and the tokenizer that cuts them, as configurations. Imports no torch."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -99,15 +99,52 @@ class ParallelFiles(Config):
     source: Path
     target: Path
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether its examples are pairs."""
+        return True
 
-class Table(Config):
-    """TSV, CSV, JSON lines or parquet: two columns for pairs (source, target), one for text."""
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is read from."""
+        return self.source, self.target
 
-    kind: Literal["table"] = "table"
-    path: Path
+    def under(self, folder: Path) -> Self:
+        """The same source with its relative paths under `folder`."""
+        return self.model_copy(update={"source": folder / self.source, "target": folder / self.target})
+
+
+class Columns(Config):
+    """The columns of a table or dataset: two for pairs (source, target), one for text."""
+
     source: Column | None = None
     target: Column | None = None
     text: Column | None = None
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether its examples are pairs."""
+        return self.source is not None
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns to read, in order."""
+        return [column for column in (self.source, self.target, self.text) if column is not None]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        source, target, text = self.source, self.target, self.text
+        pair = source is not None and target is not None
+        if pair == (text is not None) or (source is None) != (target is None):
+            raise ValueError(f"columns: expected source and target, or text alone, got {source=}, {target=}, {text=}")
+        return self
+
+
+class Table(Columns):
+    """TSV, CSV, JSON lines or parquet."""
+
+    kind: Literal["table"] = "table"
+    path: Path
     format: Literal["tsv", "csv", "jsonl", "parquet"] | None = None
     """None: told by the file's name."""
     header: bool = False
@@ -115,13 +152,17 @@ class Table(Config):
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """None: a tab for TSV, a comma for CSV. Fields are quoted in CSV only."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        _check_columns(self.source, self.target, self.text)
-        return self
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is read from."""
+        return (self.path,)
+
+    def under(self, folder: Path) -> Self:
+        """The same source with its relative paths under `folder`."""
+        return self.model_copy(update={"path": folder / self.path})
 
 
-class HubDataset(Config):
+class HubDataset(Columns):
     """A dataset by its hub name, or a local folder of one; a dot reaches into a column: `translation.en`."""
 
     kind: Literal["dataset"] = "dataset"
@@ -132,9 +173,13 @@ class HubDataset(Config):
     target: str | None = None
     text: str | None = None
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        _check_columns(self.source, self.target, self.text)
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is read from: the datasets library knows them."""
+        return ()
+
+    def under(self, folder: Path) -> Self:
+        """The same source: its name is no path of a file."""
         return self
 
 
@@ -146,19 +191,48 @@ class TextFiles(Config):
     documents: Literal["file", "line", "blank_line"] = "file"
     """file: each file; line: each line; blank_line: what blank lines separate."""
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether its examples are pairs."""
+        return False
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is read from."""
+        return self.paths
+
+    def under(self, folder: Path) -> Self:
+        """The same source with its relative paths under `folder`."""
+        return self.model_copy(update={"paths": tuple(folder / path for path in self.paths)})
+
 
 Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles, Field(discriminator="kind")]
 
 
-def _check_columns(source: Column | None, target: Column | None, text: Column | None) -> None:
-    pair = source is not None and target is not None
-    if pair == (text is not None) or (source is None) != (target is None):
-        raise ValueError(f"columns: expected source and target, or text alone, got {source=}, {target=}, {text=}")
+# --- data ---------------------------------------------------------------------------------------------------
+
+SPLITS = {"train": "training", "valid": "validation", "test": "test"}
+"""Every split, and what messages call it."""
 
 
-# --- where the encoded data are ---
+class Data(Config):
+    """What the data of every task have: sources, and where the encoded examples are. A task adds fields of its own."""
 
-Storage = Literal["auto", "memory", "disk"]
+    folder: Path = Path()
+    """Where relative paths start."""
+    train: Source
+    valid: Source | None = None
+    """None: part of the training data is held out."""
+    storage: Literal["auto", "memory", "disk"] = "auto"
+    """Where encoded examples are: in memory, or on disk and read when they are needed; auto: by the files' size."""
+    cache: Path | None = None
+    """Folder of those on disk, kept for the next run; None: clearhead's folder among the user's caches."""
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The sources that are given, by their split, with their paths under `folder`."""
+        given = {split: dict(self).get(split) for split in SPLITS}
+        return {split: source.under(self.folder) for split, source in given.items() if source is not None}
 
 
 # --- preparation --------------------------------------------------------------------------------------------

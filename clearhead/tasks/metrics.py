@@ -4,26 +4,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Literal
 
 from sacrebleu.metrics import BLEU, CHRF
 
 from clearhead.errors import UserError
-from clearhead.recipe.evaluation import Tokenize
 from clearhead.tasks.scripts import bleu_tokenizer
 
+Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]
+"""The tokenizers of BLEU, by sacreBLEU's names; auto chooses by the script of the references."""
 ORDER = 4
 """Words of the longest n-grams that BLEU compares."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One figure, and where it has one the signature that says how it was computed."""
+    """One figure."""
 
     name: str
     value: float
     signature: str = ""
+    """How it was computed, where that differs from one paper to another."""
     is_smoothed: bool = False
-    """Whether smoothing alone keeps it above 0, as of a BLEU without one matching 4-gram: it says little of a model."""
+    """Whether smoothing alone keeps it above 0, as that of a BLEU without one matching 4-gram: it says little."""
+    unit: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} = {self.value:.2f}" + (f" ({self.signature})" if self.signature else "")
@@ -85,7 +89,7 @@ def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     """Share of outputs, 0..1, that equal one of their references, but for white space at the ends."""
     _check(outputs, references)
     hits = (o.strip() in {r.strip() for r in rs} for o, rs in zip(outputs, references, strict=True))
-    return Score("exact_match", sum(hits) / len(outputs))
+    return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1")
 
 
 def perplexity(nats: float, n_tokens: int) -> Score:

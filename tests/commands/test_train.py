@@ -7,7 +7,8 @@ import pytest
 
 from clearhead.commands.train import is_restart, start_again, train_command
 from clearhead.errors import UserError
-from clearhead.recipe import read, validate
+from clearhead.recipe import read
+from clearhead.tasks.registry import validate
 from clearhead.training import checkpoints
 from clearhead.training.beginning import RECIPE, begin_folder, with_absolute_paths
 from clearhead.training.ranks import ALONE

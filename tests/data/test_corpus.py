@@ -10,8 +10,9 @@ import pytest
 from clearhead.data import corpus as module
 from clearhead.data.sequences import IdsFile
 from clearhead.errors import UserError
-from clearhead.recipe import merge, validate
+from clearhead.recipe import merge
 from clearhead.runs import Prepared, resume, start
+from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
 from clearhead.training.ranks import Ranks
 from clearhead.training.train import Run
