@@ -58,11 +58,11 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
         json={
             CONFIG: model_json(network.config, recipe.generation),
             RECIPE: recipe.model_dump(mode="json"),
-            DATA: {"sha256": dict(prepared.fingerprints)},
+            DATA: {"sha256": dict(prepared.data.fingerprints)},
         },
-        raw=prepared.tokenizer.to_files(),
+        raw=prepared.data.tokenizer.to_files(),
     )
-    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.digest))
+    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks), prepared
 
 
@@ -74,7 +74,7 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     else:
         recipe = recipe.model_copy(update={"generation": base.generation})
     prepared = prepare_task(recipe, base.tokenizer if base else None)
-    found = base.network.config if base else architecture(recipe.model, prepared.tokenizer.vocab_size)
+    found = base.network.config if base else architecture(recipe.model, prepared.data.tokenizer.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
         return recipe, new_network(config, prepared.task, recipe.training, ranks), prepared
@@ -102,7 +102,7 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
     own = {name: saved.json[name] for name in (CONFIG, DATA)} | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Files(json=own, raw=saved.raw), Transformer(config)
-    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.digest))
+    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks)
     run.restore(newest)
     return run, prepared
@@ -117,7 +117,7 @@ def _reopen(folder: Path, newest: Path, changes: Mapping[str, object]) -> tuple[
         )
     recipe = validate(merge(saved.json[RECIPE], changes), where=f"{newest}/{RECIPE}")
     prepared = prepare_task(recipe, Tokenizer.from_files(saved.raw, where=str(newest)))
-    require_same(recipe.data, prepared.fingerprints, saved.json[DATA].get("sha256"), where=folder)
+    require_same(recipe.data, prepared.data.fingerprints, saved.json[DATA].get("sha256"), where=folder)
     return recipe, prepared, saved
 
 
@@ -157,8 +157,8 @@ def spaced(steps: Sequence[int], n: int) -> list[int]:
 
 def note_data_report(folder: Path, prepared: Prepared) -> None:
     """Write the data report beside the run's checkpoints."""
-    if prepared.report is not None:
-        replace_text(folder / REPORT, prepared.report.model_dump_json(indent=2))
+    if prepared.data.report is not None:
+        replace_text(folder / REPORT, prepared.data.report.model_dump_json(indent=2))
 
 
 def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:

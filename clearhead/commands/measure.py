@@ -34,19 +34,22 @@ def evaluate_command(
     keep_freed_memory()
     model = load(name, int8=int8, device=device)
     task, recipe = task_of(name, model)
-    source = task.files.source(files, where=name)
-    if (wrong := task.files.missing(source)) or (not source and recipe is None):
+    table = task.files.source(files, where=name)
+    if (wrong := task.files.missing(table)) or (not table and recipe is None):
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
+    source = _source.validate_python(table) if table else None
+    own = "test" if recipe and "test" in recipe.data.sources else "valid"
+    where = " and ".join(map(str, source.files)) if source else f"its {own} data"
     given = {option: value for option, value in options.items() if value is not None}
     for option in given.keys() - set(task.measures):
         raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
     tell(f"{name}: measuring ...")
-    found = task.measured(model, recipe, _source.validate_python(source) if source else None, given)
-    tell(f"{name} on {found.where if source else f'its {found.where} data'}:")
-    for one in found.scores:
+    scores = task.measured(model, recipe, source, given)
+    tell(f"{name} on {where}:")
+    for one in scores:
         print(shown(one), file=sys.stderr if as_json else sys.stdout)
     if as_json:
-        print(json.dumps(json_of({one.name: one.value for one in found.scores})))
+        print(json.dumps(json_of({one.name: one.value for one in scores})))
 
 
 def summary_command(

@@ -18,8 +18,9 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import begin
+from clearhead.tasks.checks import check_writes
 from clearhead.tasks.registry import validate
-from clearhead.tasks.task import Batch, Evaluation, Task, check_writes, head_loss
+from clearhead.tasks.task import Batch, Evaluation, Task, head_loss
 from clearhead.training.fitting import new_network
 from clearhead.training.machine import prepare_machine
 from clearhead.training.precision import choose

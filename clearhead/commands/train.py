@@ -155,7 +155,7 @@ def drive(
     with ProgressBar() as bar:
         consumers: list[Callable[[Event], None]] = []
         if run.ranks.is_first:
-            for line in prepared.lines():
+            for line in prepared.data.lines():
                 tell(line)
             consumers += [bar, MetricsLog(folder), *([TensorBoardLog(folder)] if tensorboard else []), Keeper(run)]
         for event in train(run):

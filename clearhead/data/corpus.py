@@ -85,7 +85,17 @@ class Encoded(Generic[T]):
     fingerprints: Mapping[str, str]
     """Of the text of each split."""
     storage: str
-    """Where the ids are, in words."""
+    """Where the data are, in words."""
+
+    def lines(self) -> list[str]:
+        """The report for people, a finding a line."""
+        return [*(self.report.lines() if self.report else ()), self.storage]
+
+    @property
+    def digest(self) -> str:
+        """A hash of the data and the tokenizer, equal in every process that read the same."""
+        files = sorted(self.tokenizer.to_files().items())
+        return sha256(repr((sorted(self.fingerprints.items()), files)).encode()).hexdigest()
 
 
 def encoded_pairs(
@@ -101,10 +111,10 @@ def encoded_pairs(
 
     def make(shelf: Shelf) -> Facts:
         rows = {name: split if name == TRAIN else list(split) for name, split in splits().items()}
-        prepared = prepare(rows, ids, preparation=preparation, shelf=shelf)
+        kept = prepare(rows, ids, preparation=preparation, shelf=shelf)
         return {
-            "report": prepared.report.model_dump(mode="json"),
-            "rows": {name: [list(row) for row in rows] for name, rows in prepared.rows.items()},
+            "report": kept.report.model_dump(mode="json"),
+            "rows": {name: [list(row) for row in rows] for name, rows in kept.rows.items()},
             "sha256": {name: fingerprint(*(_column(split, i) for i in range(2))) for name, split in rows.items()},
         }
 

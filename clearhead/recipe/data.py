@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from clearhead.config import Config
 
@@ -92,39 +92,45 @@ Column = str | NonNegativeInt
 """A column by its name, or by its index from 0."""
 
 
-class ParallelFiles(Config):
+class FileSource(Config):
+    """What sources have in common: fields that are paths, and names of what they hold."""
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether its examples are pairs of a source and a target."""
+        return dict(self).get("source") is not None
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that it is read from; none for a dataset."""
+        values = [value if isinstance(value, tuple) else (value,) for _, value in self]
+        return [path for value in values for path in value if isinstance(path, Path)]
+
+    def under(self, folder: Path) -> Self:
+        """The same source with its relative paths under `folder`."""
+
+        def moved(value: object) -> object:
+            if isinstance(value, tuple):
+                return tuple(map(moved, value))
+            return folder / value if isinstance(value, Path) else value
+
+        return self.model_copy(update={name: moved(value) for name, value in self})
+
+
+class ParallelFiles(FileSource):
     """Two files of equally many lines: line n of one translates line n of the other. Gzip is fine."""
 
     kind: Literal["parallel"] = "parallel"
     source: Path
     target: Path
 
-    @property
-    def is_paired(self) -> bool:
-        """Whether its examples are pairs."""
-        return True
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that it is read from."""
-        return self.source, self.target
-
-    def under(self, folder: Path) -> Self:
-        """The same source with its relative paths under `folder`."""
-        return self.model_copy(update={"source": folder / self.source, "target": folder / self.target})
-
-
-class Columns(Config):
-    """The columns of a table or dataset: two for pairs (source, target), one for text."""
+class Columns(FileSource):
+    """Columns of rows: two for pairs (source, target), one for text."""
 
     source: Column | None = None
     target: Column | None = None
     text: Column | None = None
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether its examples are pairs."""
-        return self.source is not None
 
     @property
     def columns(self) -> list[Column]:
@@ -152,15 +158,6 @@ class Table(Columns):
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """None: a tab for TSV, a comma for CSV. Fields are quoted in CSV only."""
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that it is read from."""
-        return (self.path,)
-
-    def under(self, folder: Path) -> Self:
-        """The same source with its relative paths under `folder`."""
-        return self.model_copy(update={"path": folder / self.path})
-
 
 class HubDataset(Columns):
     """A dataset by its hub name, or a local folder of one; a dot reaches into a column: `translation.en`."""
@@ -169,41 +166,18 @@ class HubDataset(Columns):
     name: str
     config: str | None = None
     split: str = "train"
-    source: str | None = None
-    target: str | None = None
-    text: str | None = None
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that it is read from: the datasets library knows them."""
-        return ()
-
-    def under(self, folder: Path) -> Self:
-        """The same source: its name is no path of a file."""
-        return self
 
 
-class TextFiles(Config):
+class TextFiles(FileSource):
     """Plain text; `documents` says what one document is."""
 
     kind: Literal["text"] = "text"
-    paths: Annotated[tuple[Path, ...], Field(min_length=1)]
+    paths: Annotated[
+        tuple[Path, ...], Field(min_length=1), BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)
+    ]
+    """One path or several."""
     documents: Literal["file", "line", "blank_line"] = "file"
     """file: each file; line: each line; blank_line: what blank lines separate."""
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether its examples are pairs."""
-        return False
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that it is read from."""
-        return self.paths
-
-    def under(self, folder: Path) -> Self:
-        """The same source with its relative paths under `folder`."""
-        return self.model_copy(update={"paths": tuple(folder / path for path in self.paths)})
 
 
 Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles, Field(discriminator="kind")]

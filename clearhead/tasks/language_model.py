@@ -22,22 +22,10 @@ from clearhead.model.mode import Evaluating
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Characters, Data, Source, TokenizerConfig
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
 from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
 from clearhead.tasks.reading import read_as
-from clearhead.tasks.task import (
-    Batch,
-    Evaluation,
-    Files,
-    Measured,
-    Prepared,
-    RecipeTask,
-    Sample,
-    Trained,
-    check_length,
-    check_vocabulary,
-    check_writes,
-    head_loss,
-)
+from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained, head_loss
 
 EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16
@@ -66,7 +54,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
     """p(token | the tokens before it, `length` at most)."""
 
     recipe = LanguageRecipe
-    files = Files("a text", {"kind": "text", "paths": ["--text"]})
+    files = Files("a text", {"kind": "text", "paths": "--text"})
     use = 'generate {} "The beginning"'
     main_score = "loss"
     higher_is_better = False
@@ -146,24 +134,24 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
             max_tokens=recipe.training.max_tokens,
             generation=recipe.generation,
         )
-        return Prepared(task, found.tokenizer, found.report, found.fingerprints, found.storage)
+        return Prepared(task, found)
 
     @classmethod
     def measured(
         cls, model: Trained, recipe: LanguageRecipe | None, source: Source | None, options: Mapping[str, Any]
-    ) -> Measured:
+    ) -> tuple[Score, ...]:
         documents: Iterable[Iterable[str]]
         if source is not None:
             texts = read_texts(source)
-            documents, running, where = texts, len(texts) == 1, " and ".join(map(str, source.files))
+            documents, running = texts, len(texts) == 1
             length = model.network.config.output.max_length or 256
         else:
             assert recipe is not None
             train, documents = text_splits(recipe.data, recipe.data.held_out)
-            running, where, length = train.n_documents == 1, "valid", recipe.data.length
+            running, length = train.n_documents == 1, recipe.data.length
         text = EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation)
         task = cls(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
-        return Measured(task.measure(model.network), where)
+        return task.measure(model.network)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:

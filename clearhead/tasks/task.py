@@ -3,10 +3,9 @@
 A task is one file: a `RecipeTask` with its `Recipe`, and a name in `clearhead.tasks.registry`. docs/tasks.md shows one.
 """
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
-from clearhead.data.report import DataReport
+from clearhead.config import ModelConfig
+from clearhead.data.corpus import Encoded
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -128,16 +127,15 @@ class Files:
 
     what: str
     """What they hold, for messages."""
-    table: Mapping[str, str | list[str]]
+    table: Mapping[str, str]
     """The table of the source, with an option such as "--text" where its file goes."""
 
     @property
     def options(self) -> dict[str, str]:
         """The field of each option."""
-        slots = {field: value[0] if isinstance(value, list) else value for field, value in self.table.items()}
-        return {option: field for field, option in slots.items() if option.startswith("--")}
+        return {option: field for field, option in self.table.items() if option.startswith("--")}
 
-    def source(self, files: Mapping[str, Path | None], *, where: str) -> dict[str, Any]:
+    def source(self, files: Mapping[str, Path | None], *, where: str) -> dict[str, str]:
         """The table of a source with the files that are given, or nothing if there are none.
 
         Raises UserError for a file that the task does not read.
@@ -145,10 +143,8 @@ class Files:
         given = {f"--{name}": str(path) for name, path in files.items() if path is not None}
         if given.keys() - self.options.keys():
             raise UserError(f"{where}: {self.wrong(given)}")
-        fields = {self.options[option]: file for option, file in given.items()}
-        listed = {field: [file] if isinstance(self.table[field], list) else file for field, file in fields.items()}
-        constant = {field: self.table[field] for field in self.table.keys() - set(self.options.values())}
-        return {**constant, **listed} if given else {}
+        found = {field: given.get(value, value) for field, value in self.table.items()}
+        return {field: value for field, value in found.items() if value not in self.options} if given else {}
 
     def missing(self, source: object) -> str:
         """What is wrong with the table of a source of this kind that lacks files; nothing for any other."""
@@ -157,7 +153,7 @@ class Files:
         given = [option for option, field in self.options.items() if source.get(field)]
         return self.wrong(given) if len(given) < len(self.options) else ""
 
-    def wrong(self, given: Sequence[str] | Mapping[str, str]) -> str:
+    def wrong(self, given: Collection[str]) -> str:
         """What is expected, where these options are given."""
         got = " and ".join(given) or "none"
         return f"expected {self.what}, got {got}; give {' '.join(f'{option} FILE' for option in self.options)}"
@@ -165,29 +161,14 @@ class Files:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A task ready to train, with its tokenizer and what is known of its data."""
+    """A task ready to train, and its data."""
 
     task: "RecipeTask[Any]"
-    tokenizer: Tokenizer
-    report: DataReport | None
-    fingerprints: Mapping[str, str]
-    """Of the text of each split."""
-    storage: str
-    """Where the encoded data are, in words."""
-
-    def lines(self) -> list[str]:
-        """The report for people, a finding a line."""
-        return [*(self.report.lines() if self.report else ()), self.storage]
-
-    @property
-    def digest(self) -> str:
-        """A hash of the data and the tokenizer, equal in every process that read the same."""
-        files = sorted(self.tokenizer.to_files().items())
-        return hashlib.sha256(repr((sorted(self.fingerprints.items()), files)).encode()).hexdigest()
+    data: Encoded[Any]
 
 
 class Trained(Protocol):
-    """A model as `clearhead.load` returns it: its parts, and what every task may ask it."""
+    """A model as `clearhead.load` returns it."""
 
     network: Transformer
     generation: GenerationConfig
@@ -197,10 +178,6 @@ class Trained(Protocol):
         """Its tokenizer."""
         ...
 
-    def logits(self, text: str, target: str | None = None) -> Tensor:
-        """Logits for one text."""
-        ...
-
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
         """The best translation of each text."""
         ...
@@ -208,14 +185,6 @@ class Trained(Protocol):
     def generate(self, prompt: str = "", config: GenerationConfig | None = None) -> str:
         """The continuation of a text."""
         ...
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The scores of a model, and the data they are on."""
-
-    scores: tuple[Score, ...]
-    where: str
 
 
 class RecipeTask(Task, Generic[R]):
@@ -242,8 +211,10 @@ class RecipeTask(Task, Generic[R]):
 
     @classmethod
     @abstractmethod
-    def measured(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Measured:
-        """The scores of a model on a source, or on the test (else validation) data of its recipe: one of them is given.
+    def measured(
+        cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]
+    ) -> tuple[Score, ...]:
+        """The scores of a model on a source; if it is None, on the test (else validation) data of its recipe.
 
         `options` are those of `measures` that the command line gives.
         """
@@ -252,27 +223,3 @@ class RecipeTask(Task, Generic[R]):
     @abstractmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
         """The line that the model says of each text."""
-
-
-# --- what an architecture must have -------------------------------------------------------------------------------
-
-
-def check_writes(config: ModelConfig, *, where: str) -> None:
-    """Raises UserError unless the network gives every token a probability."""
-    if not isinstance(config.head, LanguageHead):
-        raise UserError(f"{where}.head.kind: expected language, got {config.head.kind}; try a model with such a head")
-
-
-def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> None:
-    """Raises UserError unless the stack's positions reach as far as the data."""
-    if stack.max_length is not None and length > stack.max_length:
-        raise UserError(f"model.{name}: expected positions for {length} tokens, got {stack.max_length}; {remedy}")
-
-
-def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
-    """Raises UserError unless the stack has an embedding for every token of the data, up to the `largest`."""
-    if isinstance(stack.input, TokenInput) and largest >= stack.input.vocab_size:
-        raise UserError(
-            f"model.{name}: expected tokens below {stack.input.vocab_size}, the size of its embedding, got {largest};"
-            " try the tokenizer that belongs to it"
-        )

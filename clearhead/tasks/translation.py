@@ -26,22 +26,20 @@ from clearhead.model.mode import Evaluating
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.metrics import Tokenize, bleu, bleu_metric, bleu_name, chrf, exact_match, moses_bleu, perplexity
-from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.task import (
-    Batch,
-    Evaluation,
-    Files,
-    Measured,
-    Prepared,
-    RecipeTask,
-    Sample,
-    Trained,
-    check_length,
-    check_vocabulary,
-    check_writes,
-    head_loss,
+from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
+from clearhead.tasks.metrics import (
+    Score,
+    Tokenize,
+    bleu,
+    bleu_metric,
+    bleu_name,
+    chrf,
+    exact_match,
+    moses_bleu,
+    perplexity,
 )
+from clearhead.tasks.scripts import bleu_tokenizer
+from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained, head_loss
 
 N_SAMPLES = 4
 
@@ -207,30 +205,26 @@ class Translation(RecipeTask[TranslationRecipe]):
             generation=recipe.generation,
             tokenize=recipe.evaluation.tokenize,
         )
-        return Prepared(task, found.tokenizer, found.report, found.fingerprints, found.storage)
+        return Prepared(task, found)
 
     @classmethod
     def measured(
         cls, model: Trained, recipe: TranslationRecipe | None, source: Source | None, options: Mapping[str, Any]
-    ) -> Measured:
+    ) -> tuple[Score, ...]:
         """`moses` adds the BLEU of papers on small corpora, which has a tokenizer of its own."""
         if source is not None:
-            text, where = read_pairs(source), " and ".join(map(str, source.files))
+            text = read_pairs(source)
         else:
             assert recipe is not None
             splits = pair_splits(recipe.data, recipe.data.held_out)
-            where = "test" if "test" in splits else "valid"
-            text = Pairs.of(splits[where])
-        search = dict(options)
-        tokenize, moses = (
-            search.pop("tokenize", recipe.evaluation.tokenize if recipe else "auto"),
-            search.pop("moses", ""),
-        )
-        generation, pairs = searching(model.generation, search), EncodedPairs.of(text, model.tokenizer)
+            text = Pairs.of(splits.get("test", splits["valid"]))
+        search, pairs = dict(options), EncodedPairs.of(text, model.tokenizer)
+        tokenize = search.pop("tokenize", recipe.evaluation.tokenize if recipe else "auto")
+        moses, generation = search.pop("moses", None), searching(model.generation, search)
         task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, tokenize=tokenize)
         found = task.evaluate(model.network)
         extra = (moses_bleu(found.outputs, text.target, moses),) if moses else ()
-        return Measured((*found.scores, *extra), where)
+        return (*found.scores, *extra)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from clearhead.api import load
 from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.batches import token_budget_batches
+from clearhead.data.corpus import Encoded
 from clearhead.data.sequences import lengths_of
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import fingerprint
@@ -24,17 +25,7 @@ from clearhead.recipe.data import Characters, Source, TokenizerConfig
 from clearhead.runs import resume, start
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.registry import TASKS, validate
-from clearhead.tasks.task import (
-    Batch,
-    Evaluation,
-    Files,
-    Measured,
-    Prepared,
-    RecipeTask,
-    Sample,
-    Trained,
-    head_loss,
-)
+from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained, head_loss
 from clearhead.training import checkpoints
 from clearhead.training.events import Stepped
 from clearhead.training.train import train
@@ -57,7 +48,7 @@ class Vowels(RecipeTask[VowelRecipe]):
     """p(number of vowels | word), by an encoder."""
 
     recipe = VowelRecipe
-    files = Files("words", {"kind": "text", "paths": ["--text"], "documents": "line"})
+    files = Files("words", {"kind": "text", "paths": "--text", "documents": "line"})
     use = "predict {} word"
     main_score = "accuracy"
     higher_is_better = True
@@ -100,18 +91,19 @@ class Vowels(RecipeTask[VowelRecipe]):
         tokenizer = tokenizer or Tokenizer.train(words["train"], recipe.tokenizer)
         task = cls(tokenizer, words["train"], valid, max_tokens=recipe.training.max_tokens)
         sha = {split: fingerprint([texts]) for split, texts in words.items()}
-        return Prepared(task, tokenizer, None, sha, f"data: {len(words['train'])} words")
+        return Prepared(
+            task, Encoded(tokenizer, words["train"], valid, None, sha, f"data: {len(words['train'])} words")
+        )
 
     @classmethod
     def measured(
         cls, model: Trained, recipe: VowelRecipe | None, source: Source | None, options: Mapping[str, Any]
-    ) -> Measured:
+    ) -> tuple[Score, ...]:
         if source is None:
             assert recipe is not None
             source = recipe.data.sources.get("valid", recipe.data.sources["train"])
         words = read_texts(source).text
-        scores = cls(model.tokenizer, words, words, max_tokens=1).evaluate(model.network).scores
-        return Measured(scores, " and ".join(map(str, source.files)))
+        return cls(model.tokenizer, words, words, max_tokens=1).evaluate(model.network).scores
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
