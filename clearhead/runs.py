@@ -1,4 +1,4 @@
-"""From a recipe to a run and back: data, tokenizer, network and folder put together."""
+"""From a recipe to a run and back: its data, tokenizer, network and folder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -167,7 +167,7 @@ def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
 
 
 def task_of(name: str, model: Model) -> tuple[type[RecipeTask[Any]], Recipe | None]:
-    """The task of the run that wrote a model, with its recipe; for a model that no run wrote, one that it can do."""
+    """The task and the recipe of the run that wrote a model. A model from elsewhere has no recipe: a task it can do."""
     folder = Path(name)
     is_run = folder.is_dir() and ((folder / RECIPE).is_file() or not (folder / CONFIG).is_file())
     path = model_folder(folder) / RECIPE if is_run else folder

@@ -224,7 +224,7 @@ def test_a_checkpoint_to_start_from_takes_the_place_of_what_trains_from_nothing(
     assert recipe.training.optimizer.lr == 3e-5
     assert recipe.training.schedule == Constant()
     own = merge(base, {"model": {"start": "x", "preset": "nano"}})
-    with pytest.raises(UserError, match=r"^lm:model: preset='nano' has no place beside start"):
+    with pytest.raises(UserError, match=r"^lm:model: preset='nano' cannot be set beside start"):
         validate(changed(own, {}), where="lm")
     assert changed(base, {"training": {"steps": 3}}) == merge(base, {"training": {"steps": 3}})
     for odd in ({"model": 3}, {"training": 3, "model": {"start": "x"}}, {"model": {"start": 5}}):

@@ -25,11 +25,11 @@ from clearhead.recipe.training import Training
 from clearhead.tasks.registry import validate
 
 BATCH = 1 << 19
-"""Tokens of an update where no recipe says: as for models of some hundred million parameters (Brown et al. 2020)."""
+"""Tokens of an update without a recipe, as for models of some hundred million parameters (Brown et al. 2020)."""
 TOKENS_A_PARAMETER = 20
-"""Of the training, where nobody says (Hoffmann et al. 2022)."""
+"""Tokens of training for each parameter, unless --tokens is given (Hoffmann et al. 2022)."""
 CHARACTERS = 100
-"""Of an alphabet that only the text would tell."""
+"""Size of the alphabet, which is not known before the text is read."""
 SENTENCE = 32
 """Tokens of a sequence of a task that sets no length for its data."""
 WIDTH = 160
@@ -37,7 +37,7 @@ WIDTH = 160
 
 @dataclass(frozen=True)
 class Subject:
-    """What a recipe or a model's name says of a training run."""
+    """A training run as a recipe or the name of a model describes it."""
 
     config: ModelConfig
     training: Training
@@ -125,13 +125,13 @@ def plan_command(
 
 
 def console_of(*, as_json: bool) -> Console:
-    """Where tables go: beside JSON to standard error; wide enough for them where nobody's window says how wide."""
+    """The console for tables: standard error if JSON is printed; without a terminal it is wide enough for them."""
     file = sys.stderr if as_json else sys.stdout
     return Console(file=file, width=None if file.isatty() else WIDTH)
 
 
 def show(found: Plan, subject: Subject, console: Console) -> None:
-    """Tables and a verdict, for people."""
+    """Print the tables and a verdict."""
     job, machine = found.job, found.machine
     console.print(
         f"{Network(job.config).weights:,} parameters, {job.tokens:,} tokens of training, {job.batch:,} an update,"

@@ -27,12 +27,12 @@ from clearhead.training.precision import choose
 from clearhead.training.profile import Profile, profile
 
 BATCH = 4096
-"""Tokens of a batch where no recipe says."""
+"""Tokens of a batch without a recipe."""
 OPTIONS = ("steps", "batch", "length", "device", "precision", "json")
 
 
 class RandomTokens(Task):
-    """Batches of random tokens, of one shape: as much work as real ones without padding."""
+    """Batches of random tokens of one shape, which take as much work as real ones without padding."""
 
     main_score = "loss"
     higher_is_better = False
@@ -107,7 +107,7 @@ def prepared(
     length: int | None,
     short: Mapping[str, object],
 ) -> tuple[Transformer, Task, Training]:
-    """A network and batches for it: those of a recipe whose data are there, else random tokens of its size."""
+    """A network and a task: those of a recipe if its data are there, else random tokens of its size."""
     given = [(f"training.{field}", str(value)) for field, value in short.items() if value is not None]
     changed = recipes.nested([*given, *pairs(changes, options=OPTIONS)])
     if not is_recipe(name):
@@ -129,7 +129,7 @@ def prepared(
 
 
 def _real(tables: Mapping[str, object], *, where: str) -> tuple[Transformer, Task, Training]:
-    """As a run of the recipe begins."""
+    """The network and the task with which a run of the recipe begins."""
     recipe, network, found = begin(validate(tables, where=where))
     return network, found.task, recipe.training
 
@@ -148,7 +148,7 @@ def _random(
 
 
 def show(found: Profile, console: Console) -> None:
-    """A table and what dominates, for people."""
+    """Print a table and the largest component."""
     table = Table("component", "ms", "share", "GFLOP", "GFLOP/s", "of ceiling", title="One training step")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -37,7 +37,7 @@ from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import Run, train
 
 TABLES = ("task", "data", "tokenizer", "model", "training", "evaluation", "generation")
-"""Of a recipe: `--training.steps 9` sets a field of one."""
+"""The tables of a recipe: `--training.steps 9` sets a field of one."""
 OPTIONS = ("source", "target", "text", "out", "tensorboard", "json")
 
 
@@ -73,7 +73,7 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
 
     `is_ours` says that this command has made the folder.
     """
-    ranks.together(lambda: None if is_run(folder) else require_new(folder))  # Before the lock is written.
+    ranks.together(lambda: None if is_run(folder) else require_new(folder))  # Before a lock is written.
     with held(folder, ranks):
         is_new = is_free(folder)
         try:
@@ -151,7 +151,7 @@ def drive(
 ) -> None:
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
     figures: dict[str, JsonValue] = {}
-    place = shlex.quote(str(folder))  # For commands to copy.
+    place = shlex.quote(str(folder))  # As a shell reads it.
     with ProgressBar() as bar:
         consumers: list[Callable[[Event], None]] = []
         if run.ranks.is_first:

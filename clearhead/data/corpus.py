@@ -39,7 +39,7 @@ class Corpus:
     cache: Cache
     made_of: dict[str, JsonValue]
     state: JsonValue
-    """Of each file its size and time, so that a change is noticed."""
+    """The size and time of each file, so that a change is noticed."""
 
     @classmethod
     def of(cls, data: Data) -> "Corpus":
@@ -130,7 +130,7 @@ def encoded_pairs(
 
 
 def encoded_text(recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: float) -> Encoded[EncodedText]:
-    """Text. One training text runs on, several are documents; validation is read the same way.
+    """Text: one training text is running text, several are documents, and validation is read the same way.
 
     Reads the data and trains the tokenizer, unless one is given or the cache has them.
     """

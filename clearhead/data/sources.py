@@ -1,4 +1,4 @@
-"""Sentence pairs and texts from where they lie: files, tables, datasets. Imports no torch.
+"""Sentence pairs and texts read from files, tables and datasets. Imports no torch.
 
 Everything is read row by row, so that data may be larger than memory; `read_pairs` and `read_texts` collect it.
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DATASET_ROWS = 1024
-"""Read at once."""
+"""Rows of a dataset that are read at once."""
 
 
 @dataclass(frozen=True)
 class Stream(Generic[T]):
-    """What is read anew each time one goes through it."""
+    """An iterable that is read anew at each iteration."""
 
     begin: Callable[[], Iterator[T]]
 
@@ -34,7 +34,7 @@ class Stream(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """source[i] is translated by target[i]."""
+    """Sentences and their translations: target[i] translates source[i]."""
 
     source: list[str]
     target: list[str]
@@ -69,7 +69,7 @@ class Texts:
 
 
 def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
-    """The examples of a source, one after another, as they stand there: empty ones too; a pair or one text each.
+    """The examples of a source in order, empty ones too; each is a pair or one text.
 
     Raises UserError, in one line, for a missing, empty, undecodable or misaligned file, and for a missing
     column; the whole source has been seen when this ends.
@@ -164,9 +164,9 @@ def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
 
 
 def version_of(wanted: HubDataset) -> tuple[int, str]:
-    """Bytes of a dataset in memory, and what is another when it has changed."""
+    """Bytes of a dataset in memory, and a fingerprint that changes with it."""
     rows = _load(wanted)
-    return rows.data.nbytes, rows._fingerprint  # By which the library keys its own caches.
+    return rows.data.nbytes, rows._fingerprint  # The key of the library's own caches.
 
 
 def _load(wanted: HubDataset) -> "datasets.Dataset":
@@ -180,7 +180,7 @@ def _load(wanted: HubDataset) -> "datasets.Dataset":
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:
         found = datasets.load_from_disk(wanted.name) if is_saved else datasets.load_dataset(wanted.name, wanted.config)
-    except Exception as error:  # the network, the hub and the files each have their own
+    except Exception as error:  # the network, the hub and the files each raise their own
         reason = " ".join(str(error).split())[:200]
         remedy = "a folder of files in one known format" if folder.is_dir() else "its local folder, or the network"
         raise UserError(

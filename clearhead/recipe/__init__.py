@@ -57,7 +57,7 @@ class ModelChoice(Config):
             may = DROPOUTS if table in ("stacks", "encoder", "decoder") else ()
             others |= {f"{table}.{name}": value for name, value in dict(self)[table].items() if name not in may}
         for name, value in others.items():
-            raise ValueError(f"{name}={value!r} has no place beside start, whose architecture stays; leave it out")
+            raise ValueError(f"{name}={value!r} cannot be set beside start, which keeps its architecture; leave it out")
         return self
 
 
@@ -74,7 +74,7 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _tokenizer_of_start(self) -> Self:
         if self.model.start is not None and self.tokenizer != type(self).model_fields["tokenizer"].default:
-            raise ValueError("tokenizer has no place beside model.start, whose tokenizer is used; leave it out")
+            raise ValueError("tokenizer cannot be set beside model.start, which has its own; leave it out")
         return self
 
 
@@ -107,7 +107,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """base with over's values, table by table; a table of another `kind` replaces the old one whole."""
+    """`base` with the values of `over`, table by table. A table of another `kind` replaces the old table whole."""
     result = dict(base)
     for name, value in over.items():
         old = result.get(name)
@@ -140,7 +140,7 @@ def _start(tables: Mapping[str, Any]) -> object:
 
 
 def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """`("training.steps", "100")` -> `{"training": {"steps": 100}}`; values are JSON where they can be, else text."""
+    """`("training.steps", "100")` -> `{"training": {"steps": 100}}`. A value that is not JSON is text."""
     result: dict[str, Any] = {}
     for dotted, text in pairs:
         *tables, last = dotted.split(".")
@@ -203,7 +203,7 @@ class _Place:
 
 
 def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> _Place:
-    """Leaves out the alternative of each union, which pydantic's location names too and nobody writes."""
+    """The place without the alternatives of unions, which pydantic names and a recipe does not."""
     path: list[str] = []
     table = nodes = options(schema, schema)
     for part in location:

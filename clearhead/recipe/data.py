@@ -93,7 +93,7 @@ Column = str | NonNegativeInt
 
 
 class FileSource(Config):
-    """What sources have in common: fields that are paths, and names of what they hold."""
+    """What sources have in common: their files and whether their examples are pairs."""
 
     @property
     def is_paired(self) -> bool:
@@ -152,7 +152,7 @@ class Table(Columns):
     kind: Literal["table"] = "table"
     path: Path
     format: Literal["tsv", "csv", "jsonl", "parquet"] | None = None
-    """None: told by the file's name."""
+    """None: taken from the file's name."""
     header: bool = False
     """The first line of a TSV or CSV names the columns."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
@@ -177,7 +177,7 @@ class TextFiles(FileSource):
     ]
     """One path or several."""
     documents: Literal["file", "line", "blank_line"] = "file"
-    """file: each file; line: each line; blank_line: what blank lines separate."""
+    """A document is a file, a line, or a passage between blank lines."""
 
 
 Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles, Field(discriminator="kind")]
@@ -190,7 +190,7 @@ SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
 
 class Data(Config):
-    """What the data of every task have: sources, and where the encoded examples are. A task adds fields of its own."""
+    """The sources of the data, and where encoded examples are kept. A task may add fields."""
 
     folder: Path = Path()
     """Where relative paths start."""
@@ -200,7 +200,7 @@ class Data(Config):
     storage: Literal["auto", "memory", "disk"] = "auto"
     """Where encoded examples are: in memory, or on disk and read when they are needed; auto: by the files' size."""
     cache: Path | None = None
-    """Folder of those on disk, kept for the next run; None: clearhead's folder among the user's caches."""
+    """Folder for those on disk, kept for the next run; None: clearhead's folder among the user's caches."""
 
     @property
     def sources(self) -> dict[str, Source]:
@@ -213,12 +213,12 @@ class Data(Config):
 
 
 class Preparation(Config):
-    """What happens to examples before training. Empty ones are always dropped; every count is reported."""
+    """How examples are filtered before training. Empty ones are always dropped. Every count is reported."""
 
     max_length: PositiveInt | None = 256
     """Most tokens a side, without <bos> and <eos>; None for no limit."""
     too_long: Literal["drop", "cut"] = "drop"
-    """Training examples only: in the other splits the long ones are counted and kept whole up to the cut."""
+    """For training examples; long examples of the other splits are always cut."""
     remove_duplicates: bool = False
     """Keep the first of equal training examples."""
     remove_overlap: bool = False

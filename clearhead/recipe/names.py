@@ -8,7 +8,7 @@ from typing import Any, Self
 Schema = dict[str, Any]
 
 DEEPEST = 5
-"""Names in a dotted field, at most."""
+"""Largest number of names in a dotted field."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Names:
         return close[0] if close else self.ending(name)
 
     def ending(self, name: str) -> str | None:
-        """The field nearest to the top whose last part is that of `name`, or nearly so."""
+        """The least nested field whose last part is that of `name`, or close to it; None if there is none."""
         ends: dict[str, str] = {}
         for field in sorted(self.fields, key=lambda field: field.count(".")):
             ends.setdefault(field.rpartition(".")[2], field)
