@@ -218,3 +218,30 @@ def test_mistakes_are_one_line(words: str, told: str, capsys: pytest.CaptureFixt
     assert ended.value.code == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert told in error
+
+
+class Letters(Vowels):
+    """Vowels and other letters of a word, as a vector of two numbers."""
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        words = [self.train[i] for i in examples]
+        vectors = torch.tensor([[count(word), len(word) - count(word)] for word in words], dtype=torch.float32)
+        return Batch((inputs_of(self.tokenizer, words),), vectors)
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        head = ClassificationHead(n_labels=2, pool="mean", problem_type="regression")
+        return ModelConfig.model_validate({**dict(config), "head": head})
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return (network(*batch.inputs) - batch.labels).square().sum(), batch.count
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return Evaluation((Score("accuracy", 0.0),))
+
+
+def test_labels_may_be_vectors(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(TASKS, "vowels", f"{__name__}:Letters")
+    settings = tables()["training"] | {"steps": 40, "precision": "auto", "schedule": {"kind": "constant"}}
+    run, _ = start(validate(tables(training=settings), where="x"), Path("run"))
+    found = losses(train(run))
+    assert found[40] < 0.5 * found[1]
