@@ -68,7 +68,7 @@ def subject_of(name: str, length: int | None = None, changes: Mapping[str, Any] 
 
 
 def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Subject:
-    tables, _ = with_files(recipes.changed(recipes.read(name), changes))
+    tables, _ = with_files(recipes.changed(recipes.read(name), changes), where=name)
     recipe = validate(tables, where=name)
     reads, start = recipe.tokenizer, recipe.model.start
     vocab_size = CHARACTERS if isinstance(reads, Characters) else reads.vocab_size

@@ -117,7 +117,7 @@ def prepared(
         training = Training.model_validate(changed.get("training", {}))
         return _random(name, subject, training, steps=steps, batch=batch or BATCH)
     tables = recipes.changed(recipes.read(name), changed)
-    if not with_files(tables)[1] and not (batch or length):
+    if not with_files(tables, where=name)[1] and not (batch or length):
         try:
             return _real(tables, where=name)
         except UserError as error:

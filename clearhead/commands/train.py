@@ -26,7 +26,7 @@ from clearhead.runs import (
     start,
     with_absolute_paths,
 )
-from clearhead.tasks.registry import TASKS, field_names, find, validate
+from clearhead.tasks.registry import field_names, find, validate
 from clearhead.training import checkpoints
 from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
@@ -36,8 +36,6 @@ from clearhead.training.ranks import Ranks, joined
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import Run, train
 
-TABLES = ("task", "data", "tokenizer", "model", "training", "evaluation", "generation")
-"""The tables of a recipe: `--training.steps 9` sets a field of one."""
 OPTIONS = ("source", "target", "text", "out", "tensorboard", "json")
 
 
@@ -99,7 +97,7 @@ def recipe_of(
     given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
     tables = recipes.changed(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
     # A file that is missing is reported last: another mistake may be the reason.
-    tables, problem = with_files(tables)
+    tables, problem = with_files(tables, where=recipe)
     checked = validate(tables, where=recipe)
     if problem:
         raise UserError(f"{recipe}: {problem}")
@@ -195,14 +193,14 @@ def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, 
     Raises UserError for a name that is neither; `options` are the command's own, one of which may be meant.
     """
     result: list[tuple[str, str]] = []
-    rest = list(changes)
+    rest, tables = list(changes), {field.partition(".")[0] for field in field_names().fields}
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
             raise UserError(f"{word}: expected a field such as --training.clip, got a value; write --FIELD VALUE")
         dashed, equals, value = word[2:].partition("=")
         name = dashed.replace("-", "_")
-        if name.partition(".")[0] not in TABLES:
+        if name.partition(".")[0] not in tables:
             meant = field_names().nearest(name, among=options)
             remedy = f"did you mean --{meant}?" if meant else "write a field of the recipe as --TABLE.FIELD VALUE"
             raise UserError(f"--{dashed}: no such option; {remedy}")
@@ -214,13 +212,11 @@ def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, 
     return result
 
 
-def with_files(tables: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def with_files(tables: Mapping[str, Any], *, where: str) -> tuple[dict[str, Any], str]:
     """The tables with placeholders where the files to learn from are missing, and what is wrong then, or ""."""
-    data = tables.get("data")
-    source = data.get("train") if isinstance(data, Mapping) else None
-    files = find(tables["task"], where="task").files if tables.get("task") in TASKS else None
-    problem = files.missing(source) if files else ""
-    return recipes.merge(tables, {"data": {"train": files.table}} if files and problem else {}), problem
+    data, files = tables.get("data"), find(tables.get("task"), where=f"{where}:task").files
+    problem = files.missing(data.get("train") if isinstance(data, Mapping) else None)
+    return recipes.merge(tables, {"data": {"train": files.table}} if problem else {}), problem
 
 
 def next_folder(parent: Path, name: str) -> Path:

@@ -56,10 +56,10 @@ def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:
 
 def field_names() -> Names:
     """The fields of every task's recipe."""
-    return _field_names(tuple(TASKS))
+    return _field_names(tuple(TASKS.items()))
 
 
 @cache
-def _field_names(tasks: tuple[str, ...]) -> Names:
-    recipes = [find(name, where="task").recipe.model_json_schema() for name in tasks]
+def _field_names(tasks: tuple[tuple[str, str], ...]) -> Names:
+    recipes = [find(name, where="task").recipe.model_json_schema() for name, _ in tasks]
     return Names.of(recipes, ModelConfig.model_json_schema())

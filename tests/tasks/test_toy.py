@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.api import load
 from clearhead.cli import main
-from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config import ClassificationHead, Config, ModelConfig
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.sequences import lengths_of
@@ -245,3 +245,26 @@ def test_labels_may_be_vectors(monkeypatch: pytest.MonkeyPatch):
     run, _ = start(validate(tables(training=settings), where="x"), Path("run"))
     found = losses(train(run))
     assert found[40] < 0.5 * found[1]
+
+
+class Alphabet(Config):
+    vowels: str = "aeiou"
+
+
+class AlphabetRecipe(VowelRecipe):
+    alphabet: Alphabet = Alphabet()
+
+
+class InAlphabet(Vowels):
+    """A task with a table of its own."""
+
+    recipe = AlphabetRecipe
+
+
+def test_a_table_of_its_own_is_set_on_the_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setitem(TASKS, "vowels", f"{__name__}:InAlphabet")
+    main(["train", "words.toml", "--text", "words.txt", "--out", "run", "--steps", "1", "--alphabet.vowels", "aeiouy"])
+    assert checkpoints.load(Path("run/step-00000001")).json["recipe.json"]["alphabet"] == {"vowels": "aeiouy"}
+    with pytest.raises(SystemExit):
+        main(["train", "words.toml", "--text", "words.txt", "--out", "other", "--alphabet.vowel", "aeiouy"])
+    assert "words.toml:alphabet.vowel: no such field; did you mean vowels?" in capsys.readouterr().err
