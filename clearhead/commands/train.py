@@ -193,14 +193,14 @@ def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, 
     Raises UserError for a name that is neither; `options` are the command's own, one of which may be meant.
     """
     result: list[tuple[str, str]] = []
-    rest, tables = list(changes), {field.partition(".")[0] for field in field_names().fields}
+    rest = list(changes)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
             raise UserError(f"{word}: expected a field such as --training.clip, got a value; write --FIELD VALUE")
         dashed, equals, value = word[2:].partition("=")
         name = dashed.replace("-", "_")
-        if name.partition(".")[0] not in tables:
+        if name.partition(".")[0] not in field_names().tables:
             meant = field_names().nearest(name, among=options)
             remedy = f"did you mean --{meant}?" if meant else "write a field of the recipe as --TABLE.FIELD VALUE"
             raise UserError(f"--{dashed}: no such option; {remedy}")

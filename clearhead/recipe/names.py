@@ -29,6 +29,11 @@ class Names:
             _collect(model["properties"][part], model, ("model", part), names)
         return cls(tuple(names))
 
+    @property
+    def tables(self) -> set[str]:
+        """The tables, and the fields that are in none."""
+        return {field.partition(".")[0] for field in self.fields}
+
     def nearest(self, name: str, *, among: Sequence[str] = ()) -> str | None:
         """The nearest name: in `among` or of a field by its whole path, else of a field by its last part."""
         close = get_close_matches(name, [*among, *self.fields], n=1)
