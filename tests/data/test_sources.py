@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from clearhead.data import files
 from clearhead.data.files import UNPACKED
-from clearhead.data.sources import Pairs, Texts, read, read_pairs, read_texts
+from clearhead.data.sources import Pairs, Texts, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
 
@@ -23,7 +23,7 @@ def put(path: Path, content: str | bytes) -> Path:
 
 def refusal(source: Source) -> str:
     with pytest.raises(UserError) as error:
-        read(source)
+        (read_pairs if source.is_paired else read_texts)(source)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -42,7 +42,7 @@ def test_parallel_files_in_every_dress(tmp_path: Path) -> None:
         target=put(tmp_path / "b.de", gzip.compress(b"ein Mann\n\nz\n")),
     )
     expected = Pairs(["a man", "", "x\u2028y"], ["ein Mann", "", "z"])
-    assert read(plain) == read_pairs(packed) == expected
+    assert read_pairs(plain) == read_pairs(packed) == expected
 
 
 def test_misaligned_files(tmp_path: Path) -> None:
@@ -131,11 +131,11 @@ def test_pairs_from_every_table(tables: dict[str, Path]) -> None:
     for kind in ("tsv", "csv"):
         named = Table(path=tables[kind], source="en", target="de", header=True)
         counted = Table(path=tables[kind], source=1, target=2, header=True)
-        assert read(named) == read(counted) == PAIRS
+        assert read_pairs(named) == read_pairs(counted) == PAIRS
         without = Table(path=tables[kind], source=1, target=2)
         assert read_pairs(without).source == ["en", *PAIRS.source], "a header is one only when the config says so"
     for kind in ("jsonl", "parquet"):
-        assert read(Table(path=tables[kind], source="x.en", target="x.de")) == PAIRS
+        assert read_pairs(Table(path=tables[kind], source="x.en", target="x.de")) == PAIRS
 
 
 def test_one_column_is_text(tables: dict[str, Path]) -> None:
@@ -221,8 +221,8 @@ def test_a_folder_of_a_dataset(tables: dict[str, Path], tmp_path: Path) -> None:
     rows = {"x": [{"en": s, "de": t} for s, t in zip(PAIRS.source, PAIRS.target, strict=True)]}
     splits = datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows)})
     splits.save_to_disk(str(folder))
-    assert read(HubDataset(name=str(folder), source="x.en", target="x.de")) == PAIRS
-    assert read(HubDataset(name=str(folder / "train"), source="x.en", target="x.de")) == PAIRS
+    assert read_pairs(HubDataset(name=str(folder), source="x.en", target="x.de")) == PAIRS
+    assert read_pairs(HubDataset(name=str(folder / "train"), source="x.en", target="x.de")) == PAIRS
     lost = refusal(HubDataset(name=str(folder), split="tran", text="x.en"))
     assert lost == f"{folder}: expected a split 'tran', got none; try train"
     assert "expected a column 'text', got none; there are x" in refusal(HubDataset(name=str(folder), text="text"))
