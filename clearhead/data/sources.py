@@ -55,19 +55,6 @@ class Pairs:
         return zip(self.source, self.target, strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """Documents, each one text."""
-
-    text: list[str]
-
-    def __len__(self) -> int:
-        return len(self.text)
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return ((text,) for text in self.text)
-
-
 def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
     """The examples of a source in order, empty ones too; each is a pair or one text.
 
@@ -109,9 +96,9 @@ def read_pairs(source: Source) -> Pairs:
     return Pairs.of(pairs_of(source))
 
 
-def read_texts(source: Source) -> Texts:
+def read_texts(source: Source) -> list[str]:
     """All documents of a source, in memory."""
-    return Texts(["".join(document) for document in documents_of(source)])
+    return ["".join(document) for document in documents_of(source)]
 
 
 def _parallel(files: ParallelFiles) -> Iterator[tuple[str, ...]]:

@@ -142,8 +142,8 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
     ) -> tuple[Score, ...]:
         documents: Iterable[Iterable[str]]
         if source is not None:
-            texts = read_texts(source)
-            documents, running = texts, len(texts) == 1
+            documents = [[text] for text in read_texts(source)]
+            running = len(documents) == 1
             length = model.network.config.output.max_length or 256
         else:
             assert recipe is not None

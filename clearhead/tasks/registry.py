@@ -1,6 +1,7 @@
 """The tasks by name. A task's module is imported when a recipe names it: this one imports no torch."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -36,12 +37,9 @@ def find(name: object, *, where: str) -> "type[RecipeTask[Any]]":
 def suitable(config: ModelConfig, *, where: str) -> "type[RecipeTask[Any]]":
     """The first task that a network of this architecture can do. Raises UserError if it can do none."""
     for name in TASKS:
-        task = find(name, where=where)
-        try:
-            task.check_kind(config, where=where, remedy="")
-        except UserError:
-            continue
-        return task
+        with suppress(UserError):
+            (task := find(name, where=where)).check_kind(config, where=where, remedy="")
+            return task
     raise UserError(f"{where}: expected a model for one of {', '.join(sorted(TASKS))}, got another; try another model")
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from clearhead.data import files
 from clearhead.data.files import UNPACKED
-from clearhead.data.sources import Pairs, Texts, read_pairs, read_texts
+from clearhead.data.sources import Pairs, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
 
@@ -87,7 +87,7 @@ def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path: Path) -
         message = refusal(source)
         assert message.startswith(f"{path}: expected at most 200 times its packed size, got 33,"), "before its end"
     packed = gzip.compress(np.random.default_rng(0).integers(97, 123, UNPACKED, np.uint8).tobytes() + b"\n")
-    assert len(read_texts(TextFiles(paths=(put(tmp_path / "b.gz", packed),))).text[0]) == UNPACKED + 1
+    assert len(read_texts(TextFiles(paths=(put(tmp_path / "b.gz", packed),)))[0]) == UNPACKED + 1
 
 
 def test_a_parquet_file_that_unpacks_to_far_too_much(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_pairs_from_every_table(tables: dict[str, Path]) -> None:
 
 
 def test_one_column_is_text(tables: dict[str, Path]) -> None:
-    assert read_texts(Table(path=tables["csv"], text="de", header=True)) == Texts(PAIRS.target)
+    assert read_texts(Table(path=tables["csv"], text="de", header=True)) == PAIRS.target
 
 
 def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]) -> None:
@@ -189,7 +189,7 @@ def test_documents(tmp_path: Path) -> None:
     two = put(tmp_path / "2.txt", "d\n")
 
     def texts(documents: str) -> list[str]:
-        return read_texts(TextFiles.model_validate({"paths": [one, two], "documents": documents})).text
+        return read_texts(TextFiles.model_validate({"paths": [one, two], "documents": documents}))
 
     assert texts("file") == ["\n\na\nb\n\n \n  c\n", "d\n"]
     assert texts("line") == ["", "", "a", "b", "", " ", "  c", "d"]
@@ -239,4 +239,4 @@ def test_real_files(shared_data: Path) -> None:
     pairs = read_pairs(Table(path=folder / "en-de.train.tsv.gz", source=0, target=1))
     assert len(pairs) == len(pairs.target) == 165_034
     texts = read_texts(TextFiles(paths=tuple((shared_data / "tinyshakespeare").glob("*.txt"))))
-    assert len(texts.text[0].encode()) == 1_115_394
+    assert len(texts[0].encode()) == 1_115_394

@@ -85,7 +85,7 @@ class Vowels(RecipeTask[VowelRecipe]):
 
     @classmethod
     def prepared(cls, recipe: VowelRecipe, tokenizer: Tokenizer | None) -> Prepared:
-        words = {split: read_texts(source).text for split, source in recipe.data.sources.items()}
+        words = {split: read_texts(source) for split, source in recipe.data.sources.items()}
         valid = words.get("valid", words["train"])
         tokenizer = tokenizer or Tokenizer.train(words["train"], recipe.tokenizer)
         task = cls(tokenizer, words["train"], valid, max_tokens=recipe.training.max_tokens)
@@ -101,7 +101,7 @@ class Vowels(RecipeTask[VowelRecipe]):
         if source is None:
             assert recipe is not None
             source = recipe.data.sources.get("valid", recipe.data.sources["train"])
-        words = read_texts(source).text
+        words = read_texts(source)
         return cls(model.tokenizer, words, words, max_tokens=1).evaluate(model.network).scores
 
     @classmethod
