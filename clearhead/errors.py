@@ -1,5 +1,8 @@
 """Errors that a user can cause, each one line: where, what was found, what to do."""
 
+import os
+import re
+
 
 class UserError(ValueError):
     """A mistake of the user's, told in one line: `file[:line][:field]: expected X, got Y; try Z`.
@@ -70,3 +73,17 @@ def is_memory(error: BaseException) -> bool:
     # The loader's table of a thread's own variables is not memory that anybody could free.
     says = says and "static tls" not in str(error).lower()
     return isinstance(error, MemoryError | OutOfMemory) or says or (cause is not None and is_memory(cause))
+
+
+def errno_of(error: BaseException) -> int | None:
+    """The error number of the system, which some libraries give only in their message."""
+    if isinstance(error, OSError):
+        return error.errno
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else None
+
+
+def reason(error: BaseException) -> str:
+    """The reason of an error in one line, without a path; in the system's own words if it has an error number."""
+    number = errno_of(error)
+    return os.strerror(number) if number else " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,4 +1,4 @@
-"""A checkpoint, such as another library's, as the beginning of a run."""
+"""Another checkpoint as the start of a run."""
 
 import torch
 from pydantic import ValidationError
@@ -17,14 +17,14 @@ from clearhead.training.ranks import ALONE, Ranks
 from clearhead.weights.hub import locate
 
 SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id", "banned_ids")
-"""Settings of generation that belong to a checkpoint and its tokenizer."""
+"""Settings of generation that come from the checkpoint and its tokenizer."""
 
 
 def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     """The model that `model.start` names, in float32, with the recipe's dropouts and its settings of generation.
 
-    Its special tokens stay, where the recipe names none. Raises UserError for one that cannot do the recipe's task,
-    and OutOfMemory for one that cannot be trained here.
+    Its special tokens stay unless the recipe names others. Raises UserError for a model that cannot do the recipe's
+    task, and OutOfMemory for one that cannot be trained here.
     """
     name = recipe.model.start
     assert name is not None
@@ -34,7 +34,7 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     if not model.has_tokenizer:
         raise UserError(f"{name}: expected a tokenizer with the model, got none; try to put its files into the folder")
     config = with_dropouts(model.config, recipe.model)
-    # Copies: the loaded ones are still in the checkpoint's files, which may be gone before they are touched.
+    # Copies, because loaded tensors are mapped from files that may be gone before they are read.
     tensors = {tensor: values.clone() for tensor, values in model_tensors(model.network).items()}
     ours, ids = dict(recipe.generation), model.tokenizer
     theirs = dict(model.generation)

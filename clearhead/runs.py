@@ -14,7 +14,7 @@ from clearhead.foundation import foundation, under_head
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
-from clearhead.storage.disk import replace_text
+from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
 from clearhead.tasks.registry import find, suitable, validate
 from clearhead.tasks.task import Prepared, RecipeTask
@@ -155,7 +155,7 @@ class Keeper:
         steps = sorted(checkpoints.step_of(path) for path in folder.glob("step-*") if STEP.fullmatch(path.name))
         if at.best_step in steps:
             score = {"checkpoint": f"step-{at.best_step:08d}", "step": at.best_step, "score": at.best_score}
-            replace_text(folder / BEST, json.dumps(score))
+            replace_file(folder / BEST, json.dumps(score).encode())
         keep = {*spaced(steps, config.keep_spaced), *([at.best_step] if at.best_step is not None else [])}
         checkpoints.prune(folder, keep_last=config.keep_last, keep=sorted(keep))
 
@@ -177,7 +177,7 @@ def spaced(steps: Sequence[int], n: int) -> list[int]:
 def note_data_report(folder: Path, prepared: Prepared) -> None:
     """Write the data report beside the run's checkpoints."""
     if prepared.data.report is not None:
-        replace_text(folder / REPORT, prepared.data.report.model_dump_json(indent=2))
+        replace_file(folder / REPORT, prepared.data.report.model_dump_json(indent=2).encode())
 
 
 def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 
 from clearhead import runs
 from clearhead.api import load, room
-from clearhead.api.room import check_load, common_type
+from clearhead.api.pretrained import common_dtype
+from clearhead.api.room import check_load
 from clearhead.errors import OutOfMemory
 from clearhead.machine.room import Room
 from clearhead.storage import checkpoints
@@ -118,9 +119,9 @@ def test_a_file_that_the_kernel_does_not_map(tmp_path: Path, monkeypatch: pytest
     assert ": expected weights that this machine can map into memory, got " in refused(tmp_path)
 
 
-def test_the_most_common_type() -> None:
-    assert common_type([]) == torch.float32
-    assert common_type([(torch.float32, 5), (torch.bfloat16, 4), (torch.bfloat16, 2)]) == torch.bfloat16
+def test_the_most_common_dtype() -> None:
+    assert common_dtype([]) == torch.float32
+    assert common_dtype([(torch.float32, 5), (torch.bfloat16, 4), (torch.bfloat16, 2)]) == torch.bfloat16
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a network says without some of its parts, and how much it would miss each of them."""
+"""Ablation: the output of a network without some of its parts, and the effect of each part."""
 
 import itertools
 import re
@@ -41,18 +41,6 @@ def without(
         return network(*tokens.values())
 
 
-def head_effects(
-    network: Transformer, *inputs: Tokens | Tensor, position: int | None = None, budget: int = 1024
-) -> dict[str, float]:
-    """KL(plain || without that head), in nats, by address: `effects` of every head of every attention."""
-    sites: list[str] = []
-    for name, stack in stacks(network).items():
-        for i, block in enumerate(stack.blocks):
-            kinds = ["attn"] if block.cross is None else ["attn", "cross"]
-            sites += [f"{name}.blocks.{i}.{kind}.z[h={h}]" for kind in kinds for h in range(stack.config.n_heads)]
-    return effects(network, inputs, sites, position=position, budget=budget)
-
-
 def effects(
     network: Transformer,
     inputs: Sequence[Tokens | Tensor],
@@ -71,7 +59,7 @@ def effects(
 
 
 class Ablations:
-    """A network with parts taken away, against what it says whole: that is computed once."""
+    """Compares the output of a network without some parts with its whole output, which is computed once."""
 
     def __init__(
         self,
@@ -81,7 +69,7 @@ class Ablations:
         position: int | None = None,
         edit: Mapping[str, Edit] | None = None,
     ) -> None:
-        """Positions as in `effects`. With `edit` the parts are taken from a network that is edited so."""
+        """Positions are as in `effects`. With `edit`, parts are removed from the edited network."""
         refuse_rounded(network, "effects")
         self._network, self._position, self._edit = network, position, dict(edit or {})
         self._tokens = by_stack(network, inputs)
@@ -97,12 +85,12 @@ class Ablations:
                 self._expected = _distributions(network, last, layout[self._last], position)
 
     def effects(self, sites: Iterable[str], *, budget: int = 1024) -> dict[str, float]:
-        """As the function `effects`."""
+        """The effects as the function `effects` computes them."""
         found = dict.fromkeys(sites, 0.0)
         return found | {site: self.divergence(logs) for site, logs in self.answers(found, budget=budget)}
 
     def answers(self, sites: Iterable[str], *, budget: int = 1024) -> Iterator[tuple[str, Tensor]]:
-        """What the network says without each part: n v, log probabilities, block by block."""
+        """The output without each part, block by block: n v, log probabilities."""
         parts = sorted((_part(self._network, site) for site in sites), key=_Part.place)
         for _, group in itertools.groupby(parts, key=_Part.place):
             rest = iter(group)
@@ -121,7 +109,7 @@ class Ablations:
         return _distributions(self._network, x, layout, self._position)
 
     def _edited(self, parts: "Sequence[_Part]") -> Tensor:
-        """The same of an edited network, whose every block runs again."""
+        """The output of an edited network, of which every block runs again."""
         n, edit = max(1, len(parts)), dict(self._edit)
         if parts:
             path = Address.parse(parts[0].site).path
@@ -133,7 +121,7 @@ class Ablations:
 
 
 def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[str, Tokens]:
-    """Each stack's input in the padded layout, by the stack's name; UserError where their number is wrong."""
+    """Each stack's input in the padded layout, by the stack's name. Raises UserError for a wrong number of inputs."""
     names = stacks(network)
     if len(inputs) != len(names):
         raise UserError(f"this network has {len(names)} stack(s) and takes as many inputs, got {len(inputs)}")
@@ -142,7 +130,7 @@ def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[st
 
 
 def layouts(network: Transformer, tokens: Mapping[str, Tokens]) -> dict[str, Layout]:
-    """Where the positions of each stack sit, by its name."""
+    """The layout of each stack, by its name."""
     return {name: _layout(stack, tokens[name]) for name, stack in stacks(network).items()}
 
 
@@ -260,7 +248,7 @@ def _distributions(network: Transformer, x: Tensor, layout: Layout, position: in
 
 
 def _logs(network: Transformer, logits: Tensor, valid: Tensor, position: int | None) -> Tensor:
-    """The same from all logits."""
+    """The distributions from all logits."""
     match network.config.head:
         case c.NoHead():
             raise UserError("effects: expected a network with a head, got one that ends in its states")

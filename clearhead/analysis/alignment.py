@@ -70,5 +70,5 @@ def _batch(
 
 
 def aligned(attention: CrossAttention, layer: int) -> list[int]:
-    """For each target token the source token that one layer's heads attend to most, on average."""
+    """The source token that one layer's heads attend to most on average, for each target token."""
     return attention.weights[layer].mean(0).argmax(-1).tolist()

@@ -30,9 +30,9 @@ class Attribution:
     __repr__ = brief
 
     shares: dict[str, Tensor]
-    """b each, by address, or by parameter name for a bias."""
+    """The shares, b each, by address, or by parameter name for a bias."""
     logit: Tensor
-    """b: what the network said; the sum of the shares up to rounding."""
+    """b: the logit of the network, which is the sum of the shares up to rounding."""
 
 
 def attribute(
@@ -50,7 +50,7 @@ def attribute(
     the head pools). The norms on the way (the final one, and a sandwich's) keep the scale they had. Parts: embedding,
     positions, each head, each FFN, and every bias by itself; an FFN's own biases are part of it.
 
-    Raises UserError where the way to the logit is not linear: post-norm stacks, heads with a layer of their own.
+    Raises UserError if the path to the logit is not linear: for post-norm stacks, and heads with a layer of their own.
     """
     head = _linear(network)
     tokens = by_stack(network, inputs)
@@ -75,7 +75,7 @@ def attribute(
 
 
 def _linear(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
-    """The head, if the way from the residual stream to it is linear once the norms' scales are fixed."""
+    """The head. Raises UserError unless the path to it is linear once the norms' scales are fixed."""
     head = network.head
     if network.last_stack.config.norm_place == "post":
         raise UserError("attribution: expected a residual stream that only adds, got post-norm, which rescales it")
@@ -89,13 +89,13 @@ def _linear(network: Transformer) -> ClassificationHead | LanguageHead | Tagging
 
 
 def _written(network: Transformer, seen: Trace, name: str) -> Shares:
-    """Everything that the last states are the sum of, b t d each, as the head reads it."""
+    """The summands of the last states, b t d each, as the head reads them."""
     stack = stacks(network)[name]
     yield from _normed(seen, f"{name}.final_norm", stack.final_norm, _added(stack.embed.norm, stack.blocks, seen, name))
 
 
 def _added(norm: nn.Module | None, blocks: nn.ModuleList, seen: Trace, name: str) -> Shares:
-    """Everything that is added to the residual stream, b t d each."""
+    """The summands of the residual stream, b t d each."""
     yield from _normed(seen, f"{name}.embed.norm", norm, _embedded(seen, name))
     for i, block in enumerate(blocks):
         assert isinstance(block, Block)
@@ -142,7 +142,7 @@ def _normed(seen: Trace, path: str, norm: nn.Module | None, parts: Shares) -> Sh
 
 
 def _pick(head: nn.Module, x: Tensor, layout: Layout, position: int) -> Tensor:
-    """b t d -> b d: what the head reads for this logit."""
+    """b t d -> b d: the state that the head reads for this logit."""
     return pool(x, layout.valid, head.pool) if isinstance(head, ClassificationHead) else x[:, position]
 
 

@@ -1,4 +1,4 @@
-"""The same input through our network and through the reference library's: how far apart they are, layer by layer."""
+"""Compares our network with that of the reference library on the same input, layer by layer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from clearhead.trace import trace
 
 LOGITS = "head.logits"
 CLOSE = 1e-5
-"""What close means in float32: |difference| <= CLOSE * max(1, max |reference|)."""
+"""The tolerance in float32: |difference| <= CLOSE * max(1, max |reference|)."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Difference:
     largest: float
     """max |ours - theirs| over the real positions."""
     relative: float
-    """The same as a share of max(1, max |theirs|)."""
+    """The difference as a share of max(1, max |theirs|)."""
 
 
 def states(network: Transformer, tokens: Sequence[Tokens], *, traced: bool = False) -> dict[str, Tensor]:
@@ -62,7 +62,7 @@ def modules(network: Transformer) -> dict[str, nn.Module]:
 
 
 def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transformer) -> dict[str, Tensor]:
-    """The same of the reference's model, under our addresses: of its hidden states, the last is the normalised one."""
+    """The hidden states of the reference's model under our addresses. The last one is normalised."""
     with torch.no_grad():
         out = theirs(**arguments, output_hidden_states=True)
     ours = stacks(network)
@@ -80,7 +80,7 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
 
 
 def differences(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], tokens: Sequence[Tokens]) -> list[Difference]:
-    """How far ours is from theirs, by address, where there are tokens; `tokens` is each stack's input."""
+    """The difference of ours from theirs at real tokens, by address. `tokens` is each stack's input."""
     found: list[Difference] = []
     for address, reference in theirs.items():
         batch = tokens[0] if address.startswith("encoder.") else tokens[-1]

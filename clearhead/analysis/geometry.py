@@ -49,7 +49,7 @@ class Plane:
 
 
 def token_table(network: Transformer, stack: str | None = None) -> Tensor:
-    """The token table, v d, of the stack of that name (the last one if None); UserError where it reads images."""
+    """The token table, v d, of the named stack (the last one if None). Raises UserError if it reads images."""
     found = _stack(network, stack)[1]
     if isinstance(found.config.input, PatchInput):
         raise UserError("token table: expected a stack that reads tokens, got one that reads images")

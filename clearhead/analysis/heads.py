@@ -1,4 +1,4 @@
-"""What the heads of a network do, measured from their attention weights."""
+"""Statistics of attention heads, measured from their attention weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class HeadStatistics:
     entropy: float
     """-sum_s w log w, in nats, mean over the real queries."""
     relative_entropy: float
-    """The same as a share of log(number of keys with a weight), over the queries with at least two."""
+    """The entropy as a share of log(number of keys with a weight), over the queries with at least two."""
     previous: float
     same: float
     next: float
@@ -65,7 +65,7 @@ def head_statistics(network: Transformer, inputs: Sequence[Tokens | Tensor], see
 
 
 def statistics(weights: Tensor, queries: Layout, keys: Layout | None = None) -> list[HeadStatistics]:
-    """For each head of `weights`, b h t s; padding counts neither as query nor as key. Keys: the queries if None."""
+    """Statistics of each head of `weights`, b h t s, without padding. If `keys` is None, queries are keys."""
     keys = keys or queries
     asks, holds = real(queries), real(keys)
     if weights.shape[0::2] != asks.shape or weights.shape[-1] != holds.shape[1]:

@@ -1,4 +1,4 @@
-"""The logit lens: what the network would say if it stopped after each of its blocks."""
+"""The logit lens: the network's answer if it stopped after each of its blocks."""
 
 from dataclasses import dataclass
 

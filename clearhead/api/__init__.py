@@ -1,4 +1,4 @@
-"""`Model`, what a user holds, and `load`, which makes one from a folder or from the hub."""
+"""`Model`, and `load`, which makes one from a folder or from the hub."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -63,12 +63,12 @@ def load(
     """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
     or another library wrote.
 
-    Weights are mapped into memory, in the type they are stored in unless `dtype` says another. `head` puts a new head
-    on the network, drawn at random, for fine-tuning. `int8` rounds its matrices to eight bits, for reading and writing
-    alone; `compile` writes a text by compiled steps, the first of which takes long (docs/inference.md).
+    Weights are mapped into memory, in their stored type unless `dtype` names another. `head` puts a new head with
+    random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only.
+    `compile` generates a text in compiled steps, of which the first takes long (docs/inference.md).
 
-    Raises UserError, one line, for what is not there, not as it was written, or not supported; for a device that this
-    machine does not have; and, before any weight is read, for weights that do not fit into memory.
+    Raises UserError for a model that is missing, damaged or not supported, for a device that this machine does not
+    have, and, before any weight is read, for weights that do not fit into memory.
     """
     place, kind = device_named(device), _dtype(dtype)
     if int8 and kind not in (None, torch.float32):
@@ -105,7 +105,7 @@ def load(
 
 
 def _of_run(run: Path, opened: Callable[[Path], Model]) -> Model:
-    """The best checkpoint of a run, or the one that a living run puts in its place meanwhile."""
+    """The best checkpoint of a run. Tries again if a living run replaces it meanwhile."""
     while True:
         folder = model_folder(run)
         try:

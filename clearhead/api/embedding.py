@@ -20,12 +20,12 @@ from clearhead.model.transformer import Stack
 
 @dataclass(frozen=True)
 class SentenceReader:
-    """What `embed` puts before a network that reads texts."""
+    """The reader of texts for `embed`."""
 
     reader: Reader
     sentences: Sentences
     prompt: str
-    """What stands before each text."""
+    """The prompt before each text."""
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text after the prompt, cut to the most that are read, with their marks."""
@@ -40,7 +40,7 @@ class SentenceReader:
         return [self._reader.known(marks.around(ids)) for ids in encoded]
 
     def prompt_length(self) -> int:
-        """How many cells of each row hold the prompt: its marks are counted, but for one at its end."""
+        """The number of cells of each row that hold the prompt, with its marks except for one at its end."""
         if not self.prompt:
             return 0
         alone = replace(self, prompt="").ids([self.prompt])[0]
@@ -49,7 +49,7 @@ class SentenceReader:
         return len(alone) - (alone[-1:] != [] and alone[-1] in special)
 
     def vectors(self, stack: Stack, tokens: Tokens) -> Tensor:
-        """What the model of sentences makes of the states of a stack, b d."""
+        """The vectors that the sentence encoder makes of the states of a stack, b d."""
         states, layout = stack(tokens)
         return vectors(self.sentences.steps, layout.unpack(states), layout.valid, prompt=self.prompt_length())
 

@@ -32,7 +32,7 @@ PROGRESS = {
 
 
 def model_folder(folder: Path) -> Path:
-    """The checkpoint a folder stands for: itself, or the best or else newest one of a run, or of the run it names."""
+    """The checkpoint of a folder: itself, or the best, else the newest one of a run, or of the run that it names."""
     if not folder.exists():
         raise UserError(f"{folder}: expected a folder with a model, found nothing; {nearest(str(folder))}")
     if (folder / CONFIG).exists() and (folder / MANIFEST).exists():
@@ -54,7 +54,7 @@ def model_folder(folder: Path) -> Path:
 
 
 def _best(folder: Path) -> Path | None:
-    """The checkpoint that best.json names, where there is one: that file is only a hint, and may outlive it."""
+    """The checkpoint that best.json names, if it exists. The file is only a hint, and may outlive the checkpoint."""
     try:
         named = parse((folder / BEST).read_bytes(), BEST)
     except (OSError, ValueError):
@@ -66,18 +66,18 @@ def _best(folder: Path) -> Path | None:
 
 
 def own_files(network: Transformer, generation: GenerationConfig) -> checkpoints.Files:
-    """Config and weights in our own form, in which a training run keeps them."""
+    """Config and weights in the form of a training run."""
     return checkpoints.Files({WEIGHTS: model_tensors(network)}, {CONFIG: model_json(network.config, generation)})
 
 
 def training_facts(saved: checkpoints.Files) -> dict[str, JsonValue]:
-    """What a checkpoint says of its training, for people."""
+    """The facts about its training that a checkpoint holds, for a model card."""
     progress = saved.json.get("train.json", {})
     return {title: progress[name] for name, title in PROGRESS.items() if progress.get(name) is not None}
 
 
 def model_json(config: ModelConfig, generation: GenerationConfig) -> dict[str, JsonValue]:
-    """What config.json holds."""
+    """The content of config.json."""
     return {
         "clearhead": 1,
         "model": config.model_dump(mode="json"),
@@ -86,7 +86,7 @@ def model_json(config: ModelConfig, generation: GenerationConfig) -> dict[str, J
 
 
 def read_config(content: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, GenerationConfig]:
-    """The inverse of `model_json`; one line for what does not fit."""
+    """The inverse of `model_json`. Raises UserError for a content that does not fit."""
     version = content.get("clearhead") if isinstance(content, Mapping) else None
     if version != 1:
         raise UserError(f"{where}: expected a clearhead model of format 1, got {version!r}; try a newer clearhead")
@@ -119,7 +119,7 @@ def architecture(choice: ModelChoice, vocab_size: int) -> ModelConfig:
 
 
 def named_config(name: str) -> ModelConfig:
-    """The architecture of a preset, or of the model in a folder; reads no weights."""
+    """The architecture of a preset, or of the model in a folder. Reads no weights."""
     folder = Path(name)
     if not folder.exists():
         if "/" in name or is_path(name):

@@ -1,4 +1,4 @@
-"""What a user holds: `Model`, a network with its tokenizer, and how it generates by default."""
+"""`Model`: a network with its tokenizer and its default settings of generation."""
 
 import itertools
 import logging
@@ -47,7 +47,7 @@ SHARD_BYTES = 5_000_000_000
 
 
 class Model:
-    """A network, what turns text or images into its input, and how it generates by default."""
+    """A network, its tokenizer or image processor, and its default settings of generation."""
 
     def __init__(
         self,
@@ -60,27 +60,27 @@ class Model:
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        """`sentences` is how `embed` makes one vector of a text; `family` the architecture to save as, where there is
-        a choice; `about` what a model card should say of its training.
+        """`sentences` says how `embed` makes one vector of a text, `family` as which architecture to save if there is a
+        choice, and `about` what a model card says about the training.
         """
         self.network, self.reader = network, Reader(network.config, tokenizer, images)
         self.generation = generation or GenerationConfig()
         self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
 
     def __repr__(self) -> str:
-        """What it is, in a line."""
+        """The stacks and the head in one line."""
         stacks = {"encoder": self.config.encoder, "decoder": self.config.decoder}
         sizes = [f"{name} of {s.n_layers} x {s.d_model}" for name, s in stacks.items() if s is not None]
         return f"Model({', '.join([*sizes, f'{self.config.head.kind} head'])})"
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer; UserError where the model came without one."""
+        """The tokenizer. Raises UserError if the model came without one."""
         return self.reader.words
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether it came with a tokenizer."""
+        """Whether the model came with a tokenizer."""
         return self.reader.tokenizer is not None
 
     @property
@@ -90,28 +90,30 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.network.parameters()).device
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether it reads one text and writes another."""
+        """Whether the model reads one text and writes another."""
         return self.network.encoder is not None and self.network.decoder is not None
 
     # --- what it says ---
 
     def logits(self, text: Input, target: str | None = None) -> Tensor:
-        """Logits for one input: t v, or v where the head says one thing of the whole.
+        """Logits for one input: t v, or v if the head classifies the whole input.
 
-        An encoder-decoder takes the source and the target, of whose positions (the start token first) the logits
-        are; an encoder takes a second text as its tokenizer joins two, such as a question and a passage.
+        An encoder-decoder takes source and target, and returns logits for the target's positions, of which the start
+        token is the first. An encoder takes a second text, such as a passage after a question.
         """
         with Evaluating(self.network), torch.inference_mode():
             return self.network(*self._inputs(text, target))[0]
 
     def classify(self, texts: Sequence[Input]) -> list[list[tuple[str, float]]]:
-        """For each text or image its labels with their numbers, largest first: probabilities that sum to 1, one for
-        each label alone, or those of a regression, as `problem_type` says.
+        """The labels of each text or image with their scores, largest first.
+
+        `problem_type` of the head decides whether scores are probabilities that sum to 1, independent probabilities or
+        the numbers of a regression.
         """
         head = self.config.head
         if not isinstance(head, ClassificationHead):
@@ -125,7 +127,7 @@ class Model:
         return [self.tokenizer.decode(best[0].tokens) for best in self.hypotheses(texts, config)]
 
     def hypotheses(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[list[Hypothesis]]:
-        """For each source text its n_best translations with their scores, best first."""
+        """The n_best translations of each source text with their scores, best first."""
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
         return complete(
@@ -148,7 +150,7 @@ class Model:
         *,
         stop: Sequence[str] = (),
     ) -> Iterator[str]:
-        """The answer to a conversation of {"role": …, "content": …}, piece by piece, by the model's own template."""
+        """The answer to a conversation of {"role": …, "content": …} in the model's own template, piece by piece."""
         from clearhead.data.chat import render
 
         template = self.tokenizer.chat_template
@@ -162,8 +164,8 @@ class Model:
     ) -> Iterator[str]:
         """The continuation piece by piece, as it is written, up to the first of the stop strings.
 
-        One hypothesis, greedy or sampled, whatever `config` says of beams. Raises UserError at the call, before
-        anything is written, for a model that does not continue texts and for a prompt that is too long.
+        There is one hypothesis, greedy or sampled, whatever the beams of `config`. Raises UserError at the call for a
+        model that does not continue texts, and for a prompt that is too long.
         """
         if not isinstance(prompt, str):
             raise UserError(f"generate: expected one text, got {type(prompt).__name__}; call it for each")
@@ -179,7 +181,7 @@ class Model:
         ending = set(config.end_ids) or {eos}
 
         def text(tokens: list[int]) -> str:
-            # After the prompt: some tokenizers drop the space before the first word of a text.
+            # Decoded after the prompt, because some tokenizers drop the space before the first word of a text.
             return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
 
         def ends(tokens: list[int]) -> bool:
@@ -201,9 +203,10 @@ class Model:
     def embed(
         self, texts: Sequence[Input], *, unit: bool = True, prompt: str | None = None, prompt_name: str | None = None
     ) -> Tensor:
-        """One vector a text or image, b d: the first stack's last states over the real positions, pooled.
+        """One vector for each text or image, b d: the first stack's last states, pooled over the real positions.
 
-        A model of sentences puts its prompt, or another, first and cuts long texts. Of length 1 unless `unit` is false.
+        A sentence encoder puts its prompt, or another, first and cuts long texts. Vectors have length 1 unless `unit`
+        is false.
         """
         stack = self.network.encoder or self.network.decoder
         assert stack is not None
@@ -222,35 +225,34 @@ class Model:
     def trace(
         self, text: Input, target: str | None = None, *, edit: Mapping[str, Edit] | None = None
     ) -> tuple[Trace, Tensor]:
-        """Every value on the way to the logits of one input, and those logits; `edit` changes values on the way."""
+        """Every value on the way to the logits of one input, and the logits. `edit` changes values on the way."""
         with Evaluating(self.network), torch.no_grad(), trace(self.network, edit) as seen:
             logits = self.network(*self._inputs(text, target))
         return seen, logits[0]
 
     def changed(self, *, scale: bool = True, positions: str | None = None) -> "Model":
-        """The same weights without the scale of the scores, or with positions of another kind in every stack.
+        """A model of the same weights without the scale of the scores, or with other positions in every stack.
 
-        It was not trained that way: this is for seeing what breaks. `positions` is "sinusoidal", "rotary", "alibi" or
-        "none"; the weights are shared, not copied. Raises UserError where the network cannot have it.
+        The network was not trained that way: the change shows what breaks. `positions` is "sinusoidal", "rotary",
+        "alibi" or "none". The weights are shared, not copied. Raises UserError if the network cannot have them.
         """
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
         network = over_the_same_weights(own, changed(own.config, scale=scale, positions=positions))
-        tokenizer = self.reader.tokenizer
-        images = self.reader.images
-        return Model(network, tokenizer, self.generation, images=images, sentences=self.sentences, family=self.family)
+        words, images = self.reader.tokenizer, self.reader.images
+        return Model(network, words, self.generation, images=images, sentences=self.sentences, family=self.family)
 
     def tracing(
         self, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
     ) -> AbstractContextManager[Trace]:
-        """A trace around whatever runs inside, such as a whole translation; as `clearhead.trace.trace`."""
+        """A trace of everything that runs inside, such as a whole translation, as `clearhead.trace.trace` makes it."""
         return trace(self.network, edit, without=without)
 
     def explore(self, text: str | None = None, target: str | None = None, *, image: "Picture | None" = None) -> Any:
-        """A page in which every value of a forward pass is seen, explained and edited, beginning with this input.
+        """Open a page that shows, explains and edits every value of a forward pass, beginning with this input.
 
-        In a notebook a widget, where it is the last line of a cell; elsewhere a page of the browser, and an object
-        with its `url`, `wait` and `close`. Needs the `notebook` extra in a notebook, else raises UserError.
+        In a notebook it is a widget, if the call is the last line of a cell. Elsewhere it is a page of the browser, and
+        an object with its `url`, `wait` and `close`. Raises UserError in a notebook without the `notebook` extra.
         """
         from clearhead.explorer.widget import explore
 
@@ -286,17 +288,17 @@ class Model:
         return [self._here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
 
     def _here(self, tokens: Tokens) -> Tokens:
-        """On the network's device; pixels in its type."""
+        """The tokens on the network's device, and pixels in its type."""
         pixels = tokens.ids.is_floating_point()
         ids = tokens.ids.to(next(self.network.parameters()).dtype) if pixels else tokens.ids
         return replace(tokens, ids=ids).to(self.device)
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        """The tokenizer as other libraries read it: that of an encoder-decoder ends a text by itself."""
+        """The tokenizer as other libraries read it. That of an encoder-decoder adds the end token."""
         return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
 
     def settings(self) -> GenerationConfig:
-        """How it generates, with its tokenizer's special tokens by number, as other libraries need them."""
+        """The settings of generation with the ids of special tokens, which other libraries need."""
         if not self.has_tokenizer:
             return self.generation
         ids = self.tokenizer
@@ -312,7 +314,7 @@ T = TypeVar("T")
 
 
 def _several(texts: Sequence[T], what: str) -> Sequence[T]:
-    """The inputs; a lone string, which is a sequence of its characters, is surely a mistake."""
+    """The inputs. Raises UserError for a lone string, which is a sequence of its characters."""
     if isinstance(texts, str):
         raise UserError(f"{what}: expected a list of texts, got one text; try {what}([text])")
     return texts

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,21 @@ from clearhead.planning.fit import require_weights
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST, verify
-from clearhead.storage.tensors import model_tensors
+from clearhead.storage.tensors import check_finite, model_tensors
 from clearhead.weights import mapping, safetensors
-from clearhead.weights.documents import INDEX, read_json, shown
+from clearhead.weights.documents import AGAIN, INDEX, read_json, shown
 from clearhead.weights.mapping import Rule
 
 _log = logging.getLogger("clearhead")
 
 GENERATION = "generation_config.json"
 CHANGED = f"try the folder it was copied from; if the change is yours, delete {MANIFEST} beside it"
-"""What to do about a file of a saved model that is not as it was written."""
+"""The remedy for a file of a saved model that has changed."""
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a folder holds, as ours."""
+    """The content of a folder of another library."""
 
     network: Transformer
     family: Family
@@ -43,7 +43,7 @@ class Pretrained:
 
 
 def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:
-    """The network of a folder whose config.json is `document`, with another head where one is given."""
+    """The network of a folder whose config.json is `document`, with another head if one is given."""
     where = str(folder / CONFIG)
     if (folder / MANIFEST).exists():
         verify(folder, others=True, remedy=CHANGED)
@@ -56,7 +56,8 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
     config, _ = family.read(document, where=where, tensors=theirs)
     rules = family.table(config, head_map)
     loaded = named_as_ours(theirs, rules, where=str(folder))
-    tensors = converted(loaded.tensors, dtype or common_dtype(loaded.tensors), where=folder)
+    target = dtype or common_dtype((tensor.dtype, tensor.numel()) for tensor in loaded.tensors.values())
+    tensors = converted(loaded.tensors, target, where=folder)
     if dtype is None and len({t.dtype for t in loaded.tensors.values() if t.is_floating_point()}) > 1:
         _log.warning("%s: of several types of number, all become the most common one; dtype names another", folder)
     if head is not None:
@@ -74,7 +75,7 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
 
 
 def read_tensors(folder: Path, head: HeadMap) -> dict[str, Tensor]:
-    """The folder's tensors, by the names that checkpoints with this head have for them."""
+    """The folder's tensors under the names that checkpoints with this head use."""
     theirs = safetensors.read(folder)
     if head.prefix and not any(name.startswith(head.prefix) for name in theirs):
         # A checkpoint of the bare family opened with a head: its names lack the prefix.
@@ -83,25 +84,25 @@ def read_tensors(folder: Path, head: HeadMap) -> dict[str, Tensor]:
 
 
 def named_as_ours(theirs: Mapping[str, Tensor], rules: Sequence[Rule], *, where: str) -> mapping.Loaded:
-    """The tensors under our names, checked to be finite; what is left out is told."""
+    """The tensors under our names, all finite. A warning names those left out."""
     loaded = mapping.load(rules, theirs, where=where)
-    safetensors.check_finite({loaded.origin[n]: t for n, t in loaded.tensors.items()}, where=where)
+    check_finite({shown(loaded.origin[n]): t for n, t in loaded.tensors.items()}, where=where, remedy=AGAIN)
     for because in dict.fromkeys(loaded.left_out.values()):
         names = [name for name, why in loaded.left_out.items() if why == because]
         _log.warning("%s: left out %s: %s", where, ", ".join(names), because)
     return loaded
 
 
-def common_dtype(tensors: Mapping[str, Tensor]) -> torch.dtype:
-    """The type that most of the numbers are stored in: a network computes in one."""
+def common_dtype(stored: Iterable[tuple[torch.dtype, int]]) -> torch.dtype:
+    """The floating-point type of most numbers, from the type and size of each tensor."""
     sizes: Counter[torch.dtype] = Counter()
-    for tensor in tensors.values():
-        sizes[tensor.dtype] += tensor.numel() if tensor.is_floating_point() else 0
+    for dtype, n in stored:
+        sizes[dtype] += n if dtype.is_floating_point else 0
     return sizes.most_common(1)[0][0] if sizes else torch.float32
 
 
 def converted(tensors: Mapping[str, Tensor], dtype: torch.dtype, *, where: object) -> dict[str, Tensor]:
-    """The tensors with every floating one in this dtype; OutOfMemory where those that change would not fit."""
+    """The tensors with floating-point ones in this dtype. Raises OutOfMemory if the converted ones do not fit."""
     changing = (t.numel() for t in tensors.values() if t.is_floating_point() and t.dtype != dtype)
     require_weights(where, torch.device("cpu"), allocated=sum(changing) * dtype.itemsize)
     return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}

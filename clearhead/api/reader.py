@@ -1,4 +1,4 @@
-"""Texts and images as a network was trained to read them."""
+"""Reads texts and images as a network was trained to."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Input: TypeAlias = "str | Picture"
 
 @dataclass(frozen=True)
 class Reader:
-    """What stands before a network: its tokenizer, or how its images are prepared."""
+    """The tokenizer or the image processor before a network."""
 
     config: ModelConfig
     tokenizer: Tokenizer | None
@@ -32,7 +32,7 @@ class Reader:
 
     @property
     def words(self) -> Tokenizer:
-        """The tokenizer; UserError where there is none."""
+        """The tokenizer. Raises UserError if there is none."""
         if self.tokenizer is None:
             use = "logits, classify or embed" if self.reads_images else "model.network with token ids"
             raise UserError(f"tokenizer: expected one with the model, got none; use {use}")
@@ -44,17 +44,17 @@ class Reader:
         return self.config.encoder is not None and isinstance(self.config.encoder.input, PatchInput)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """With the tokenizer's own marks where it has some, else, for an encoder-decoder, with the end token."""
+        """The ids of each text with the tokenizer's own marks, or else, for an encoder-decoder, the end token."""
         marks = self.marks()
         return [self.known(marks.around(ids)) for ids in self.words.encode_batch(texts)]
 
     def marks(self) -> Marks:
-        """What stands around a text of the first stack."""
+        """The marks around a text of the first stack."""
         both = self.config.encoder is not None and self.config.decoder is not None
         return source_marks(self.words) if both else template_marks(self.words)
 
     def inputs(self, text: Input, other: str | None, generation: GenerationConfig) -> list[Tokens]:
-        """One input a stack: a source and its target, which begins as generation does; a text or two; an image."""
+        """An input for each stack: a source and a target that begins as in generation, a text or two, or an image."""
         if self.reads_images:
             return [self.batch([text], pad_id=None)]
         if not isinstance(text, str):
@@ -84,7 +84,7 @@ class Reader:
         return [_row(self.known(ids), types if has_types else None)]
 
     def _until_padding(self, ids: list[int], pad_id: int | None) -> list[int]:
-        """The ids that a classifier reads: the last state counts that is not of padding, though a text end with it."""
+        """The ids that a classifier reads. One that reads the last state ignores padding tokens at a text's end."""
         head = self.config.head
         if self.config.decoder is None or not isinstance(head, ClassificationHead) or head.pool != "last":
             return ids
@@ -92,11 +92,11 @@ class Reader:
         return ids[:n]
 
     def start(self, generation: GenerationConfig) -> int:
-        """What a decoder reads first: the settings' start token, else the tokenizer's."""
+        """The first token of a decoder: the settings' start token, else the tokenizer's."""
         return self.words.need("bos") if generation.start_id is None else generation.start_id
 
     def known(self, ids: list[int], *, stack: StackConfig | None = None) -> list[int]:
-        """The ids, each of which has a row in the token table of the stack (the first one); else UserError."""
+        """The ids. Raises UserError unless each has a row in the token table of the stack, by default the first one."""
         reads = (stack or self.config.encoder or self.config.output).input
         if isinstance(reads, TokenInput) and max(ids, default=0) >= reads.vocab_size:
             raise UserError(
@@ -106,17 +106,17 @@ class Reader:
         return ids
 
     def _fill(self, pad_id: int | None) -> int:
-        """What stands in padded cells, which no real position reads: any row of the table will do."""
+        """The id in padded cells. No real position reads it, so any row of the table will do."""
         found = (self.words.pad_id if pad_id is None else pad_id) or 0
         reads = (self.config.encoder or self.config.output).input
         return found if isinstance(reads, TokenInput) and found < reads.vocab_size else 0
 
     def batch(self, inputs: Sequence[Input], *, pad_id: int | None) -> Tokens:
-        """Many inputs of the first stack at once, padded on the right."""
+        """A batch of inputs of the first stack, padded on the right."""
         return self.padded(inputs, self.ids, pad_id=pad_id)
 
     def padded(self, inputs: Sequence[Input], encode: Encode, *, pad_id: int | None) -> Tokens:
-        """As `batch`, the texts read by `encode`."""
+        """A batch as `batch` makes it, with texts encoded by `encode`."""
         if self.reads_images:
             if self.images is None:
                 raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")

@@ -1,35 +1,32 @@
-"""Whether a folder's weights fit into memory, from the sizes of its files and their headers: before any is read."""
+"""Checks that a folder's weights fit into memory, from file sizes and headers alone, before any is read."""
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 
+from clearhead.api.pretrained import common_dtype
+from clearhead.api.sidecars import weights_files
 from clearhead.errors import OutOfMemory, is_memory
 from clearhead.machine.room import gigabytes
 from clearhead.planning.fit import require_weights
-from clearhead.weights.documents import INDEX, MODEL, Index
-from clearhead.weights.legacy import BIN, BIN_INDEX
 
-Stored = tuple[torch.dtype, int]
-"""The type of a tensor, and how many numbers it has."""
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 BROKEN = (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError)
-"""What reading a broken file comes to: whoever reads it in earnest says what is wrong with it."""
+"""The errors of a broken file, which the reader of the file explains."""
 
 
 def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device, int8: bool) -> None:
     """Raise OutOfMemory unless the weights of this folder fit into memory in this type and on this device.
 
-    Weights in the type that they are stored in are mapped: they take addresses, but no memory that the kernel could not
-    use for something else.
+    Weights in their stored type are mapped. They take addresses, but only memory that the kernel can reclaim.
     """
     try:
-        files = [file for file in weight_files(folder) if file.is_file()]
+        files = [folder / name for name in weights_files(folder) if (folder / name).is_file()]
         sizes = {file: file.stat().st_size for file in files}
-        # A file that is no archive cannot be mapped.
+        # Only archives can be mapped.
         whole = [file for file in files if file.suffix == ".bin" and not zipfile.is_zipfile(file)]
     except BROKEN:
         return
@@ -43,12 +40,12 @@ def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device,
     except RuntimeError as error:
         if not is_memory(error):
             return
-        # The kernel maps no file for writing that is larger than all memory, even where nobody writes.
+        # The kernel refuses to map a file larger than all memory for writing, even if nobody writes.
         raise OutOfMemory(
             f"{folder}: expected weights that this machine can map into memory, got {gigabytes(sum(sizes.values()))};"
             " try a smaller model"
         ) from None
-    target = dtype or common_type(tensors)
+    target = dtype or common_dtype(tensors)
     allocated = sum(n * target.itemsize for kind, n in tensors if kind != target)
     if int8:  # A token table is no matrix of a layer; the largest tensor is one, if there is one.
         allocated += sum(n for _, n in tensors) - max((n for _, n in tensors), default=0)
@@ -57,26 +54,10 @@ def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device,
         require_weights(folder, device, allocated=sum(n * target.itemsize for _, n in tensors))
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The files that `load` would read weights from."""
-    for single, index, suffix in ((MODEL, INDEX, ".safetensors"), (BIN, BIN_INDEX, ".bin")):
-        if (folder / single).is_file():
-            return [folder / single]
-        if (folder / index).is_file():
-            return [folder / file for file in Index.read(folder / index, suffix=suffix).shards]
-    return []
-
-
-def stored(file: Path) -> Iterator[Stored]:
-    """What the header says of the tensors of floating numbers."""
+def stored(file: Path) -> Iterator[tuple[torch.dtype, int]]:
+    """Type and size of each tensor of floating-point numbers, from the header of a file."""
     with safe_open(file, framework="pt") as tensors:
         for name in tensors.keys():  # noqa: SIM118 - no mapping
             found = tensors.get_slice(name)
             if found.get_dtype() in TYPES:
                 yield TYPES[found.get_dtype()], torch.Size(found.get_shape()).numel()
-
-
-def common_type(tensors: Sequence[Stored]) -> torch.dtype:
-    """The type that most of the numbers are stored in."""
-    totals = {kind: sum(n for other, n in tensors if other == kind) for kind, _ in tensors}
-    return max(totals, key=lambda kind: totals[kind], default=torch.float32)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.model.sentences import ACTIVATIONS, Dense, Mode, Norm, Pooling, Step, Unit
+from clearhead.storage.tensors import check_finite
 from clearhead.weights import safetensors
-from clearhead.weights.documents import JsonObject, brief, read_json, shown
+from clearhead.weights.documents import AGAIN, JsonObject, brief, read_json, shown
 from clearhead.weights.modules import CONFIG, MODULES, Listed
 
 REMEDY = "try model.network"
@@ -66,7 +67,7 @@ def read_module(folder: Path, one: Listed) -> Module:
 
 
 def check_widths(modules: Sequence[Module], width: int, folder: Path) -> None:
-    """Nothing, if each module takes vectors as wide as the one before makes; `width` is that of the states."""
+    """Raises UserError unless each module takes vectors of the width that the one before makes, at first `width`."""
     wide = width
     for module in modules:
         match module.step:
@@ -151,7 +152,7 @@ def _only_known(config: JsonObject, known: tuple[str, ...], where: str) -> None:
 def _tensors(place: Path, shapes: Mapping[str, list[Any]]) -> dict[str, Tensor]:
     """The weights of a module, each of this shape, and no others."""
     found = safetensors.read(place)
-    safetensors.check_finite(found, str(place))
+    check_finite({shown(name): one for name, one in found.items()}, where=str(place), remedy=AGAIN)
     for name in found.keys() ^ shapes.keys():
         got = "another" if name in found else "none"
         raise UserError(f"{place}:{shown(name)}: expected {', '.join(shapes)}, got {got}; try the complete folder")

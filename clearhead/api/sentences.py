@@ -1,4 +1,4 @@
-"""How a model of sentences reads texts and makes vectors, in the files of the sentence-transformers library."""
+"""Sentence encoders: how they read texts and make vectors, in the files of the sentence-transformers library."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 _log = logging.getLogger("clearhead")
 
 OUR_MODES: dict[str, Mode] = {"mean": "mean", "first": "cls", "last": "lasttoken"}
-"""What this library once wrote into config.json."""
+"""The settings that older versions of that library wrote into config.json."""
 POOLING = Path("1_Pooling") / CONFIG
 POOLING_FIELD = "pooling_of_texts"
 PROMPTS = {"query": "", "document": ""}
@@ -31,10 +31,10 @@ TOKENIZER = "tokenizer_config.json"
 
 @dataclass(frozen=True)
 class Sentences:
-    """What is done with a text before the network, and with its states after it."""
+    """The steps before the network that prepare a text, and those after it that make a vector of its states."""
 
     modules: tuple[Module, ...] = ()
-    """Those after the network; none where the folder has no modules.json, which stands for the mean."""
+    """The steps after the network; none if the folder has no modules.json, which means the mean."""
     network: Listed | None = None
     """The network's entry in modules.json, where there is one."""
     prompts: Mapping[str, str] = field(default_factory=lambda: dict(PROMPTS))
@@ -48,7 +48,7 @@ class Sentences:
     """The settings of both files as they came, which are written back."""
 
     def prompt(self, prompt: str | None, prompt_name: str | None) -> str:
-        """What stands before a text: what the caller gives or names, else the default; UserError for both."""
+        """The prompt before a text: the one given or named, else the default. Raises UserError if both are given."""
         if prompt is not None and prompt_name is not None:
             raise UserError("prompt: expected a prompt or its prompt_name, got both; leave one out")
         name = self.default_prompt if prompt_name is None else prompt_name
@@ -60,7 +60,7 @@ class Sentences:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What makes a vector of the states."""
+        """The steps that make a vector of the states."""
         return tuple(module.step for module in self.modules) or (Pooling(),)
 
     def files(self) -> Files:
@@ -128,7 +128,7 @@ def of_pooling(mode: Mode, width: int) -> Sentences:
 
 
 def _shortest(tokenizer: JsonObject, document: Mapping[str, Any]) -> int | None:
-    """How many tokens are read where the settings of texts say nothing."""
+    """The number of tokens to read if the settings do not say it."""
     family = family_of(document, where=CONFIG)
     fields = family.map_of(family.head_of(document, where=CONFIG))
     values = {**document, **fields.values(family.modernize(dict(document)), where=CONFIG)}

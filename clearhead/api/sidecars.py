@@ -1,4 +1,4 @@
-"""What stands beside the weights in other folders: how images are prepared, and files that nothing reads."""
+"""Files beside the weights in the folders of other libraries: the image processor, and files that nothing reads."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ PREPROCESSOR = "preprocessor_config.json"
 
 
 def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
-    """How this model's images are prepared, where the folder says."""
+    """The image processor of this model, if the folder has one."""
     path = folder / PREPROCESSOR
     if not path.is_file():
         return None
@@ -73,7 +73,7 @@ def _read_by_load(folder: Path) -> set[str]:
 
 
 def weights_files(folder: Path) -> list[str]:
-    """The files of weights that are read, of all that may be in the folder."""
+    """The files of weights that `load` reads, of all that may be in the folder."""
     for whole, index, suffix in ((MODEL, INDEX, ".safetensors"), (BIN, BIN_INDEX, ".bin")):
         if (folder / whole).is_file():
             return [whole]

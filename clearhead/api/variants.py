@@ -1,4 +1,4 @@
-"""Another config over the same weights: what attention is without its scale, or with other positions."""
+"""Another config over the same weights, such as attention without its scale or with other positions."""
 
 from typing import Literal, TypeAlias
 
@@ -16,13 +16,13 @@ PositionKind: TypeAlias = Literal["sinusoidal", "rotary", "alibi", "none"]
 WITHOUT_WEIGHTS: dict[str, c.Sinusoidal | c.Rotary | c.ALiBi | c.NoPositions] = {
     "sinusoidal": c.Sinusoidal(), "rotary": c.Rotary(), "alibi": c.ALiBi(), "none": c.NoPositions(),
 }  # fmt: skip
-"""Kinds of positions that any network can take: they have nothing to learn."""
+"""Kinds of positions without weights, which any network can take."""
 
 
 def changed(config: ModelConfig, *, scale: bool = True, positions: str | None = None) -> ModelConfig:
     """The config without the scale of its scores, or with other positions, in every stack.
 
-    UserError where the network cannot have it.
+    Raises UserError if the network cannot have such positions.
     """
     stacks = {"encoder": config.encoder, "decoder": config.decoder}
     try:

@@ -27,7 +27,7 @@ ACTIVATIONS = {
 
 
 def is_plain(config: ModelConfig) -> bool:
-    """Whether this is such a model; what else it may have shows in the comparison of its logits."""
+    """Whether a config is of such a model. The comparison of logits shows any other difference."""
     stack = config.decoder
     if stack is None or config.encoder is not None or stack.gated or stack.norm != "rms":
         return False
@@ -75,7 +75,7 @@ class DecoderConverter(Converter):
         return spec
 
     def words(self, n_rows: int) -> Iterator[str]:
-        """The tokens by id; a row without one has a name that no text gives it."""
+        """The tokens by id. A row without a token gets a name that no text contains."""
         for number in range(n_rows):
             yield self.model.tokenizer.library.id_to_token(number) or f"<row {number}>"
 

@@ -1,9 +1,8 @@
-"""`clearhead export`: a model in the form that other libraries and runtimes open."""
+"""`clearhead export`: writes a model in the format of other libraries and runtimes."""
 
 import importlib.util
 import logging
 import os
-import secrets
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from clearhead.api.model import SHARD_BYTES
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
 from clearhead.families import HeadMap, family_for
+from clearhead.storage.disk import temporary_name
 from clearhead.storage.manifest import sync
 from clearhead.weights.hub import locate
 
@@ -30,12 +30,12 @@ NEEDS: dict[Format, tuple[str, ...]] = {
 EXACT = 1e-3
 """The largest difference of exported logits from ours, as a share of the largest logit, for weights as they were."""
 ROUNDED = 0.25
-"""The same for weights of fewer bits: more, and it is not rounding that made it."""
+"""The largest difference for weights of fewer bits, beyond which rounding cannot explain it."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the command line asks for besides the form."""
+    """Options of the command line besides the format."""
 
     dtype: str | None = None
     quantization: str | None = None
@@ -44,14 +44,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Written:
-    """What a folder holds, and how to open it."""
+    """A description of a written folder, and how to open it."""
 
     what: str
     hint: str
 
 
 def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, revision: str | None = None) -> None:
-    """Write the folder, whole or not at all, and say in one line what it is."""
+    """Write the folder, whole or not at all, and describe it in one line."""
     check_options(to, choice)
     for package in NEEDS[to]:
         if importlib.util.find_spec(package) is None:
@@ -76,7 +76,7 @@ def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, r
 
 
 def check_options(to: Format, choice: Choice) -> None:
-    """One line for an option that means nothing here."""
+    """Raises UserError for an option that does not apply to the format."""
     if choice.quantization is not None and to != "ctranslate2":
         raise UserError(f"--quantization: expected it with --to ctranslate2, got --to {to}; try --dtype")
     if choice.quantization is not None and choice.dtype is not None:
@@ -138,7 +138,7 @@ def to_onnx(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
 
 
 def head_there(model: Model, name: str) -> HeadMap:
-    """The class there that has this network; UserError where there is none."""
+    """The other library's class for this network. Raises UserError if there is none."""
     found = family_for(model.config, model.family)
     if found is None:
         raise UserError(
@@ -154,7 +154,7 @@ def dtype_of(model: Model) -> str:
 
 
 def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:
-    """Tell how far what was written is from the model; NumericError where it is another function."""
+    """Report the difference of the export from the model. Raises NumericError if it is too large."""
     if not gap <= (EXACT if exact else ROUNDED):
         raise NumericError(
             f"{name}: expected an export that computes what the model does, got one whose output differs by"
@@ -165,10 +165,10 @@ def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:
 
 @contextmanager
 def whole(place: Path) -> Iterator[Path]:
-    """A folder beside the place, which takes the place when the block is through and goes away when it fails."""
+    """A temporary folder that becomes `place` when the block ends, and is removed if it fails."""
     tell(f"writing {place}")
     place.parent.mkdir(parents=True, exist_ok=True)
-    folder = place.parent / f".tmp-{place.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    folder = place.parent / temporary_name(place)
     folder.mkdir()
     try:
         yield folder
@@ -184,7 +184,7 @@ def whole(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the warnings and log lines of other libraries, which no user can act on."""
+    """Hides warnings and log lines of other libraries, on which no user can act."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

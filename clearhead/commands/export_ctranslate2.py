@@ -27,13 +27,13 @@ from clearhead.model.mode import Evaluating
 PAD = "<pad>"
 """The converter drops this token where it is the last, as the one that only starts texts."""
 FAILURES = (ValueError, RuntimeError, AttributeError, AssertionError, LookupError, TypeError, ImportError)
-"""What these libraries raise for a model that they do not take."""
+"""The errors that these libraries raise for a model that they do not support."""
 
 Rows: TypeAlias = list[list[int]]
 
 
 def reader(model: Model) -> Literal["Translator", "Generator", "Encoder"]:
-    """The class there that opens it."""
+    """The class of CTranslate2 that opens the model."""
     if model.is_encoder_decoder:
         return "Translator"
     return "Encoder" if model.network.decoder is None else "Generator"
@@ -65,7 +65,7 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
 
 
 def refuse(model: Model, name: str) -> None:
-    """One line for what the converter would leave out without a word."""
+    """Raises UserError for a model of which the converter would silently omit a part."""
     head, expected, got = model.config.head, "", ""
     stack = model.config.encoder or model.config.decoder
     if stack is not None and isinstance(stack.input, PatchInput):
@@ -83,7 +83,7 @@ def refuse(model: Model, name: str) -> None:
 
 
 def state(model: Model, path: Path) -> None:
-    """Say in config.json what older ones said and the converter asks for."""
+    """Add fields of older versions to config.json, which the converter needs."""
     stack = model.config.encoder or model.config.decoder
     assert stack is not None
     assert isinstance(stack.input, TokenInput)
@@ -97,14 +97,14 @@ def state(model: Model, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Ends:
-    """The tokens that what a decoder writes begins and ends with; None where nothing says."""
+    """The first and the last token of a decoder's text; None if unknown."""
 
     start: int | None
     end: int | None
 
     @classmethod
     def of(cls, model: Model) -> Self:
-        """As this model generates by default."""
+        """The tokens with which this model generates by default."""
         if model.network.decoder is None:
             return cls(None, None)
         ids, said = model.tokenizer, model.generation.with_ids
@@ -152,7 +152,7 @@ class Converter(TransformersConverter):
         return spec
 
     def restore(self, spec: Any) -> None:
-        """Give back the last token's vectors, where that is a word like others."""
+        """Restore the vectors of the last token if it is an ordinary word."""
         encoder, decoder = self.model.get_encoder(), self.model.get_decoder()
         table = decoder.get_input_embeddings().weight
         if self.tokenizer.convert_ids_to_tokens(len(table) - 1) == PAD:
@@ -192,7 +192,7 @@ def difference(model: Model, folder: Path) -> float:
 
 
 def log_probabilities(model: Model, source: Rows, target: Rows, *, n_words: int) -> Tensor:
-    """Of the targets' tokens and of their ends, one after the other; words from `n_words` on cannot be said."""
+    """Log-probabilities of all targets' tokens and ends, in order. Words from `n_words` on are excluded."""
     ends = Ends.of(model)
     assert ends.start is not None
     assert ends.end is not None
@@ -220,14 +220,14 @@ def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: i
 
 
 def words(folder: Path, side: Literal["source", "target"]) -> list[str]:
-    """The vocabulary that was written."""
+    """The vocabulary in the written folder."""
     names = ("vocabulary.json", "shared_vocabulary.json", f"{side}_vocabulary.json")
     return json.loads(next(folder / n for n in names if (folder / n).is_file()).read_text(encoding="utf-8"))
 
 
 @contextmanager
 def hushed() -> Iterator[None]:
-    """Without progress bars and warnings, which these two libraries do not say through `logging` and `warnings`."""
+    """Hides progress bars and warnings that these libraries do not send through `logging` and `warnings`."""
     level = ctranslate2.get_log_level()
     ctranslate2.set_log_level(logging.ERROR)
     shows = transformers.utils.logging.is_progress_bar_enabled()

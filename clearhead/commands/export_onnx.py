@@ -34,7 +34,7 @@ class Plain(nn.Module):
 
 
 def input_names(network: Transformer) -> list[str]:
-    """What the graph reads."""
+    """The names of the graph's inputs."""
     reads = stacks(network)[0].input
     if isinstance(reads, PatchInput):
         return ["pixel_values"]
@@ -44,12 +44,12 @@ def input_names(network: Transformer) -> list[str]:
 
 
 def output_name(network: Transformer) -> str:
-    """What the graph says."""
+    """The name of the graph's output."""
     return "last_hidden_state" if isinstance(network.config.head, NoHead) else "logits"
 
 
 def tokens(given: Mapping[str, Tensor]) -> list[Tokens]:
-    """The same as a network here reads it, one `Tokens` a stack."""
+    """The inputs as a network reads them, one `Tokens` for each stack."""
     if "pixel_values" in given:
         return [Tokens(given["pixel_values"])]
     first = Tokens(given["input_ids"], given["attention_mask"].bool(), types=given.get("token_type_ids"))
@@ -86,9 +86,10 @@ def stacks(network: Transformer) -> list[StackConfig]:
 
 
 def write(model: Model, folder: Path) -> float:
-    """Put the graph, config and tokenizer there; how far the graph's output is from ours, as a share of the largest.
+    """Write graph, config and tokenizer; returns the largest difference of the graph's output, relative to the largest
+    value.
 
-    Weights of 1.5 GB or more are in files beside the graph, for a graph's own file may not be larger than 2 GB.
+    Weights of 1.5 GB or more are in files beside the graph, whose own file is limited to 2 GB.
     """
     tell("following a batch through the network, operation by operation")
     network = model.network
@@ -113,7 +114,7 @@ def write(model: Model, folder: Path) -> float:
 
 
 def forget(graph: Any) -> None:
-    """Leave out where in the source each node came from: paths of this machine."""
+    """Remove the source locations of nodes, which are paths of this machine."""
     graph.metadata_props.clear()
     for owner in (graph.graph, *graph.functions.values()):
         owner.metadata_props.clear()
@@ -151,7 +152,7 @@ def difference(plain: Plain, path: Path) -> float:
 
 
 def signature(model: Model) -> str:
-    """Names and shapes of what the graph reads and says, for people."""
+    """The names and shapes of inputs and outputs, as text."""
     network = model.network
     first = stacks(network)[0].input
     pixels = (first.n_channels, first.image_size, first.image_size) if isinstance(first, PatchInput) else ()

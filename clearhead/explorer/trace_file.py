@@ -19,7 +19,7 @@ from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.brief import brief
 from clearhead.config import LanguageHead
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.explorer import codecs
 from clearhead.explorer.manifest import FORMAT, Check, Edited, Manifest, TensorFact
 from clearhead.explorer.ops import masks_of, ops_of
@@ -31,9 +31,9 @@ from clearhead.model.linear import parameter
 from clearhead.model.mode import Evaluating
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import verify
+from clearhead.storage.tensors import check_finite
 from clearhead.trace import Address, Edit
-from clearhead.weights.documents import AGAIN, LIMIT, read_json, reason, shown, size_of
-from clearhead.weights.safetensors import check_finite
+from clearhead.weights.documents import AGAIN, LIMIT, read_json, shown, size_of
 
 TRACE = "trace.json"
 OVERVIEW = "overview.safetensors"
@@ -312,5 +312,5 @@ def _read(path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> di
         raise
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise UserError(f"{path}: expected a whole safetensors file, got {reason(error)}; {AGAIN}") from error
-    check_finite(tensors, str(path))
+    check_finite({shown(name): one for name, one in tensors.items()}, where=str(path), remedy=AGAIN)
     return tensors

@@ -1,4 +1,4 @@
-"""A text that is written alone, each step by one compiled graph: for where launching operations takes the time."""
+"""Generation of a single text with one compiled graph for each step, for when launching operations takes the time."""
 
 from collections.abc import Callable
 
@@ -12,29 +12,29 @@ from clearhead.model.cache import Cache, FixedCache
 
 BACKEND = "inductor"
 LEAST_ROOM = 256
-"""Cells of the shortest texts; they double, so that few graphs serve texts of all lengths."""
+"""Cells of the shortest texts. They double, so that few graphs serve all lengths."""
 
 
 class Compiled:
-    """The decoder's steps after what a cache has read, for one text in a number of cells that does not change."""
+    """The decoder's steps after a cache, for one text in a fixed number of cells."""
 
     def __init__(self, network: Transformer, past: Cache, *, length: int) -> None:
-        """`length`: cells that are needed in the end."""
+        """`length` is the number of cells needed in the end."""
         assert network.decoder is not None
         room, limit = max(LEAST_ROOM, 1 << (length - 1).bit_length()), network.decoder.config.max_length
         self.cache = FixedCache.of(past, room if limit is None else min(room, limit))
-        # Graphs that are launched whole; on a CPU there is nothing to launch.
+        # CUDA graphs are launched whole. A CPU has nothing to launch.
         mode = "reduce-overhead" if self.cache.at.device.type == "cuda" else None
-        # PyTorch keeps what it has compiled: the next text of this network finds it again.
+        # PyTorch keeps compiled graphs, so the next text of this network reuses them.
         self.step: Callable[[Tokens, Memory | None, Cache], Tensor] = torch.compile(
             network.decode, dynamic=False, mode=mode, backend=BACKEND
         )
         for cells in (self.cache.at, *(t for b in self.cache.blocks for t in (b.attn.k, b.attn.v))):
-            # A CUDA graph writes only to what stays in its place.
+            # A CUDA graph needs tensors that stay in their place.
             torch._dynamo.mark_static_address(cells)
 
     def __call__(self, tokens: Tokens, memory: Memory | None) -> Tensor:
-        """1 1 -> 1 1 v: logits after one more token; UserError where PyTorch cannot compile."""
+        """1 1 -> 1 1 v: logits after one more token. Raises UserError if PyTorch cannot compile."""
         from torch._dynamo.exc import BackendCompilerFailed  # which takes seconds to import
 
         try:

@@ -79,7 +79,7 @@ def generate(
 
 
 def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None, config: GenerationConfig) -> Tokens:
-    """What the decoder reads first, on the network's device; raises UserError where the inputs do not fit."""
+    """The first tokens of the decoder, on the network's device. Raises UserError if the inputs do not fit."""
     if network.decoder is None:
         raise UserError("generate: expected a network with a decoder, got an encoder, which writes nothing")
     if (source is None) != (network.encoder is None):
@@ -123,15 +123,15 @@ def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search
 
 
 def _no_gradients() -> torch.no_grad | torch.inference_mode:
-    """Inference mode, unless a trace keeps the values: those may go into a computation that has gradients."""
+    """Inference mode, or no_grad while tracing, because traced values may enter a computation with gradients."""
     return torch.no_grad() if tracing() else torch.inference_mode()
 
 
 class Decoding:
-    """The network between two steps: its cache, the input of each slot, and that of each row of the memory."""
+    """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
 
     def __init__(self, network: Transformer, *, alone: int | None = None) -> None:
-        """`alone`: of a single slot, the tokens that the network reads in the end."""
+        """`alone` is the final number of tokens of a single slot."""
         self.network, self.cache, self.alone = network, network.new_cache(), alone
         self.evaluating = Evaluating(network)
         self.compiled: Compiled | None = None
@@ -141,7 +141,7 @@ class Decoding:
 
     @property
     def reading(self) -> Transformer:
-        """What reads the next tokens: the network itself where somebody looks at it."""
+        """The network that reads the next tokens: the original one while it is traced."""
         return self.network if tracing() else self.fast
 
     def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
@@ -152,13 +152,13 @@ class Decoding:
         logits = self.feed(prompts)
         self.inputs = self.read = torch.arange(prompts.grid[0], device=prompts.ids.device)
         if self.memory is not None:
-            # From here on the cache holds the memory's keys and values: only where they sit is still needed.
+            # The cache now holds the memory's keys and values. Only their layout is still needed.
             states, layout = self.memory
             self.memory = states.new_empty(0), replace(layout, rows=None, documents=None)
         return logits
 
     def feed(self, tokens: Tokens) -> Tensor:
-        """One or more tokens a slot -> n v: logits of the next one."""
+        """One or more tokens for each slot -> n v: logits of the next token."""
         with self.evaluating, _no_gradients():
             self.n_steps += 1
             if self.network.compiles_steps and self.alone is not None and self.cache.length and not tracing():
@@ -170,17 +170,17 @@ class Decoding:
             network = self.reading
             if tokens.grid[1] == 1 or tracing():
                 return network.decode(tokens, self.memory, self.cache)[:, -1]
-            # A prompt's other logits are large and of no use.
+            # Only the last logits of a prompt are needed, and all of them would be large.
             assert network.decoder is not None
             states, layout = network.decoder(tokens, self.memory, self.cache)
             return network.head(states[:, -1:], layout)[:, -1]
 
     def follow(self, index: Tensor) -> None:
-        """Slot i goes on from what slot index[i] has read."""
+        """Slot i continues from what slot index[i] has read."""
         with _no_gradients():
             inputs = self.inputs[index]
             if torch.equal(inputs, self.inputs):
-                # Within an input the memory and the padding are the same: only the past differs.
+                # Slots of one input share memory and padding. Only their past differs.
                 rows = (index != torch.arange(len(index), device=index.device)).nonzero()[:, 0]
                 if len(rows):
                     for block in self.cache.blocks:
@@ -233,7 +233,7 @@ def complete(
     stop: Stop | None = None,
     budget: int = BUDGET,
 ) -> list[list[Hypothesis]]:
-    """For each input its n_best hypotheses, best first; arguments as in `generate`, inputs of unequal lengths."""
+    """The n_best hypotheses of each input, best first. Arguments are as in `generate`; lengths may differ."""
     config = (config or GenerationConfig()).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
     found: dict[int, list[Hypothesis]] = {}
     for batch, event in completing(network, prompts, source=source, config=config, stop=stop, budget=budget):

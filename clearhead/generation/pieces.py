@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def pieces(texts: Iterable[str], stop: Sequence[str] = ()) -> Iterator[str]:
-    """What each text, a continuation of the one before it, adds, up to the first of the stop strings.
+    """The piece that each text adds to the one before it, up to the first of the stop strings.
 
     Held back until it is clear what they are: U+FFFD, to which bytes of an unfinished character decode, and what may
     be the beginning of a stop string. Joined, the pieces are the last text, or its part before the stop string.
@@ -25,11 +25,11 @@ def pieces(texts: Iterable[str], stop: Sequence[str] = ()) -> Iterator[str]:
 
 
 def first(text: str, words: Sequence[str]) -> int | None:
-    """Where the first of the words begins."""
+    """The index of the first occurrence of any word; None if there is none."""
     return min((at for word in words if (at := text.find(word)) >= 0), default=None)
 
 
 def beginning(text: str, word: str) -> int:
-    """Where the beginning of `word` starts that `text` ends with; the text's end where there is none."""
+    """The index where a prefix of `word` begins that ends `text`; the length of `text` if there is none."""
     longest = next((n for n in range(min(len(word), len(text)), 0, -1) if text.endswith(word[:n])), 0)
     return len(text) - longest

@@ -1,4 +1,4 @@
-"""From logits to the next token: what is forbidden, what is too unlikely, what chance picks."""
+"""From logits to the next token: forbidden tokens, truncation and sampling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SHORTLIST = 512
 
 @dataclass(frozen=True)
 class History:
-    """What each row has read and written so far."""
+    """The tokens that each row has read and written so far."""
 
     __repr__ = brief
 
@@ -164,7 +164,7 @@ class Sampler:
         return scores.masked_fill(banned | (forbidden & left), NEVER)
 
     def force(self, scores: Tensor, history: History) -> Tensor:
-        """Where a token is forced it is certain: 0, the logarithm of 1, and -inf for all others."""
+        """Makes a forced token certain: 0, the logarithm of 1, and -inf for all others."""
         config = self.config
         if config.forced_first_id is not None and history.n_new == 0:
             begins = history.valid.sum(1, keepdim=True) == 1

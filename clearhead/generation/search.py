@@ -63,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Move:
-    """What a search does with a step's logits."""
+    """Chooses the next tokens from the logits of a step."""
 
     __repr__ = brief
 
@@ -76,7 +76,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Ends:
-    """What ends a hypothesis."""
+    """The condition that ends a hypothesis."""
 
     ids: tuple[int, ...]
     limit: int
@@ -108,7 +108,7 @@ class Search(ABC):
         """n v, one row for each live slot (at first all b * k, alike within an input) -> what to do."""
 
     def hypotheses(self) -> list[list[Hypothesis]]:
-        """For each input its n_best, best first."""
+        """The n_best hypotheses of each input, best first."""
         return [sorted(found, key=lambda h: -h.score)[: self.config.n_best] for found in self.finished]
 
     def hypothesis(self, tokens: Sequence[int], log_prob: float, reason: Reason) -> Hypothesis:
@@ -131,7 +131,7 @@ class Search(ABC):
 
 
 class Sampling(Search):
-    """Each slot on its own: the most likely token, or one that chance picks."""
+    """Greedy search or sampling: each slot on its own."""
 
     def __init__(
         self,

@@ -70,13 +70,19 @@ def quickest(shapes: Iterable[torch.Size], device: torch.device, run: Callable[[
     candidates = [Arithmetic("fp32", kind) for kind in accurate(shapes, device, [])]
     seconds: dict[Arithmetic, float] = {}
     for arithmetic in candidates * 2 if len(candidates) > 1 else ():
-        start = time.perf_counter()
         with arithmetic.products():
-            run()
-            wait(device)
-        taken = time.perf_counter() - start
+            taken = timed(run, device)
         seconds[arithmetic] = min(seconds.get(arithmetic, taken), taken)
     return min(seconds, key=lambda one: seconds[one], default=candidates[0])
+
+
+def timed(run: Callable[[], object], device: torch.device) -> float:
+    """The seconds that `run` takes on the device."""
+    wait(device)
+    start = time.perf_counter()
+    run()
+    wait(device)
+    return time.perf_counter() - start
 
 
 def wait(device: torch.device) -> None:

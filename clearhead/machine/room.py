@@ -14,18 +14,18 @@ import torch
 
 ROOT = Path("/")
 CACHES = ("active_file", "inactive_file", "slab_reclaimable")
-"""Parts of a group's usage that the kernel takes back before it kills a process."""
+"""Parts of a group's usage that the kernel reclaims before it kills a process."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that may still be taken under one limit."""
+    """The bytes that one limit still leaves."""
 
     n_bytes: int
     kind: str
-    """What sets the limit, in words that follow a number of bytes."""
+    """The source of the limit, in words that follow a number of bytes."""
     counts_mapped: bool = False
-    """Whether a file that is mapped, and that the kernel could drop from memory at any time, counts too."""
+    """Whether mapped files count, which the kernel could drop from memory at any time."""
 
     def __str__(self) -> str:
         return f"{gigabytes(self.n_bytes)} {self.kind}"
@@ -48,14 +48,14 @@ def rooms(root: Path = ROOT) -> list[Room]:
 
 
 def _machine(root: Path) -> Iterator[Room]:
-    """What the kernel says new processes can have without swapping."""
+    """The memory that new processes can take without swapping, as the kernel estimates it."""
     for line in _lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
             yield Room(1024 * int(line.split()[1]), "of free memory")
 
 
 def gigabytes(n_bytes: float) -> str:
-    """A number of bytes for people."""
+    """A readable number of bytes."""
     if n_bytes >= 1e10:
         return f"{n_bytes / 1e9:,.0f} GB"
     return f"{n_bytes / 1e9:.2g} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.2g} MB"
@@ -66,21 +66,21 @@ def gigabytes(n_bytes: float) -> str:
 
 @dataclass(frozen=True)
 class _Version:
-    """The names of one version's files."""
+    """The file names of one version of control groups."""
 
     limits: tuple[str, ...]
     usage: str
     prefix: str = ""
-    """Of the figures in memory.stat that include the groups inside."""
+    """Begins the names of figures in memory.stat that include inner groups."""
 
 
-# Above memory.high a process is slowed down until it hardly moves: that is a limit too.
+# Above memory.high the kernel slows a process almost to a halt, so that is a limit too.
 _V2 = _Version(("memory.max", "memory.high"), "memory.current")
 _V1 = _Version(("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_")
 
 
 def _groups(root: Path) -> Iterator[Room]:
-    """What each control group on the way from the process's own up to the mounted one leaves."""
+    """What each control group leaves, from that of the process up to the mounted one."""
     for version, folder in group_folders(root):
         used = _number(folder / version.usage) or 0
         stat = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat") if " " in line)
@@ -93,10 +93,10 @@ def _groups(root: Path) -> Iterator[Room]:
 
 
 def group_folders(root: Path) -> Iterator[tuple[_Version, Path]]:
-    """The folders of the groups whose memory limits hold for this process, its own first."""
+    """The folders of the groups whose memory limits apply to this process, its own first."""
     own = dict(_own_groups(root))
     mounts = [mount for mount in _mounts(root) if mount[0] in own]
-    # A group outside what is mounted, as in some containers: the mounted one is the closest that can be seen.
+    # In some containers the group is outside the mount. The mounted group is then the closest visible one.
     inside = [mount for mount in mounts if own[mount[0]].is_relative_to(mount[1])]
     for version, top, place in inside or mounts:
         group = own[version]
@@ -120,7 +120,7 @@ def _own_groups(root: Path) -> Iterator[tuple[_Version, PurePosixPath]]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[_Version, PurePosixPath, PurePosixPath]]:
-    """Each mounted hierarchy: the group at its top, and the folder where it is."""
+    """The group at the top of each mounted hierarchy, and the folder of the mount."""
     for line in _lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         fields, (kind, _, options) = before.split(), [*after.split(), "", "", ""][:3]
@@ -140,8 +140,8 @@ def _unescaped(text: str) -> str:
 def _limits(root: Path) -> Iterator[Room]:
     """What RLIMIT_AS and RLIMIT_DATA leave.
 
-    They count addresses, of which a process has always taken more than it uses. Each byte of a tensor needs an
-    address, so what is left of them is never less than the room for tensors, and nothing that fits is refused.
+    They count addresses, and a process always takes more addresses than memory. Each byte of a tensor needs an address,
+    so these limits never refuse a tensor that fits.
     """
     if sys.platform == "win32":
         return
@@ -162,7 +162,7 @@ def _limits(root: Path) -> Iterator[Room]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Of a file of the system; none where it cannot be read."""
+    """The lines of a file of the system; none if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -170,6 +170,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _number(path: Path) -> int | None:
-    """What a file of a control group says; None for `max`, or where there is no such file."""
+    """The number in a file of a control group; None for `max` and for a missing file."""
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdigit() else None

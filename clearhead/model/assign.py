@@ -36,7 +36,7 @@ def assemble(
 def check(
     network: Transformer, tensors: Mapping[str, Tensor], *, where: str, called: Callable[[str], str] = str
 ) -> None:
-    """Nothing, if these are the network's parameters; else UserError names the first that differs."""
+    """Raises UserError, which names the first difference, unless these are the network's parameters."""
     wanted = {name: list(weight.shape) for name, weight in weights_of(network).items() if not weight.tied_to}
 
     def refuse(name: str, expected: object, got: object) -> UserError:
@@ -69,9 +69,9 @@ def merged(network: Transformer) -> Transformer:
 
 
 def new_head(config: ModelConfig, tensors: Mapping[str, Tensor], head: Head) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The same network under another head, whose output is drawn anew, and its other layers where there are none.
+    """The same network under another head. Its output, and layers that the old head does not have, get new weights.
 
-    Raises UserError where this network cannot have such a head.
+    Raises UserError if this network cannot have such a head.
     """
     try:
         config = ModelConfig.model_validate({**dict(config), "head": head})

@@ -141,7 +141,7 @@ class Joint:
         self.last: tuple[Tensor, tuple[Tensor, ...]] | None = None
 
     def part(self, i: int, x: Tensor) -> Tensor:
-        """Part i of the product. The first part computes it and the last part releases it."""
+        """JointPart i of the product. The first part computes it and the last part releases it."""
         last = self.last  # Read once, because another thread may write it.
         if last is None or last[0] is not x:
             last = x, self.module(x).split(self.sizes, -1)
@@ -149,7 +149,7 @@ class Joint:
         return last[1][i]
 
 
-class Part(LinearMap):
+class JointPart(LinearMap):
     """y = x W^T + b as a part of a larger product."""
 
     rounded = "int8"
@@ -168,7 +168,7 @@ class Part(LinearMap):
 
 
 def _join(attention: Attention, kind: type[Int8Linear]) -> None:
-    """Let queries, keys and values of self-attention share a product, unless somebody's own layers stand there."""
+    """Let queries, keys and values of self-attention share a product if all three maps are plain."""
     linears = [attention.q, attention.k, attention.v]
     if not all(is_plain(linear) for linear in linears):
         return
@@ -180,4 +180,4 @@ def _join(attention: Attention, kind: type[Int8Linear]) -> None:
         whole.bias = nn.Parameter(torch.cat(biases), requires_grad=False)
     joint = Joint(kind(whole), sizes)
     for i, name in enumerate("qkv"):
-        setattr(attention, name, Part(joint, i))
+        setattr(attention, name, JointPart(joint, i))

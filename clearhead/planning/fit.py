@@ -1,4 +1,4 @@
-"""Before anything is allocated: whether it fits into the memory there is, and what to lower where it does not."""
+"""Checks before any allocation that a run fits into memory, and says what to lower if it does not."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from clearhead.recipe.training import Training
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take, and what there is."""
+    """The memory that a run needs, and the memory that is left."""
 
     memory: Memory
     there: int
-    """Bytes that the run has taken already."""
+    """Bytes that the run already holds."""
     room: Room | None
-    """None where the machine does not say."""
+    """None if the machine does not say."""
 
     @classmethod
     def of(
@@ -35,7 +35,7 @@ class Estimate:
         *,
         is_allocated: bool = False,
     ) -> Self:
-        """For batches of this shape on each rank; `is_allocated`: weights and their mean are on the device already.
+        """The estimate for batches of this shape on each rank; with `is_allocated` weights and their mean are in place.
 
         A compiled network keeps less than this says.
         """
@@ -49,28 +49,28 @@ class Estimate:
 
     @property
     def needed(self) -> int:
-        """Bytes beyond those that are there."""
+        """Bytes that the run still needs."""
         return self.memory.total - self.there
 
     @property
     def fixed(self) -> int:
-        """The same for a batch of nothing: what only a smaller model lowers."""
+        """The bytes needed without any batch, which only a smaller model lowers."""
         return self.memory.resting + self.memory.gradients + self.memory.update - self.there
 
     @property
     def fits(self) -> bool:
-        """Also where nobody knows how much there is."""
+        """Whether the run fits. True if the memory is not known."""
         return not self.lacks(self.needed)
 
     def lacks(self, n_bytes: int) -> bool:
-        """Whether so many bytes are more than there is; never where nobody knows."""
+        """Whether so many bytes are more than is left. False if the memory is not known."""
         return self.room is not None and n_bytes > self.room.n_bytes
 
 
 def require_model(config: ModelConfig, training: Training, setting: Setting, device: torch.device) -> None:
-    """Nothing, if the network could be trained on some batch; else OutOfMemory says what to lower.
+    """Raises OutOfMemory, which says what to lower, unless the network can be trained on some batch.
 
-    The network may turn out larger, where its vocabulary is not known yet.
+    The network may still become larger if its vocabulary is not known yet.
     """
     shape = Shape(1, int(config.encoder is not None), int(config.decoder is not None))
     found = Estimate.of(config, training, shape, setting, device)
@@ -87,7 +87,7 @@ def require_memory(
     *,
     is_allocated: bool = False,
 ) -> Estimate:
-    """What a run will take, if that is there; else OutOfMemory says in one line what to lower."""
+    """The estimate of a run that fits. Raises OutOfMemory, which says what to lower, for one that does not."""
     found = Estimate.of(config, training, shape, setting, device, is_allocated=is_allocated)
     if found.lacks(found.fixed):
         raise _too_large(found, config, training, shape, setting, device)
@@ -114,7 +114,7 @@ def require_host(config: ModelConfig) -> None:
 
 
 def require_weights(where: object, device: torch.device, *, allocated: int, mapped: int = 0) -> None:
-    """Nothing, if so many bytes of weights fit into memory; else OutOfMemory. `mapped` ones stay in their files."""
+    """Raises OutOfMemory unless so many bytes of weights fit into memory. `mapped` ones stay in their files."""
     for room in available(device):
         needed = allocated + (mapped if room.counts_mapped else 0)
         if needed > room.n_bytes:
@@ -127,7 +127,7 @@ def require_weights(where: object, device: torch.device, *, allocated: int, mapp
 def _too_large(
     found: Estimate, config: ModelConfig, training: Training, shape: Shape, setting: Setting, device: torch.device
 ) -> OutOfMemory:
-    """What the parts of the model need, whatever the batch."""
+    """The error that lists what the parts of the model need whatever the batch."""
     memory = found.memory
     parts = {
         "weights": memory.weights,
@@ -158,7 +158,7 @@ def _smaller_model(config: ModelConfig) -> str:
 
 
 def _smaller_batch(found: Estimate, training: Training, shape: Shape, available: int) -> Iterator[str]:
-    """The batch that fits, and how many of them make the same update; nothing where none does."""
+    """The batch that fits, and the number of them that make the same update; nothing if none fits."""
     memory = found.memory
     grows = memory.activations + memory.logits
     share = (available - (found.needed - grows)) / grows

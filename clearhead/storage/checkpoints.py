@@ -1,8 +1,8 @@
 """Checkpoints that survive a kill, a power cut, a full disk and a flipped bit: safetensors and JSON only.
 
-`RUN/step-00000100/` appears whole or not at all: it is written beside its place under a temporary name,
-synced, described by a MANIFEST.json of sizes and SHA-256 sums, and renamed. What does not match its manifest
-is never loaded.
+`RUN/step-00000100/` appears whole or not at all: it is written beside its place under a temporary name, synced,
+described by a MANIFEST.json of sizes and SHA-256 sums, and renamed. A folder that does not match its manifest is never
+loaded.
 """
 
 import json
@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.storage.disk import check_space, make_folder, remedy, size_of, temporary_name, written
 from clearhead.storage.manifest import (
     FILE_NAME,
@@ -31,7 +31,6 @@ from clearhead.storage.manifest import (
     CorruptCheckpoint,
     Entry,
     JsonObject,
-    reason,
     render,
     seal,
     sync,
@@ -44,12 +43,12 @@ from clearhead.storage.tensors import check_finite, check_tensors
 _log = logging.getLogger("clearhead")
 
 INDEX = ".index.json"
-"""Ends the name of the file that says which tensor is in which share of `model.safetensors` and the like."""
+"""Ends the name of the index that says which file holds each tensor of `model.safetensors` and the like."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """What a checkpoint holds, by file name."""
+    """The content of a checkpoint, by file name."""
 
     __repr__ = brief
 
@@ -62,12 +61,12 @@ class Files:
 
     @property
     def texts(self) -> dict[str, bytes]:
-        """The JSON files as they are written."""
+        """The JSON files as bytes."""
         return {name: json.dumps(value, allow_nan=False, indent=2).encode() for name, value in self.json.items()}
 
     @property
     def n_bytes(self) -> int:
-        """About what they take on the disk; of tensors in parts, all parts."""
+        """About their size on the disk, with all parts of divided tensors."""
         tensors = sum(size_of(t) for named in self.tensors.values() for t in named.values())
         return tensors + sum(map(len, (*self.texts.values(), *self.raw.values())))
 
@@ -81,17 +80,16 @@ def save(run_folder: Path, step: int, files: Files) -> Path:
 
 
 def place_of(run_folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
+    """The folder of the checkpoint of a step."""
     return run_folder / f"step-{step:08d}"
 
 
 def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
-    """Write a new folder of these files and return it: after this returns it survives a power cut.
+    """Write a new folder of these files and return it. It survives a power cut once this returns.
 
-    The manifest describes every file. The folder appears whole or not at all, and nothing is
-    overwritten. Tensors that share memory are each written whole. Raises UserError, one line, when the folder exists,
-    when less than 1.2 times the size is free, and when the disk is full, read-only or failing or may not be written;
-    older checkpoints are then as they were.
+    The manifest describes every file. The folder appears whole or not at all, and nothing is overwritten. Tensors that
+    share memory are each written whole. Raises UserError if the folder exists, if less than 1.2 times the size is free,
+    and if the disk is full, read-only, failing or protected. Older checkpoints then stay as they were.
     """
     temporary = place.parent / temporary_name(place)
     try:
@@ -105,7 +103,7 @@ def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
 
 
 def open_folder(temporary: Path, place: Path, n_bytes: int) -> None:
-    """A new folder beside `place` for so many bytes: the first step of `write_folder`."""
+    """The first step of `write_folder`: a new folder beside `place` with room for `n_bytes`."""
     with written(place):
         make_folder(place.parent)
         if place.exists():
@@ -115,7 +113,7 @@ def open_folder(temporary: Path, place: Path, n_bytes: int) -> None:
 
 
 def fill_folder(temporary: Path, place: Path, files: Files) -> dict[str, Entry]:
-    """Write files into an open folder, on the disk when this returns; several processes may each write theirs."""
+    """Write files into an open folder and through to the disk. Several processes may each write theirs."""
     names = [*files.tensors, *files.json, *files.raw]
     if len(set(names)) < len(names) or MANIFEST in names or not all(FILE_NAME.fullmatch(n) for n in names):
         raise ValueError(f"file names {names} must be plain and different")
@@ -125,7 +123,7 @@ def fill_folder(temporary: Path, place: Path, files: Files) -> dict[str, Entry]:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
         for name, tensors in files.tensors.items():
             save_file(_apart(tensors), temporary / name, metadata={"format": "pt"})
-            # That library makes files for their owner alone; these are as readable as their folder.
+            # The library makes files for their owner alone. Make them as readable as their folder.
             (temporary / name).chmod(temporary.stat().st_mode & 0o666)
             entries[name] = seal(temporary / name, "tensors")
         for kind, contents in (("json", files.texts), ("raw", files.raw)):
@@ -136,7 +134,7 @@ def fill_folder(temporary: Path, place: Path, files: Files) -> dict[str, Entry]:
 
 
 def close_folder(temporary: Path, place: Path, entries: Mapping[str, Entry], *, step: int) -> None:
-    """Write the manifest of these files, and give the folder its name: it is there now."""
+    """Write the manifest of these files, and give the folder its final name."""
     with written(place):
         write(temporary / MANIFEST, render(step, entries))
         sync(temporary / MANIFEST)
@@ -146,38 +144,32 @@ def close_folder(temporary: Path, place: Path, entries: Mapping[str, Entry], *, 
 
 
 def clean(run_folder: Path) -> None:
-    """Remove what killed writers left; only for who holds the lock of `run_folder`."""
+    """Remove what killed writers left. Only for the holder of the lock of `run_folder`."""
     for path in run_folder.glob(".tmp-step-*"):
         discard(path)
 
 
 def prune(run_folder: Path, *, keep_last: int, keep_every: int | None = None, keep: Collection[int] = ()) -> list[Path]:
-    """Remove checkpoints but the last `keep_last`, each `keep_every` steps, and those in `keep`; return them.
+    """Remove all checkpoints except the last `keep_last`, one every `keep_every` steps, and those in `keep`.
 
-    At least one checkpoint that verifies is always left, even if these rules would not keep it.
+    At least one checkpoint that verifies is left, even if these rules would not keep it. Returns the removed ones.
     """
     if keep_last < 1 or (keep_every is not None and keep_every < 1):
         raise ValueError(f"keep_last={keep_last} and keep_every={keep_every} must be at least 1")
     found = _checkpoints(run_folder)
     spared = set(found[:keep_last])
     spared |= {p for p in found if step_of(p) in keep or (keep_every and step_of(p) % keep_every == 0)}
-    anchor = next((p for p in found if p in spared and _valid(p)), None)
-    anchor = anchor or next((p for p in found if p not in spared and _valid(p)), None)
+    anchor = next((p for p in sorted(found, key=lambda p: p not in spared) if _valid(p)), None)
     if anchor is None:
         return []
     removed: list[Path] = []
     for path in found:
         if path in spared or path == anchor:
             continue
-        doomed = run_folder / f".tmp-{path.name}-{secrets.token_hex(4)}"
-        try:
-            # First away from its name: a kill halfway leaves rubbish to clean, not a broken checkpoint.
-            os.rename(path, doomed)  # noqa: PTH104
-        except OSError as error:
-            _log.warning("%s: not pruned: %s", path, reason(error))
-            continue
-        discard(doomed)
-        removed.append(path)
+        # Rename first: a kill halfway then leaves rubbish, not a broken checkpoint.
+        if (doomed := _renamed(path, ".tmp", "pruned")) is not None:
+            discard(doomed)
+            removed.append(path)
     return removed
 
 
@@ -185,18 +177,19 @@ def prune(run_folder: Path, *, keep_last: int, keep_every: int | None = None, ke
 
 
 def latest(run_folder: Path, *, set_aside: bool = False) -> Path | None:
-    """The newest checkpoint that verifies, or None; a warning names newer bad ones.
+    """The newest checkpoint that verifies, or None. A warning names newer bad ones.
 
-    `set_aside` renames those to `.bad-…`, so that the run can write them anew: that is for the run's writer alone.
-    Raises UserError for one of a newer format, which is not bad.
+    `set_aside` renames bad ones to `.bad-…`, so that the run can write them again. Only the run's writer may do this.
+    Raises UserError for a checkpoint of a newer format, which is not bad.
     """
     for path in _checkpoints(run_folder):
         try:
             verify(path)
         except CorruptCheckpoint as error:
             if set_aside:
-                _quarantine(path, error)
-            elif path.exists():  # Else the run's writer has just removed it.
+                _log.warning("set aside as .bad-%s: %s", path.name, error)
+                _renamed(path, ".bad", "set aside")
+            elif path.exists():  # Otherwise the run's writer has just removed it.
                 _log.warning("passed over: %s", error)
         else:
             return path
@@ -204,7 +197,7 @@ def latest(run_folder: Path, *, set_aside: bool = False) -> Path | None:
 
 
 def load(folder: Path) -> Files:
-    """What `save` wrote, verified first; tensors on the CPU."""
+    """Verify and read what `save` wrote, with tensors on the CPU."""
     manifest = verify(folder)
     tensors: dict[str, dict[str, Tensor]] = {}
     documents: dict[str, JsonObject] = {}
@@ -228,7 +221,7 @@ def load(folder: Path) -> Files:
 
 
 def _join(tensors: dict[str, dict[str, Tensor]], documents: dict[str, JsonObject], folder: Path) -> None:
-    """What several processes wrote, a share each, as one."""
+    """Join the files that several processes wrote, a share each."""
     for index in [name for name in documents if name.endswith(f".safetensors{INDEX}")]:
         where = documents.pop(index).get("weight_map")
         if not isinstance(where, dict) or any(name not in tensors.get(str(file), {}) for name, file in where.items()):
@@ -239,9 +232,9 @@ def _join(tensors: dict[str, dict[str, Tensor]], documents: dict[str, JsonObject
 
 
 def average(folders: Sequence[Path], *, name: str = "model.safetensors") -> dict[str, Tensor]:
-    """The mean of the model's tensors over checkpoints, in float32; integers are the last one's.
+    """The mean of the model's tensors over checkpoints, in float32; integers of the last one.
 
-    Vaswani et al. 2017, 6.1, average the last 5 (base) or 20 (big). Raises UserError for NaN and other networks.
+    Vaswani et al. 2017, 6.1, average the last 5 (base) or 20 (big). Raises UserError for NaN and different networks.
     """
     if not folders:
         raise UserError("average: expected at least one checkpoint, got none; try a folder that holds one")
@@ -294,7 +287,7 @@ def _valid(folder: Path) -> bool:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as safetensors takes them: on the CPU, contiguous, no memory in common."""
+    """The tensors as safetensors takes them: on the CPU, contiguous, without shared memory."""
     seen: set[int] = set()
     apart: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -307,14 +300,17 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _quarantine(path: Path, why: CorruptCheckpoint) -> None:
-    _log.warning("set aside as .bad-%s: %s", path.name, why)
+def _renamed(path: Path, prefix: str, what: str) -> Path | None:
+    """The new path of a checkpoint that loses its name; None, after a warning, if it cannot be renamed."""
+    new = path.with_name(f"{prefix}-{path.name}-{secrets.token_hex(4)}")
     try:
-        os.rename(path, path.with_name(f".bad-{path.name}-{secrets.token_hex(4)}"))  # noqa: PTH104
+        os.rename(path, new)  # noqa: PTH104
     except OSError as error:
-        _log.warning("%s: not set aside: %s", path, reason(error))
+        _log.warning("%s: not %s: %s", path, what, reason(error))
+        return None
+    return new
 
 
 def discard(folder: Path) -> None:
-    """Remove what was begun and is not wanted."""
+    """Remove a folder that was begun and is not wanted."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,18 +1,18 @@
-"""What a disk can refuse, in one line."""
+"""Writing to a disk, with one line for what it refuses."""
 
 import errno
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import safetensors
 from torch import Tensor
 
-from clearhead.errors import UserError, sizes
-from clearhead.storage.manifest import errno_of, reason, sync
+from clearhead.errors import UserError, errno_of, reason, sizes
+from clearhead.storage.manifest import sync
 
 _DIAGNOSES = {
     errno.ENOSPC: "try freeing space there or another run folder",
@@ -27,7 +27,7 @@ _DIAGNOSES = {
 
 @contextmanager
 def written(place: Path) -> Iterator[None]:
-    """What goes wrong with the disk while `place` is written becomes UserError."""
+    """Turns disk errors while `place` is written into UserError."""
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
@@ -35,24 +35,24 @@ def written(place: Path) -> Iterator[None]:
 
 
 def remedy(error: Exception) -> str:
-    """What to try."""
+    """What to try after this error."""
     return _DIAGNOSES.get(errno_of(error) or 0, "try another run folder")
 
 
 def make_folder(run_folder: Path) -> None:
-    """Make the folder where there is none, on the disk when this returns."""
+    """Make the folder if it is missing. It is on the disk when this returns."""
     if not run_folder.is_dir():
         run_folder.mkdir(parents=True, exist_ok=True)
         sync(run_folder.parent)
 
 
 def size_of(tensor: Tensor) -> int:
-    """Bytes of a tensor, all parts of it."""
+    """The bytes of all parts of a tensor."""
     return tensor.numel() * tensor.element_size()
 
 
 def check_space(run_folder: Path, size: int) -> None:
-    """Nothing, if there is room for a checkpoint of `size` bytes and a fifth; else UserError."""
+    """Raises UserError unless 1.2 times the `size` of a checkpoint, in bytes, is free."""
     free, wanted = shutil.disk_usage(run_folder).free, -(-size * 12 // 10)  # And a fifth, rounded up.
     if free < wanted:
         need, left = sizes(wanted, free)
@@ -60,22 +60,25 @@ def check_space(run_folder: Path, size: int) -> None:
 
 
 def temporary_name(place: Path) -> str:
-    """What a folder is called until it is whole."""
+    """The name of a folder until it is whole."""
     return f".tmp-{place.name}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def temporary_text(path: Path) -> Path:
-    """Where a small file is until it is whole."""
+def temporary_file(path: Path) -> Path:
+    """The path of a small file until it is whole."""
     return path.with_name(f".{path.name}.tmp")
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a small file that is, at any moment, the old or the new one; its folder is made where there is none."""
-    temporary = temporary_text(path)
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file, which at any moment is the old or the new one. Makes its folder if it is missing."""
+    temporary = temporary_file(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         sync(temporary)
         os.replace(temporary, path)  # noqa: PTH105 - one system call, one name to fail in tests
+        sync(path.parent)
     except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
         raise UserError(f"{path}: expected to write it, got {reason(error)}; try another folder") from None

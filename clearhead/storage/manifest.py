@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what its files must be, and whether they are."""
+"""The manifest of a checkpoint: the sizes and checksums of its files, and their verification."""
 
 import errno
 import hashlib
@@ -16,7 +16,7 @@ import torch
 from pydantic import JsonValue, NonNegativeInt, TypeAdapter, ValidationError
 
 from clearhead.config import Config
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 
 FORMAT = 1
 MANIFEST = "MANIFEST.json"
@@ -26,7 +26,7 @@ OBJECT: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 STEP = re.compile(r"step-(\d{8,})")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 FILE_NAME = re.compile(rf"{PLAIN_NAME.pattern}(?:/{PLAIN_NAME.pattern})*")
-"""Of a file in a checkpoint, or in a folder within it."""
+"""The name of a file in a checkpoint, or in a folder within it."""
 
 _MAX_MANIFEST = 1 << 20
 
@@ -40,27 +40,26 @@ class Entry(Config):
 
 
 class Manifest(Config):
-    """What MANIFEST.json says; its own text is covered by `checksum`."""
+    """The content of MANIFEST.json. `checksum` covers its own text."""
 
     format: Literal[1]
     step: NonNegativeInt
     files: dict[str, Entry]
     environment: dict[str, str]
-    """Versions, machine and threads: on the same ones a resumed run is equal to the bit."""
+    """Versions, machine and threads. On the same ones a resumed run is equal to the bit."""
     checksum: str
 
 
 class CorruptCheckpoint(UserError):
-    """A checkpoint that is not as it was written; the message names the file."""
+    """A checkpoint that has changed since it was written. The message names the file."""
 
 
 def verify(folder: Path, *, others: bool = False, remedy: str = OLDER) -> Manifest:
-    """The manifest, if every byte it names is as it was written and no file is missing, or extra unless `others`.
+    """The manifest of a folder whose files are all as they were written.
 
-    `remedy` is what to do about a file that has changed.
-
-    Raises CorruptCheckpoint naming the file at fault, and UserError for a format newer than this version
-    reads.
+    Raises CorruptCheckpoint, which names the file, if one is missing or has changed, or, unless `others` is true, if
+    there is an extra one. Raises UserError for a format newer than this version reads. `remedy` is what to do about a
+    file that has changed.
     """
     manifest = _manifest(folder, remedy)
     named = STEP.fullmatch(folder.name)
@@ -84,20 +83,20 @@ def verify(folder: Path, *, others: bool = False, remedy: str = OLDER) -> Manife
 
 
 def write(path: Path, content: bytes) -> None:
-    """A new file; one that is there is an error."""
+    """Write a new file. Raises FileExistsError if it exists."""
     with path.open("xb") as file:
         file.write(content)
 
 
 def seal(path: Path, kind: str) -> Entry:
-    """The file's entry, once it is on the disk."""
+    """Write a file through to the disk; returns its entry."""
     sync(path)
     size, digest = _measure(path)
     return Entry.model_validate({"kind": kind, "size": size, "sha256": digest})
 
 
 def sync(path: Path) -> None:
-    """What the file or folder holds is on the disk when this returns."""
+    """Write a file or folder through to the disk."""
     if os.name == "nt" and path.is_dir():
         return  # Windows has no such call for folders.
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -126,7 +125,7 @@ def _text(document: JsonObject) -> bytes:
 
 
 def _checksum(document: JsonObject) -> str:
-    """SHA-256 of the manifest's text without its checksum, so that a flipped bit in it is seen, too."""
+    """SHA-256 of the manifest's text without its checksum, so that a flipped bit in the manifest shows too."""
     return hashlib.sha256(_text({k: v for k, v in document.items() if k != "checksum"})).hexdigest()
 
 
@@ -143,7 +142,7 @@ def _manifest(folder: Path, remedy: str) -> Manifest:
         raise damaged from error
     except OSError as error:
         raise unreadable(path, error) from error
-    # Of every format, so that a newer one is told from a damaged one.
+    # Checked for every format, which tells a newer manifest from a damaged one.
     if document.get("checksum") != _checksum(document) or _text(document) != text:
         raise damaged
     version = document.get("format")
@@ -159,7 +158,7 @@ def _manifest(folder: Path, remedy: str) -> Manifest:
 
 
 def _measure(path: Path, limit: int | None = None, *, remedy: str = OLDER) -> tuple[int, str]:
-    """Size and SHA-256 of a regular file, or, of one beyond `limit`, its size alone."""
+    """Size and SHA-256 of a regular file; of one larger than `limit` the size alone."""
     try:
         about = path.lstat()
         if not stat.S_ISREG(about.st_mode):
@@ -174,20 +173,6 @@ def _measure(path: Path, limit: int | None = None, *, remedy: str = OLDER) -> tu
 
 
 def unreadable(path: Path, error: OSError, remedy: str = OLDER) -> UserError:
-    """A missing or failing file is corruption; one that may not be read is not."""
+    """A missing or failing file is corruption. A file without read permission is not."""
     kind = UserError if error.errno in {errno.EACCES, errno.EPERM, errno.EMFILE} else CorruptCheckpoint
     return kind(f"{path}: expected to read it, got {reason(error)}; {remedy}")
-
-
-def errno_of(error: Exception) -> int | None:
-    """The errno; safetensors tells it in its text only."""
-    if isinstance(error, OSError):
-        return error.errno
-    match = re.search(r"\(os error (\d+)\)", str(error))
-    return int(match[1]) if match else None
-
-
-def reason(error: Exception) -> str:
-    """What went wrong, without a path, in one line."""
-    number = errno_of(error)
-    return os.strerror(number) if number else " ".join(str(error).split())[:200]

@@ -7,6 +7,10 @@ from torch import Tensor, nn
 
 from clearhead.errors import UserError
 
+OLDER = "try an older checkpoint, with this one moved away if its run is to go on"
+_CHUNK = 1 << 20
+"""Numbers examined one by one at a time, which takes a few MB."""
+
 
 def model_tensors(network: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers by name; tied ones once, under their first name."""
@@ -21,7 +25,7 @@ def model_tensors(network: nn.Module) -> dict[str, Tensor]:
 
 
 def saved_tensors(network: nn.Module) -> dict[str, Tensor]:
-    """The same as a file holds them: in float32, which loses nothing, what training keeps in bfloat16."""
+    """The tensors as a file holds them: bfloat16 ones become float32, which loses nothing."""
     return {name: t.float() if t.dtype == torch.bfloat16 else t for name, t in model_tensors(network).items()}
 
 
@@ -38,7 +42,7 @@ def restore(network: nn.Module, tensors: Mapping[str, Tensor], *, where: str = "
 
 
 def _in_a_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their shapes and types as `saved_tensors` has them, without memory."""
+    """Tensors without memory, with the shapes and types of `saved_tensors`."""
     small = torch.bfloat16
     return {
         name: torch.empty_like(t, dtype=torch.float32, device="meta") if t.dtype == small else t
@@ -47,7 +51,7 @@ def _in_a_file(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *, where: str) -> None:
-    """Nothing, if names, shapes and dtypes are the same; else UserError names the first that differs."""
+    """Raises UserError, which names the first difference, unless names, shapes and dtypes are the same."""
     remedy = "try the configuration it was saved with"
     for name, like in wanted.items():
         found = f"{_kind(tensors[name])}" if name in tensors else "no such tensor"
@@ -57,19 +61,23 @@ def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], *
         raise UserError(f"{where}:{name}: expected no such tensor, got {_kind(tensors[name])}; {remedy}")
 
 
-def check_finite(tensors: Mapping[str, Tensor], *, where: str) -> None:
-    """Nothing, if every number is finite; else UserError names the first tensor that holds another."""
+def check_finite(tensors: Mapping[str, Tensor], *, where: str, remedy: str = OLDER) -> None:
+    """Raises UserError, which names the first tensor with NaN or infinity, if there is one."""
     for name, tensor in tensors.items():
-        # A sum is not finite where a number is not, and needs no memory; that of many large numbers may be the same.
-        if tensor.is_floating_point() and not tensor.sum().isfinite() and not tensor.isfinite().all():
-            raise UserError(
-                f"{where}:{name}: expected finite numbers, got NaN or infinity; try an older checkpoint,"
-                " with this one moved away if its run is to go on"
-            )
+        if tensor.is_floating_point() and not _is_finite(tensor.detach()):
+            raise UserError(f"{where}:{name}: expected finite numbers, got NaN or infinity; {remedy}")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """A sum needs no memory, but that of many large numbers may be infinite: each part is summed, then its numbers."""
+    if tensor.sum().isfinite():
+        return True
+    parts = tensor.reshape(-1).split(_CHUNK)
+    return all(bool(part.sum().isfinite()) or bool(part.isfinite().all()) for part in parts)
 
 
 def all_finite(files: Mapping[str, Mapping[str, Tensor]], *, where: str) -> Mapping[str, Mapping[str, Tensor]]:
-    """These files' tensors, in a folder called `where`, if every number is finite; else UserError."""
+    """The tensors of these files. Raises UserError if a number is not finite; `where` names their folder."""
     for file, tensors in files.items():
         check_finite(tensors, where=f"{where}/{file}")
     return files

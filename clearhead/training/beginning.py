@@ -1,27 +1,27 @@
-"""A run's folder before its first checkpoint: the recipe in it is enough to begin the run again."""
+"""The folder of a run before its first checkpoint: its recipe is enough to begin the run again."""
 
 import shlex
 import shutil
 from pathlib import Path
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 from clearhead.recipe import Recipe
-from clearhead.storage.disk import replace_text, temporary_text
-from clearhead.storage.manifest import JsonObject, reason
+from clearhead.storage.disk import replace_file, temporary_file
+from clearhead.storage.manifest import JsonObject
 from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
 from clearhead.training.events import Saved
 from clearhead.training.lock import LOCK, OWNER
 
 RECIPE, REPORT = "recipe.json", "data_report.json"
-NOTHING = {LOCK, OWNER, temporary_text(Path(RECIPE)).name}
-"""What a run that was killed may leave before it has its recipe."""
+NOTHING = {LOCK, OWNER, temporary_file(Path(RECIPE)).name}
+"""Files that a run may leave if it is killed before it writes its recipe."""
 LEFT = {METRICS, REPORT, TENSORBOARD}
-"""What a run writes beside its recipe and its checkpoints before there is one."""
+"""Files that a run may write before its first checkpoint, besides its recipe."""
 
 
 def require_new(folder: Path) -> None:
-    """Nothing, if the folder is missing, empty, or of a run that ended before it wrote anything; else UserError."""
+    """Raises UserError unless the folder is missing or empty, or a run ended there before it wrote anything."""
     if is_free(folder):
         return
     got, remedy = "one with files" if folder.is_dir() else "a file", "try another --out"
@@ -31,19 +31,19 @@ def require_new(folder: Path) -> None:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether a run may begin there."""
+    """Whether a run may begin in the folder."""
     if not folder.is_dir():
         return not folder.exists()
     return {path.name for path in folder.iterdir()} <= NOTHING
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run has begun there."""
+    """Whether a run has begun in the folder."""
     return (folder / RECIPE).is_file() or any(folder.glob("step-*"))
 
 
 def require_run(folder: Path) -> None:
-    """Nothing, if a run has begun in the folder; else UserError."""
+    """Raises UserError unless a run has begun in the folder."""
     if not is_run(folder):
         raise UserError(
             f"{folder}: expected a run with a checkpoint, found none and no {RECIPE};"
@@ -52,7 +52,7 @@ def require_run(folder: Path) -> None:
 
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:
-    """The recipe as a run keeps it: found again from any working directory."""
+    """The recipe with absolute paths, so that the run finds its files from any working directory."""
     data = recipe.data.model_copy(update={"folder": recipe.data.folder.absolute()})
     start = recipe.model.start
     here = None if start is None else Path(start).expanduser()
@@ -64,7 +64,7 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
 
 
 def recipe_begun(folder: Path) -> JsonObject:
-    """The recipe of a run that ended before its first checkpoint; UserError where the folder holds no such run."""
+    """The recipe of a run that ended before its first checkpoint. Raises UserError if the folder holds no such run."""
     require_run(folder)
     if (folder / METRICS).exists():
         saved = [event["step"] for event in read_metrics(folder) if event.get("kind") == Saved.__name__.lower()]
@@ -85,15 +85,15 @@ def recipe_begun(folder: Path) -> JsonObject:
 
 
 def begin_folder(folder: Path, recipe: Recipe) -> None:
-    """The folder with nothing but this recipe in it, less what a run left that ended before its first checkpoint."""
+    """Writes the recipe, and removes what a run left that ended before its first checkpoint."""
     for name in LEFT:
         path = folder / name
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-    replace_text(folder / RECIPE, recipe.model_dump_json(indent=2))
+    replace_file(folder / RECIPE, recipe.model_dump_json(indent=2).encode())
 
 
 def undo(folder: Path, *, is_ours: bool) -> None:
-    """Leave nothing of a run that could not begin: one without a log. `is_ours`: nor its folder."""
+    """Removes the files of a run that could not begin and has no log. With `is_ours`, removes its folder too."""
     if folder.is_dir() and {path.name for path in folder.iterdir()} - NOTHING <= {RECIPE}:
         (folder / RECIPE).unlink(missing_ok=True)
         if is_ours:

@@ -1,4 +1,4 @@
-"""Which evaluation of a run is the best so far."""
+"""Decides which evaluation of a run is the best so far."""
 
 import math
 
@@ -8,11 +8,11 @@ from clearhead.training.length import Progress
 
 
 def judged(evaluation: Evaluation, task: Task, at: Progress) -> Evaluated:
-    """The event of this evaluation; notes in `at` whether it is the best one.
+    """The event of this evaluation. Records in `at` whether it is the best so far.
 
-    The main score decides, and where it is equal, a lower loss. So a score that is the same for every model (BLEU 0 at
-    the beginning) leaves the choice to the loss. A score that is smoothing alone counts as 0. What is not a number is
-    worse than any number.
+    The main score decides, and between equal scores the lower loss. So while every model scores the same (BLEU 0 at
+    the beginning), the loss decides. A score that consists of smoothing alone counts as 0. NaN is worse than any
+    number.
     """
     at.evaluated = at.step
     main, loss = evaluation.score(task.main_score), evaluation.loss
@@ -28,7 +28,7 @@ def judged(evaluation: Evaluation, task: Task, at: Progress) -> Evaluated:
 
 
 def _merit(task: Task, score: float | None, loss: float | None) -> tuple[float, float]:
-    """The main score and the loss, each so that larger is better."""
+    """The main score and the loss, each with larger values for better ones."""
     values = (score if task.higher_is_better or score is None else -score, None if loss is None else -loss)
     first, second = (x if x is not None and math.isfinite(x) else -math.inf for x in values)
     return first, second

@@ -1,4 +1,4 @@
-"""What reads the events of a training run: a progress bar, a log of every event, TensorBoard.
+"""Consumers of the events of a training run: a progress bar, a log of every event, TensorBoard.
 
 `with ProgressBar() as bar:` … `for event in train(run): bar(event); log(event)`
 """
@@ -18,25 +18,26 @@ from pydantic import JsonValue
 from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
-from clearhead.errors import UserError
-from clearhead.storage.manifest import JsonObject, reason, sync
+from clearhead.errors import UserError, reason
+from clearhead.storage.disk import replace_file
+from clearhead.storage.manifest import JsonObject
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Sample
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 
 METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
 N_SAMPLES = 2
-"""Outputs shown at each evaluation: always the same, so that one sees them become better."""
+"""Outputs shown at each evaluation: always of the same inputs, so that progress shows."""
 LINE_EVERY = 10.0
-"""Seconds of training between lines where there is no terminal."""
+"""Seconds of training between lines if the stream is no terminal."""
 _RAW = "_raw"
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
     """One bar for the whole run, with results and sample outputs above it.
 
-    Where `stream` (standard error by default) is not a terminal: one line about every 10 seconds and at each
-    evaluation. `quiet`: warnings only. A terminal that goes away ends the display, never the run.
+    If `stream` (standard error by default) is not a terminal, it prints one line about every 10 seconds and at each
+    evaluation. `quiet` shows warnings only. A terminal that goes away ends the display, never the run.
     """
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
@@ -209,16 +210,8 @@ class MetricsLog:
         if step == 0 and content:
             raise UserError(f"{self.path}: expected no log yet, got another run's; try a new folder or resume")
         kept = b"".join(raw + b"\n" for raw, at, _ in _parse(self.path, content) if at <= step)
-        if kept == content:
-            return
-        temporary = self.path.with_name(f".{METRICS}.tmp")
-        try:
-            temporary.write_bytes(kept)
-            sync(temporary)
-            os.replace(temporary, self.path)  # noqa: PTH105 - one system call, one name to fail in tests
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync(self.path.parent)
+        if kept != content:
+            replace_file(self.path, kept)
 
 
 @contextmanager
@@ -232,7 +225,10 @@ def _writing(path: Path) -> Generator[None, None, None]:
 
 
 def read_metrics(folder: Path) -> list[JsonObject]:
-    """What MetricsLog wrote, NaN and infinity as such; less a last line cut off by a crash. Other damage is told."""
+    """The events that MetricsLog wrote, with NaN and infinity restored, but without a line that a crash cut off.
+
+    Raises UserError for other damage.
+    """
     path = folder / METRICS
     try:
         return [fields for _, _, fields in _parse(path, path.read_bytes())]
@@ -265,7 +261,7 @@ def _restored(fields: JsonObject) -> JsonObject:
 
 
 def _parse(path: Path, content: bytes) -> list[tuple[bytes, int, JsonObject]]:
-    """Each line: as it is, its step, its fields."""
+    """The bytes, the step and the fields of each line."""
     lines = content.split(b"\n")
     parsed: list[tuple[bytes, int, JsonObject]] = []
     for number, raw in enumerate(lines, start=1):

@@ -1,4 +1,4 @@
-"""What happens in a training run, in order, as `train` tells it."""
+"""The events of a training run, in the order in which `train` yields them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,25 +8,25 @@ from clearhead.tasks.task import Evaluation
 
 @dataclass(frozen=True)
 class Lever:
-    """Something that makes a run fast or small."""
+    """A setting that makes a run fast or small."""
 
     name: str
     value: str
     why: str
     field: str
-    """Of the recipe's training table: what sets it."""
+    """The field of the recipe's training table that sets it."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """The run begins, or goes on after `step` updates."""
+    """The run begins, or resumes after `step` updates."""
 
     step: int
     n_parameters: int
     precision: str
     device: str
     levers: tuple[Lever, ...] = ()
-    """How it computes, and why so."""
+    """The settings of its arithmetic, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Skipped:
-    """An update left out because its gradient was not finite."""
+    """An update that was skipped because its gradient was not finite."""
 
     step: int
     grad_norm: float
@@ -57,13 +57,13 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Figures and samples after `step` updates."""
+    """Scores and samples after `step` updates."""
 
     step: int
     evaluation: Evaluation
     is_best: bool
     by_loss: bool = False
-    """Whether it is the best one because of its loss: its main score is no better than the best before."""
+    """Whether it is the best one by its loss, with the same main score as the best before."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Ended:
-    """The run is over, and why."""
+    """The run is over."""
 
     step: int
     seconds: float

@@ -1,4 +1,4 @@
-"""Whether a run fits into memory, asked before its network is allocated: first of the model, then of its batches."""
+"""Checks that a run fits into memory before its network is allocated: first the model, then its batches."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def new_network(config: ModelConfig, task: Task, training: Training, ranks: Rank
 def check_model(config: ModelConfig, training: Training, ranks: Ranks = ALONE) -> None:
     """Raise OutOfMemory, which says what to lower, unless the network can be trained here on some batch.
 
-    It needs no data, so it is asked before they are read.
+    The check needs no data, so it comes before they are read.
     """
     if not training.check_memory:
         return
@@ -55,14 +55,14 @@ def check_batch(
 ) -> None:
     """Raise OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
 
-    `is_allocated`: weights and their mean are on the device already.
+    `is_allocated` says that weights and their mean are on the device already.
     """
     device, shape = ranks.device(device_named(training.device)), shape_of(config, inputs)
     require_memory(config, training, shape, setting_of(training, ranks), device, is_allocated=is_allocated)
 
 
 def setting_of(training: Training, ranks: Ranks) -> Setting:
-    """How each rank of this run computes."""
+    """The setting in which each rank of this run computes."""
     return Setting(
         parallel="fsdp" if is_sharded(training, ranks) else "ddp",
         data=ranks.data_size,
@@ -70,7 +70,7 @@ def setting_of(training: Training, ranks: Ranks) -> Setting:
         accumulate=training.accumulate,
         checkpointed=training.checkpoint_activations,
         chunked=training.chunked_loss,
-        # The probe tries float32 too, unless it is told not to.
+        # Otherwise the probe may try float32 too.
         mixed=training.precision == "bf16" or training.weights == "bf16",
         weights=training.weights,
     )

@@ -20,7 +20,7 @@ class Progress:
     precision: str = ""
     matmul: MatmulPrecision = "highest"
     best_score: float | None = None
-    """None where it was not a number."""
+    """None if it was not a number."""
     best_loss: float | None = None
     best_step: int | None = None
     evaluations_since_best: int = 0
@@ -31,7 +31,7 @@ class Progress:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """What its steps compute in."""
+        """The arithmetic of its steps."""
         return Arithmetic(self.precision, self.matmul)
 
 

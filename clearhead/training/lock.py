@@ -1,6 +1,6 @@
 """One writer a run folder: the lock that every process holds that writes there.
 
-The operating system keeps the lock and frees it when its owner dies, so nobody ever has to remove one. Readers need
+The operating system keeps the lock and frees it when its owner dies, so no stale lock has to be removed. Readers need
 none: what they read is whole or not there.
 """
 
@@ -14,9 +14,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from clearhead.data.cache import NO_LOCKS
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.storage.disk import make_folder, remedy
-from clearhead.storage.manifest import reason
 from clearhead.training.ranks import ALONE, Ranks
 
 _log = logging.getLogger("clearhead")
@@ -27,11 +26,11 @@ LOCK, OWNER = ".lock", ".owner"
 
 @contextmanager
 def held(folder: Path, ranks: Ranks = ALONE) -> Iterator[bool]:
-    """Write to this run folder alone among all processes; it is made where there is none.
+    """Makes the folder if needed, and locks it against writes by other processes.
 
-    The first of several processes of a run holds the lock for all. A thread that holds it may take it again. Gives
-    False on a file system without locks, after a warning: nobody then knows who else writes. Raises UserError in all
-    processes, in one line, where another process or thread holds it, and where the folder cannot be written.
+    The first process of a run holds the lock for all its processes, and a thread that holds it may take it again.
+    Yields False, after a warning, if the file system has no locks. Raises UserError in all processes if another process
+    or thread holds the lock, or if the folder cannot be written.
     """
     with ExitStack() as stack:
         yield ranks.first(
@@ -63,7 +62,7 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 def _taken(lock: FileLock, folder: Path) -> bool:
-    """Whether it is ours now; else the file system has no locks."""
+    """Takes the lock. Returns False if the file system has no locks. Raises UserError if another process holds it."""
     try:
         lock.acquire()
     except Timeout:
@@ -84,7 +83,7 @@ def _taken(lock: FileLock, folder: Path) -> bool:
 
 
 def owner(folder: Path) -> str:
-    """Who holds the lock, as far as is known."""
+    """The holder of the lock, as far as it is known."""
     try:
         return (folder / OWNER).read_text(encoding="utf-8").strip() or "another process"
     except (OSError, UnicodeDecodeError):

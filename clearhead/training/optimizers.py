@@ -17,11 +17,11 @@ from clearhead.training.rounding import RoundedAdamW, Rounding
 Role = Literal["hidden", "matrix", "plain"]
 
 _MAX_BATCH = 1 << 22
-"""Numbers orthogonalised at once: larger matrices keep the hardware busy one by one."""
+"""Numbers that are orthogonalised at once. A larger matrix keeps the hardware busy alone."""
 
 
 def roles(network: nn.Module) -> dict[str, Role]:
-    """What each trainable parameter is, by name; a tied parameter appears once, under its first name.
+    """The role of each trainable parameter, by name. A tied parameter appears once, under its first name.
 
     hidden: the weight of a linear map inside a block, which Muon may take. matrix: any other weight of two or
     more axes, such as an untied head; both are decayed. plain: biases, norms, and everything below a module
@@ -87,7 +87,7 @@ class Muon(torch.optim.Optimizer):
         return loss
 
     def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
-        """Of matrices that lie alike, in float32, whatever they are kept in."""
+        """Updates matrices of one shape together, in float32 whatever their own type."""
         kept = [self.state[w]["momentum_buffer"] for w in weights]
         gradients, momenta = [_full(w.grad) for w in weights if w.grad is not None], [_full(m) for m in kept]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])

@@ -1,12 +1,16 @@
-"""Tensors of which each process holds a part. Where there is one process, everything is whole and nothing is loaded."""
+"""Tensors of which each process holds a part. With one process all tensors are whole, and nothing is imported."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeGuard
 
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
-def is_part(tensor: Tensor) -> bool:
-    """Whether this process holds only a part of it."""
+
+def is_part(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Whether this process holds only a part of the tensor."""
     if type(tensor) in (Tensor, nn.Parameter):
         return False
     from torch.distributed.tensor import DTensor
@@ -15,27 +19,21 @@ def is_part(tensor: Tensor) -> bool:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of it: every process must ask at the same time."""
-    if not is_part(tensor):
-        return tensor
-    from torch.distributed.tensor import DTensor
-
-    assert isinstance(tensor, DTensor)
-    return tensor.full_tensor()
+    """The whole tensor. Every process must call this at the same time."""
+    return tensor.full_tensor() if is_part(tensor) else tensor
 
 
 def part(tensor: Tensor, like: Tensor) -> Tensor:
-    """This process's part of a tensor that every process has whole, divided as `like` is."""
+    """This process's part, divided as `like` is, of a tensor that every process holds whole."""
     if not is_part(like):
         return tensor
-    from torch.distributed.tensor import DTensor, distribute_tensor
+    from torch.distributed.tensor import distribute_tensor
 
-    assert isinstance(like, DTensor)
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def parts(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parts of tensors that have a namesake of their shape to go by; the others as they are."""
+    """Each tensor, divided as the one in `like` of the same name and shape is; the others unchanged."""
     return {
         name: part(tensor, like[name]) if name in like and like[name].shape == tensor.shape else tensor
         for name, tensor in tensors.items()

@@ -1,7 +1,7 @@
-"""The start-up probe: which arithmetic is the fastest for this network on this machine, and accurate all the same.
+"""The start-up probe, which finds the fastest accurate arithmetic for a network on this machine.
 
-At small widths both levers lose: bfloat16 and oneDNN's float32 products are worth it only where products are large
-(docs/benchmarks.md), so they are tried, never looked up by the name of a processor.
+bfloat16 and oneDNN's float32 products are faster only if matrices are large (docs/benchmarks.md). So the probe tries
+them, and never looks them up by the name of a processor.
 """
 
 import math
@@ -20,21 +20,21 @@ from clearhead.training.ranks import ALONE, Ranks
 TOLERANCE = 0.02
 """Relative difference of the first loss up to which bfloat16 is trusted."""
 HOPELESS = 1.5
-"""Times the fastest first try: what takes longer is not tried again."""
+"""An arithmetic that takes this many times as long as the fastest is not tried a second time."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The arithmetic that was chosen, and why."""
+    """The arithmetic that was chosen, and the reason."""
 
     arithmetic: Arithmetic
     why: str
 
 
 def choose(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks = ALONE) -> Choice:
-    """The precision asked for; for auto the fastest on a batch whose numbers agree, forward and backward.
+    """The precision that the config names; for auto the fastest on a batch, forward and backward, with the right loss.
 
-    Processes that share a network make the same passes, and the first one's figures count.
+    Processes that share a network make the same passes, and the times of the first process decide.
     """
     device, why = batch.labels.device, list[str]()
     only_bf16 = config.precision == "bf16" or config.weights == "bf16"
@@ -55,7 +55,7 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task, ran
 
 
 def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], why: list[str]) -> Choice:
-    """Of those whose loss is that of the first."""
+    """The fastest arithmetic whose loss agrees with that of the first."""
     exact = next(iter(losses.values()))
     for arithmetic, loss in losses.items():
         if not abs(loss - exact) <= TOLERANCE * abs(exact):
@@ -71,7 +71,7 @@ def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], 
 def _tried(
     network: Transformer, batch: Batch, task: Task, candidates: list[Arithmetic], *, hopeless: float
 ) -> tuple[dict[Arithmetic, float], dict[Arithmetic, float]]:
-    """Least seconds and the mean loss of each, in two rounds; the network is left as it was."""
+    """The least seconds and the mean loss of each arithmetic, in two rounds. The network does not change."""
     device = batch.labels.device
     seconds: dict[Arithmetic, float] = {}
     losses: dict[Arithmetic, float] = {}

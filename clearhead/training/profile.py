@@ -1,8 +1,8 @@
-"""Where a training step's time goes, by component, and what share of the machine's ceiling it reaches.
+"""The time of a training step by component, and the share of the machine's ceiling that it reaches.
 
-Components are timed by hooks around modules, so the network runs eagerly and is otherwise what is trained. A clock
-read costs nothing beside a module; on a GPU events are put into its stream instead, and nothing waits for it until the
-step is over. The backward pass is one figure: hooks there would change what is computed when.
+Hooks around modules time the components, so the network runs eagerly. On a GPU they record events in its stream, and
+nothing waits for the GPU before the step ends. The backward pass is one figure, because hooks there would change the
+order of its computations.
 """
 
 import math
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from torch.utils.hooks import RemovableHandle
 
-from clearhead.machine.precision import Arithmetic
+from clearhead.machine.precision import Arithmetic, timed, wait
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.embedding import Embedding
@@ -29,7 +29,7 @@ from clearhead.tasks.task import Batch
 from clearhead.training.optimizers import Optimizers, build
 
 WARM_UP = 2
-"""Steps before those that count: allocators and kernels settle."""
+"""Steps before the measured ones, in which allocators and kernels settle."""
 CEILING_SIZE = {"cpu": 2048}
 Loss = Callable[[Transformer, Batch], tuple[Tensor, int]]
 
@@ -49,18 +49,18 @@ FUSED = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _fused_backward,
 }
-"""The CPU's fused attention, which PyTorch's counter leaves out."""
+"""The fused attention of a CPU, which PyTorch's counter omits."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """A part of a step, of all its instances."""
+    """A part of a step, summed over its instances."""
 
     name: str
     seconds: float
     """Median over the steps."""
     flops: int = 0
-    """Of matrix products; 0 where it has none."""
+    """FLOPs of its matrix products."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Profile:
 
     components: tuple[Component, ...]
     seconds: float
-    """A whole step: a little more or less than its components' sum."""
+    """Seconds of a whole step: a little more or less than the sum of its components."""
     spread: float
     """Slowest step less fastest one, as a share of the median."""
     flops: int
-    """Of the matrix products, forward and backward."""
+    """FLOPs of the matrix products, forward and backward."""
     flops_per_second: float
     tokens: int
-    """Of both stacks, padding left out."""
+    """Tokens of both stacks, without padding."""
     tokens_per_second: float
     precision: str
     device: str
@@ -90,7 +90,7 @@ class Profile:
 
     @property
     def largest(self) -> Component:
-        """The component that takes most of the time, the backward pass left out."""
+        """The component that takes the most time, except for the backward pass."""
         return max((one for one in self.components if one.name != "backward"), key=lambda one: one.seconds)
 
 
@@ -111,22 +111,17 @@ class Clock:
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """What is computed inside counts under this name."""
+        """Count the computation inside under this name."""
         start = self.now()
         yield
         self.spans[name].append((start, self.now()))
 
     def seconds(self) -> dict[str, float]:
-        """Of each name, all its spans together; and forgets them."""
-        self.wait()
+        """The sum of the spans of each name, which are then cleared."""
+        wait(self.device)
         total = {name: sum(self._between(*span) for span in spans) for name, spans in self.spans.items()}
         self.spans.clear()
         return total
-
-    def wait(self) -> None:
-        """Until the device has done what it was given."""
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize(self.device)
 
     @staticmethod
     def _between(start: float | torch.Event, end: float | torch.Event) -> float:
@@ -139,7 +134,7 @@ class Clock:
 
 @contextmanager
 def timed_modules(network: Transformer, clock: Clock) -> Iterator[None]:
-    """While open, each module's forward counts under what it is."""
+    """Time the forward pass of each module under its kind."""
     began: list[float | torch.Event] = []
 
     def enter(_: nn.Module, __: object) -> None:
@@ -162,7 +157,7 @@ def timed_modules(network: Transformer, clock: Clock) -> Iterator[None]:
 
 
 def kinds(network: Transformer) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that are timed, and as what; those inside attention are a part of it."""
+    """The kind of each timed module, and the module. Those inside attention are a part of it."""
     for stack in filter(None, (network.encoder, network.decoder)):
         yield "stack", stack
         for module in stack.modules():
@@ -192,9 +187,9 @@ def profile(
     *,
     steps: int = 5,
 ) -> Profile:
-    """Train for `steps` steps on these batches, one a step and again from the first, and say where the time went.
+    """Train for `steps` steps on these batches, one a step and again from the first, and measure the time by component.
 
-    A batch is what makes it, so that making it is timed too. The network is changed.
+    A batch is given by the function that makes it, which is timed too. Changes the network.
     """
     device = next(network.parameters()).device
     network.train()
@@ -203,10 +198,10 @@ def profile(
     seen: list[dict[str, float]] = []
     with arithmetic.products(), timed_modules(network, clock):
         for i in range(-WARM_UP, steps):
-            clock.wait()
+            wait(device)
             start = time.perf_counter()
             _step(network, loss, batches[i % len(batches)], training, arithmetic, optimizer, clock)
-            clock.wait()
+            wait(device)
             seconds = clock.seconds() | {"step": time.perf_counter() - start}
             seen += [seconds] if i >= 0 else []
     made = [make().to(device) for make in batches[:steps]]
@@ -241,7 +236,7 @@ def _step(
     optimizer: Optimizers,
     clock: Clock,
 ) -> None:
-    """One update as training makes it, its parts timed."""
+    """One update as in training, with its parts timed."""
     device = clock.device
     with clock.span("data"):
         batch = make().to(device)
@@ -282,7 +277,7 @@ def seconds_of(spans: dict[str, float], name: str) -> float:
 
 
 def flops_of(network: Transformer, loss: Loss, batch: Batch, arithmetic: Arithmetic) -> dict[str, int]:
-    """Of the products that the operators of one step compute, the forward pass by component, the backward as one."""
+    """FLOPs of the matrix products of one step: of the forward pass by component, of the backward pass in all."""
     names = {module: name for name, module in network.named_modules()}
     with FlopCounterMode(display=False, custom_mapping=FUSED) as forward, arithmetic.autocast(batch.labels.device):
         total, _ = loss(network, batch)
@@ -298,23 +293,16 @@ def flops_of(network: Transformer, loss: Loss, batch: Batch, arithmetic: Arithme
 
 
 def ceiling(device: torch.device, arithmetic: Arithmetic, *, size: int | None = None) -> float:
-    """FLOPs a second of a large square matrix product in this precision, the best of a few."""
+    """FLOPs per second of a large square matrix product in this precision, the best of six."""
     size = size or CEILING_SIZE.get(device.type, 8192)
     dtype = torch.bfloat16 if arithmetic.precision == "bf16" else torch.float32
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    clock = Clock(device)
-    best = math.inf
-    for _ in range(6):
-        clock.wait()
-        start = time.perf_counter()
-        with arithmetic.products():
-            a @ b
-        clock.wait()
-        best = min(best, time.perf_counter() - start)
+    with arithmetic.products():
+        best = min(timed(lambda: a @ b, device) for _ in range(6))
     return 2 * size**3 / best
 
 
 def _cells(tokens: Tokens) -> int:
-    """Those that hold a token."""
+    """The number of cells that hold a token."""
     b, t = tokens.grid
     return b * t if tokens.valid is None else int(tokens.valid.sum())

@@ -1,9 +1,9 @@
-"""Weights of 16 bits that learn all the same: an update is made in float32 and rounded up or down by chance.
+"""Training of 16-bit weights: an update is computed in float32, and rounded up or down at random.
 
-Rounded to nearest, an update of less than 1/256 of a weight is lost every time. Rounded up with the probability of the
-part that is cut off, it counts on average what it is (Gupta et al. 2015, "Deep learning with limited numerical
-precision"; Zamirai et al. 2020, "Revisiting bfloat16 training"). Chance comes from PyTorch's own generator, which the
-training loop seeds anew for each step: a run that goes on rounds as one that was never stopped.
+Rounding to nearest loses every update below 1/256 of a weight. Stochastic rounding is right on average: it rounds up
+with the probability of the part that it cuts off (Gupta et al. 2015, "Deep learning with limited numerical precision";
+Zamirai et al. 2020, "Revisiting bfloat16 training"). It draws from PyTorch's own generator, which the training loop
+seeds for each step, so a resumed run rounds like one that was never stopped.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from clearhead.model import Transformer
 from clearhead.training.ranks import Ranks
 
 PIECE = {"cpu": 1 << 18}
-"""Numbers rounded at a time, by device: on a CPU so few that they stay in its cache."""
+"""Numbers rounded at a time, by device: few enough for the cache of a CPU."""
 LARGEST_PIECE = 1 << 24
 
 
 def store_in_bfloat16(network: Transformer) -> None:
     """Round the matrices of linear layers, in place.
 
-    Embeddings, and heads tied to them, stay in float32: the gradients of a frequent token are too many to add up in 16
-    bits. So do biases and norms, which are small.
+    Embeddings and heads tied to them stay in float32, because 16 bits cannot sum the many gradients of a frequent
+    token. Biases and norms stay in float32 because they are small.
     """
     tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     for module in network.modules():
@@ -34,7 +34,7 @@ def store_in_bfloat16(network: Transformer) -> None:
 
 
 def require_one(ranks: Ranks) -> None:
-    """Nothing, if one process trains alone: others would have to send gradients and parts in 16 bits too."""
+    """Raises UserError if several processes train: they would have to exchange gradients and parts in 16 bits."""
     if ranks.size > 1:
         raise UserError(
             f"training.weights: expected fp32 where {ranks.size} processes train together, got bf16; leave it out"
@@ -42,7 +42,7 @@ def require_one(ranks: Ranks) -> None:
 
 
 class Rounding:
-    """The chances of one step: the same for each piece of each tensor, which does no harm."""
+    """The random bits of one step, which all pieces of all tensors share."""
 
     def __init__(self, device: torch.device) -> None:
         self.piece = PIECE.get(device.type, LARGEST_PIECE)
@@ -51,21 +51,18 @@ class Rounding:
         self.chances = draws.view(torch.int16).to(torch.int32).add_(1 << 15)
 
     def pieces(self, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        """Views of tensors of one size, a part at a time; contiguous ones."""
+        """Views of a piece of each of these contiguous tensors of one size, piece after piece."""
         return zip(*(tensor.view(-1).split(self.piece) for tensor in tensors), strict=True)
 
     def store(self, kept: Tensor, exact: Tensor) -> None:
-        """kept <- exact, of float32 numbers, each rounded to a neighbour so that the mean is exact.
-
-        `exact` is overwritten.
-        """
-        # bfloat16 is the upper half of float32: what is added to the lower half carries into it or does not.
+        """kept <- exact, in float32, each rounded to a neighbour so that the mean is exact. Overwrites `exact`."""
+        # bfloat16 is the upper half of float32: a sum in the lower half carries into it, or does not.
         for half, full in self.pieces(kept.view(torch.int16), exact.view(torch.int32)):
             half.copy_(full.add_(self.chances[: len(full)]).bitwise_right_shift_(16))
 
 
 class RoundedAdamW(torch.optim.Optimizer):
-    """AdamW (Loshchilov & Hutter 2019) whose means are kept in bfloat16, rounded by chance; weights may be too."""
+    """AdamW (Loshchilov & Hutter 2019) with stochastically rounded means, and maybe weights, in bfloat16."""
 
     def __init__(self, groups: list[dict[str, object]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})

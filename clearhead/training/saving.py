@@ -1,10 +1,10 @@
-"""Saving while a run goes on: in one file or a file a process, at once or in the background.
+"""Saving during a run: in one file or in one file per process, at once or in the background.
 
-A file of a process holds whole tensors, its share of them: any number of processes can read them again, and so can
-everything that reads `model.safetensors.index.json`.
+The file of a process holds its share of the tensors, each whole. Any number of processes can read them again, and so
+can everything that reads `model.safetensors.index.json`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,7 +24,7 @@ from clearhead.training.ranks import Ranks
 
 
 class Saver(AbstractContextManager["Saver"]):
-    """Checkpoints of one run, one at a time. `shared`: every process holds a part, and writes a share."""
+    """Writes the checkpoints of one run, one at a time. With `shared`, every process writes its share."""
 
     def __init__(self, run_folder: Path | None, ranks: Ranks, step: int, *, shared: bool, in_background: bool) -> None:
         self.run_folder, self.ranks, self.shared, self.in_background = run_folder, ranks, shared, in_background
@@ -38,9 +38,9 @@ class Saver(AbstractContextManager["Saver"]):
         return self._writing is not None and self._writing.done()
 
     def save(self, step: int, files: Files) -> Iterator[Saved]:
-        """Begin with a checkpoint, once the one before is sealed; tells of those that are on the disk.
+        """Begin a checkpoint once the previous one is sealed; yields an event for each that is on the disk.
 
-        Raises UserError in all processes where one cannot write, as `checkpoints.write_folder` does.
+        Raises UserError in all processes if one of them cannot write, as `checkpoints.write_folder` does.
         """
         assert self.run_folder is not None
         yield from self.finish()
@@ -48,17 +48,16 @@ class Saver(AbstractContextManager["Saver"]):
         self.step, self._temporary = step, place.parent / self.ranks.first(temporary_name(place))
         self.ranks.together(lambda: self._open(place, n_bytes))
         mine = share(files, self.ranks) if self.shared else files if self.ranks.is_first else Files()
-        if self.in_background:
-            mine = mine if self.shared else copied(mine)  # A share is a copy.
-            pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-            self._writing = pool.submit(checkpoints.fill_folder, self._temporary, place, mine)
-            pool.shutdown(wait=False)
-        else:
-            self._writing = done(lambda: checkpoints.fill_folder(self._temporary, place, mine))
+        if self.in_background and not self.shared:  # A share is a copy already.
+            mine = copied(mine)
+        pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing = pool.submit(checkpoints.fill_folder, self._temporary, place, mine)
+        pool.shutdown(wait=False)
+        if not self.in_background:
             yield from self.finish()
 
     def finish(self, *, now: bool = True) -> Iterator[Saved]:
-        """Wait for every share of the checkpoint that is being written, if one is, and seal it; or do nothing yet."""
+        """Wait for every share of a checkpoint that is being written, and seal it. Does nothing unless `now`."""
         if not now or self._writing is None or self.run_folder is None:
             return
         writing, self._writing = self._writing, None
@@ -90,24 +89,14 @@ class Saver(AbstractContextManager["Saver"]):
         if self._writing is None:
             return
         if self.ranks.size == 1 or kind is NumericError:
-            list(self.finish())  # Whatever ended the run, this checkpoint was good.
+            list(self.finish())  # Whatever ended the run, this checkpoint is good.
         else:
             self._writing.exception()
             checkpoints.discard(self._temporary)
 
 
-def done(action: Callable[[], dict[str, Entry]]) -> Future[dict[str, Entry]]:
-    """What `action` gave or raised, as if it had run in the background."""
-    future: Future[dict[str, Entry]] = Future()
-    try:
-        future.set_result(action())
-    except Exception as error:
-        future.set_exception(error)
-    return future
-
-
 def copied(files: Files) -> Files:
-    """The same, of which training changes nothing any more."""
+    """A copy of the files on the CPU, which training does not change."""
     tensors = {
         file: {name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}
         for file, named in files.tensors.items()
@@ -116,7 +105,7 @@ def copied(files: Files) -> Files:
 
 
 def share(files: Files, ranks: Ranks) -> Files:
-    """This process's files of a checkpoint: tensors dealt out by size, and from the first what is small."""
+    """This process's files of a checkpoint: tensors dealt out by size, and in the first process the small files."""
     tensors: dict[str, dict[str, Tensor]] = {}
     indexes: dict[str, JsonObject] = {}
     for file, named in files.tensors.items():
@@ -141,7 +130,7 @@ def share(files: Files, ranks: Ranks) -> Files:
 
 
 def dealt(sizes: Mapping[str, int], n: int) -> dict[str, int]:
-    """Who of n takes which: the largest first, each to the one who has least."""
+    """The number of the process that takes each tensor: the largest first, each to the least loaded of n processes."""
     loads = [0] * n
     owners: dict[str, int] = {}
     for name in sorted(sizes, key=lambda name: -sizes[name]):
@@ -151,9 +140,9 @@ def dealt(sizes: Mapping[str, int], n: int) -> dict[str, int]:
 
 
 def newest_checkpoint(folder: Path, ranks: Ranks) -> Path | None:
-    """The newest one that verifies, for the run's writer: what killed writers left is removed, bad ones set aside.
+    """The newest checkpoint that verifies. Removes what killed writers left, and sets bad checkpoints aside.
 
-    One process looks, for all. Raises UserError where another run writes to the folder.
+    The first process looks, for all. Raises UserError if another run writes to the folder.
     """
 
     def look() -> Path | None:

@@ -6,7 +6,7 @@ from clearhead.recipe.training import Constant, Cosine, InverseSqrt, Schedule, W
 
 
 def factor(schedule: Schedule, step: int, progress: float) -> float:
-    """What multiplies the peak learning rate at `step`: in [0, 1], and 1 at the peak.
+    """The factor of the peak learning rate at `step`: in [0, 1], and 1 at the peak.
 
     `step` counts updates from 1, and is the one about to be made. `progress` in [0, 1] is the share of the
     run done before it, the larger of the shares of steps and of time, so a run limited by minutes decays in

@@ -1,6 +1,5 @@
-"""JSON files from elsewhere, read strictly: small, flat, every key once, every number finite. Imports no torch."""
+"""Strict reading of JSON files from elsewhere: of limited size, each key once, all numbers finite. Imports no torch."""
 
-import os
 import re
 import stat
 import sys
@@ -29,7 +28,7 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 def read_json(path: Path, *, limit: int = LIMIT) -> JsonObject:
-    """The object in a file. Raises UserError, in one line, for anything that is not plainly one."""
+    """The object in a file. Raises UserError for any other content."""
     document = _read(path, limit)
     if not isinstance(document, dict):
         raise UserError(f"{path}: expected a JSON object, got {type(document).__name__}; {AGAIN}")
@@ -56,7 +55,7 @@ def _read(path: Path, limit: int) -> JsonValue:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything of that name; UserError where that may not be asked."""
+    """Whether the path exists. Raises UserError if the system does not say."""
     try:
         return path.exists()
     except OSError as error:
@@ -64,7 +63,7 @@ def is_there(path: Path) -> bool:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a regular file, or of the one that a link leads to; UserError for anything else."""
+    """The bytes of a regular file, or of the one behind a link. Raises UserError for anything else."""
     try:
         about = path.stat()
     except FileNotFoundError:
@@ -76,29 +75,21 @@ def size_of(path: Path) -> int:
     return about.st_size
 
 
-def reason(error: BaseException) -> str:
-    """What went wrong, in one line; the system's own words where it has a number for it."""
-    number = re.search(r"\(os error (\d+)\)", str(error))
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return os.strerror(int(number[1])) if number else shown(str(error)) or type(error).__name__
-
-
 def brief(value: object) -> str:
-    """A value from elsewhere, as Python writes it, cut where it is long."""
+    """The Python repr of a value from elsewhere, cut if it is long."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 def shown(text: str) -> str:
-    """A name or a message from elsewhere, fit to stand in one line."""
+    """A name or a message from elsewhere as one printable line."""
     plain = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
     return plain if len(plain) <= 200 else f"{plain[:199]}…"
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """The hook that sees every pair of a table, repeated ones too."""
+    """The JSON hook that gets every pair of a table, repeated ones too."""
 
     path: Path
 
@@ -114,7 +105,7 @@ class _Pairs:
 
 
 def _finite(value: JsonValue) -> bool:
-    """Of a number or a list; a table has been seen before what it is in."""
+    """Whether a number, or each number of a list, is finite. Inner tables were checked before."""
     if isinstance(value, list):
         return all(map(_finite, value))
     return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
@@ -143,7 +134,7 @@ class Index:
         return cls(path, {file: frozenset(names) for file, names in shards.items()})
 
     def check(self, file: str, found: Iterable[str]) -> None:
-        """Nothing, if the file holds exactly what the index says; else UserError names the tensor and both files."""
+        """Raises UserError, which names tensor and files, unless the file holds exactly what the index says."""
         listed, found = self.shards[file], set(found)
         where = self.path.parent / file
         if missing := listed - found:

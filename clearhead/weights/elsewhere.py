@@ -40,7 +40,7 @@ FORMS = (
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Nothing, unless the folder holds an adapter, without which the model would be another one; else UserError."""
+    """Raises UserError if the folder holds an adapter, without which the model would be another one."""
     for name in ADAPTERS:
         if (path := folder / name).is_file():
             said = read_json(path) if name == ADAPTER else {}
@@ -53,7 +53,7 @@ def refuse_adapter(folder: Path) -> None:
 
 
 def refuse_quantized(document: Mapping[str, Any], *, where: str) -> None:
-    """Nothing, unless a config says that the weights are quantised; else UserError says how."""
+    """Raises UserError, which says how, if a config says that the weights are quantised."""
     for field in ("quantization_config", "compression_config"):
         if (said := document.get(field)) is not None:
             method = said.get("quant_method") if isinstance(said, dict) else None
@@ -74,7 +74,7 @@ def other_form(names: Iterable[str], *, where: str) -> UserError | None:
 
 
 def refuse_other_form(folder: Path) -> None:
-    """Nothing, unless the folder, or one within it, holds weights in a form that is known and not read."""
+    """Raises UserError if the folder, or one within it, holds weights in a known form that is not read."""
     names = [path.relative_to(folder).as_posix() for pattern in ("*", "*/*") for path in folder.glob(pattern)]
     if (error := other_form(names, where=str(folder))) is not None:
         raise error

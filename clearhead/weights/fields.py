@@ -75,12 +75,12 @@ ANOTHER = "try the config.json it was saved with"
 
 
 def same(theirs: str, *ours: str, default: JsonValue | _Required = REQUIRED) -> Field:
-    """The same value."""
+    """A field with the same value on both sides."""
     return Field(theirs, ours, default, lambda value, _: value, lambda value, _: value, like=default)
 
 
 def extra(theirs: str, *ours: str, default: JsonValue) -> Field:
-    """The same value, for which the other library has no field; there its configs are at the default."""
+    """A field that the other library does not have. Its configs correspond to the default."""
     return replace(same(theirs, *ours, default=default), extra=True)
 
 
@@ -129,12 +129,12 @@ def ignored(*theirs: str) -> Ignored:
 
 @dataclass(frozen=True)
 class Decision:
-    """What one field of a config did."""
+    """The effect of one field of a config."""
 
     field: str
     value: JsonValue
     sets: tuple[str, ...]
-    """What it set here; empty for a field that is ignored by name or has its one supported value."""
+    """The settings that it changed; empty for a field that is ignored by name or has its one supported value."""
     note: str
 
 
@@ -174,7 +174,7 @@ class FieldMap:
         return document
 
     def unknown(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that no entry has, sorted: the other library does not know them either."""
+        """The names without an entry, sorted. The other library does not know them either."""
         known = {entry.theirs for entry in self.entries if not isinstance(entry, Ignored)}
         patterns = [name for entry in self.entries if isinstance(entry, Ignored) for name in entry.theirs]
         return sorted(
@@ -204,7 +204,7 @@ class FieldMap:
         return theirs
 
     def decisions(self, document: Values, *, where: str) -> Iterator[Decision]:
-        """What each field of a config decides, those at their defaults included."""
+        """The effect of each field of a config, also of those at their defaults."""
         values = self.values(document, where=where)
         for field in self.fields():
             note = "" if field.theirs in document else "absent: the default"
@@ -257,7 +257,7 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
 
 
 def _alike(value: Any, field: Field, where: str) -> Any:
-    """The value. Raises UserError where it is of another kind than the field's are."""
+    """The value. Raises UserError if it is not of the field's kind."""
     kind = type(field.like)
     if value is None and field.default is None and field.nullable:
         return None
@@ -275,7 +275,7 @@ def put(table: dict[str, Any], path: str, value: object) -> None:
 
 
 def get(table: Values, path: str) -> Any:
-    """table[a][b][c] for the path a.b.c; KeyError or TypeError where there is none."""
+    """table[a][b][c] for the path a.b.c. Raises KeyError or TypeError if there is no such entry."""
     value: Any = table
     for name in path.split("."):
         value = value[name]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
-from clearhead.errors import UserError
-from clearhead.weights.documents import INDEX, MODEL, Index, is_there, reason, shown
+from clearhead.errors import UserError, reason
+from clearhead.weights.documents import INDEX, MODEL, Index, is_there, shown
 from clearhead.weights.elsewhere import ADAPTER, other_form
 from clearhead.weights.legacy import BIN, BIN_INDEX
 from clearhead.weights.modules import MODULES, SETTINGS, TEXTS, listed
@@ -57,7 +57,7 @@ def is_path(name: str) -> bool:
 
 
 def nearest(name: str) -> str:
-    """What to do about a path to nothing: the folder beside it whose name is most like it, if there is one."""
+    """The remedy for a path that does not exist: the folder with the most similar name, if there is one."""
     try:
         path = Path(name).expanduser()
         beside = [one.name for one in path.parent.iterdir() if one.is_dir() and not one.name.startswith(".")]
@@ -101,7 +101,7 @@ def _download(name: str, revision: str | None) -> Path:
 
 
 def _refuse_other_form(name: str, commit: str) -> None:
-    """Nothing, unless the hub has the model's weights in a form that is not read; else UserError names the file."""
+    """Raises UserError, which names the file, if the hub has the weights only in a form that is not read."""
     import huggingface_hub
 
     try:

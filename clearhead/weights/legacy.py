@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from safetensors import safe_open
 
-from clearhead.errors import OutOfMemory, UserError, is_memory
-from clearhead.weights.documents import AGAIN, INDEX, Index, is_there, reason, shown, size_of
+from clearhead.errors import OutOfMemory, UserError, is_memory, reason
+from clearhead.weights.documents import AGAIN, INDEX, Index, is_there, shown, size_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ BIN_INDEX = "pytorch_model.bin.index.json"
 
 SAFE = "try a checkpoint in safetensors"
 FORMAT = 1
-"""Of what is in the cache; another one is not read."""
+"""The version of the files in the cache. Other versions are not read."""
 
 _NO_MEMORY = f"expected enough memory to convert it, got too little; {SAFE}, or a smaller model"
 

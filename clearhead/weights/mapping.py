@@ -46,7 +46,7 @@ class Rule:
 
 
 def rename(theirs: str, ours: str) -> Rule:
-    """The same tensor under another name."""
+    """Rename a tensor."""
     return Rule((theirs,), (ours,))
 
 
@@ -80,7 +80,7 @@ def split(theirs: str, ours: Sequence[str], *, transposed: bool = False) -> Rule
 
 
 def reshape(theirs: str, ours: str, *, there: Sequence[int], here: Sequence[int]) -> Rule:
-    """The same numbers in the same order, in another shape."""
+    """Reshape a tensor, with its numbers in the same order."""
 
     def turn(old: Sequence[int], new: Sequence[int]) -> Turn:
         def apply(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":

@@ -13,7 +13,7 @@ LIBRARY = "sentence_transformers."
 NETWORK = "Transformer"
 CROSS_ENCODER = "CrossEncoder"
 TEXTS = "sentence_*_config.json"
-"""How texts are read: the name tells the network's family, which changes nothing."""
+"""Files of settings for reading texts. Their names tell the network's family, which changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,19 @@ def listed(folder: Path) -> tuple[Listed, ...]:
 
 
 def network_folder(folder: Path) -> Path:
-    """Where config.json, the weights and the tokenizer lie: the folder that modules.json names, or this one."""
+    """The folder of config.json, weights and tokenizer: the one that modules.json names, or this one."""
     modules = listed(folder)
     return folder / modules[0].path if modules else folder
 
 
 def settings(folder: Path) -> JsonObject:
-    """What config_sentence_transformers.json says; nothing without the file."""
+    """The content of config_sentence_transformers.json; empty without the file."""
     path = folder / SETTINGS
     return read_json(path) if path.is_file() else {}
 
 
 def texts_file(folder: Path) -> Path | None:
-    """The file that says how texts are read, in the network's folder. Raises UserError where there are several."""
+    """The file of settings for reading texts, in the network's folder. Raises UserError if there are several."""
     found = sorted(folder.glob(TEXTS))
     if len(found) > 1:
         raise UserError(f"{found[1]}: expected one such file, got {found[0].name} too; try without one of them")

@@ -1,4 +1,4 @@
-"""Weight files: a folder <-> tensors by name. What is read is mapped, not copied: memory fills as it is looked at."""
+"""Weight files: a folder <-> tensors by name. Tensors are mapped, not copied, so memory fills as they are used."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,22 +8,19 @@ from pydantic import JsonValue
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.weights import legacy
-from clearhead.weights.documents import AGAIN, INDEX, MODEL, Index, JsonObject, is_there, reason, shown, size_of
+from clearhead.weights.documents import AGAIN, INDEX, MODEL, Index, JsonObject, is_there, shown, size_of
 from clearhead.weights.elsewhere import refuse_other_form
 
 DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
-"""What is read, by the format's own names: quantised numbers mean nothing without their scales."""
-
-# Elements that are looked at one by one in one go: a few MB.
-_CHUNK = 1 << 20
+"""The types that are read, by the format's names. Quantised numbers would need their scales."""
 
 
 def read(folder: Path) -> dict[str, Tensor]:
     """The tensors of a folder: `model.safetensors`, or the shards of its index, or a `.bin` that is converted first.
 
-    Writing into one changes neither the file nor what another reader sees. Raises UserError that names the file.
+    A write into a tensor changes neither the file nor what another reader sees. Raises UserError, which names the file.
     """
     if is_there(folder / MODEL):
         return _read_file(folder / MODEL)
@@ -35,17 +32,10 @@ def read(folder: Path) -> dict[str, Tensor]:
     raise UserError(f"{folder}: expected {MODEL} or {INDEX}, got neither; try a folder that a model was saved in")
 
 
-def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
-    """Nothing, if every number is finite; else UserError names the first tensor that holds another."""
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not _is_finite(tensor.detach()):
-            raise UserError(f"{where}:{shown(name)}: expected finite numbers, got NaN or infinity; {AGAIN}")
-
-
 def shards(
     tensors: Mapping[str, Tensor], *, limit_bytes: int
 ) -> tuple[dict[str, dict[str, Tensor]], JsonObject | None]:
-    """File name -> its tensors, and the index; one file and no index where all fit in `limit_bytes`.
+    """The tensors of each file, and the index; one file and no index if all tensors fit in `limit_bytes`.
 
     A tensor that is larger by itself gets a file of its own.
     """
@@ -95,11 +85,3 @@ def _guarded(path: Path) -> Iterator[None]:
         raise
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
         raise UserError(f"{path}: expected a whole safetensors file, got {reason(error)}; {AGAIN}") from error
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    """NaN and infinity make a sum like them. So may many large numbers: then part by part, then each by itself."""
-    if tensor.sum().isfinite():
-        return True
-    parts = tensor.reshape(-1).split(_CHUNK)
-    return all(bool(part.sum().isfinite()) or bool(part.isfinite().all()) for part in parts)

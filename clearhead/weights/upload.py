@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from clearhead.errors import UserError
-from clearhead.weights.documents import reason, shown
+from clearhead.errors import UserError, reason
+from clearhead.weights.documents import shown
 
 NOT_SENT = ("MANIFEST.json", ".*")
 """The hub keeps sums of its own, and a file may be edited there."""
 
 
 def upload(folder: Path, repository: str, *, private: bool) -> str:
-    """Put the folder's files into a repository of models, made where there is none; its address.
+    """Upload the folder's files to a repository of models, which is made if needed; returns its address.
 
     `private` makes a new one visible to its owner alone; one that is there stays as it is. Raises UserError, in one
     line, for whatever goes wrong on the way.

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.analysis.ablation import Ablations, effects, head_effects, without
+from clearhead.analysis.ablation import Ablations, effects, without
 from clearhead.analysis.comparison import stacks
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -24,6 +24,18 @@ def unplugged(network: Transformer, site: str) -> Transformer:
     with torch.no_grad():
         projection.get_parameter("weight")[:, i * width : (i + 1) * width] = 0
     return network
+
+
+def head_effects(
+    network: Transformer, *inputs: Tokens, position: int | None = None, budget: int = 1024
+) -> dict[str, float]:
+    """The effects of every head of every attention."""
+    sites: list[str] = []
+    for name, stack in stacks(network).items():
+        for i, block in enumerate(stack.blocks):
+            kinds = ["attn"] if block.cross is None else ["attn", "cross"]
+            sites += [f"{name}.blocks.{i}.{kind}.z[h={h}]" for kind in kinds for h in range(stack.config.n_heads)]
+    return effects(network, inputs, sites, position=position, budget=budget)
 
 
 def divergence(network: Transformer, other: Transformer, inputs: list[Tokens], position: int | None) -> float:

@@ -7,7 +7,7 @@ from torch import nn
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer, int8
-from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, Part, RoundedRows, quantized
+from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, JointPart, RoundedRows, quantized
 from clearhead.model.linear import effective_weight, refuse_rounded
 from clearhead.model.packing import packed
 from clearhead.recipe.generation import GenerationConfig
@@ -96,7 +96,7 @@ def test_int8_network(kind: type[Int8Linear], name: str, monkeypatch: pytest.Mon
     assert "decoder.blocks.1.attn.heads" in t
     for part in (network.get_submodule("decoder.blocks.0.attn.q"), network.get_submodule("decoder.blocks.0.attn.v")):
         x = torch.randn(1, 16)
-        assert isinstance(part, Part)
+        assert isinstance(part, JointPart)
         assert (part(x) - nn.functional.linear(x, effective_weight(part), part.bias)).norm() < 0.02 * part(x).norm()
     assert packed(network) is network
     config = GenerationConfig(max_new_tokens=12, start_id=0, beams=2)

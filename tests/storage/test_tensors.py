@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from clearhead.errors import UserError
-from clearhead.storage.tensors import model_tensors, restore
+from clearhead.storage.tensors import check_finite, model_tensors, restore
 
 
 class Tied(nn.Module):
@@ -49,3 +49,24 @@ def test_another_networks_tensors_are_refused_and_change_nothing(name, tensor, m
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert all(torch.equal(t, before[n]) for n, t in model_tensors(network).items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_the_first_that_is_not_finite_is_named(dtype: torch.dtype, bad: float) -> None:
+    tensors = {name: torch.randn(3, 500_000).to(dtype) for name in "abc"} | {"ids": torch.arange(3)}
+    check_finite(tensors, where="x")
+    for name in "cb":
+        tensors[name][2, -1] = bad
+        with pytest.raises(UserError, match=f"^x:{name}: expected finite numbers, got NaN or infinity; try"):
+            check_finite(tensors, where="x")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_large_numbers_are_finite(dtype: torch.dtype) -> None:
+    large = torch.full((1100, 1000), torch.finfo(dtype).max, dtype=dtype)
+    check_finite({"a": large, "transposed": large.mT, "scalar": large[0, 0], "none": large[:0]}, where="x")
+    large[1, 1] = float("inf")
+    large[1, 2] = -float("inf")
+    with pytest.raises(UserError, match=r"^x:a\.mT: expected finite"):
+        check_finite({"a.mT": large.mT}, where="x")

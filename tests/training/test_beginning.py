@@ -109,7 +109,7 @@ def test_a_signal_before_the_first_step_names_resume(
 def test_what_was_no_run_yet_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recipe, folder = write_recipe(tmp_path, steps=2), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("clearhead.training.beginning.replace_text", lambda *_: kill())
+        patch.setattr("clearhead.training.beginning.replace_file", lambda *_: kill())
         with pytest.raises(Kill):
             begin(recipe, folder)
     assert is_free(folder)
