@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from benchmarks.figures import Figure, show, within
-from clearhead.recipe import validate
 from clearhead.runs import start
+from clearhead.tasks.registry import validate
 from clearhead.training.events import Stepped
 from clearhead.training.train import train
 

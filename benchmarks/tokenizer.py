@@ -89,7 +89,7 @@ class Ours(Contestant):
         from clearhead.data.tokenizers import Tokenizer
         from clearhead.recipe.data import ByteBPE, TextFiles
 
-        texts = read_texts(TextFiles(paths=(self.corpus,), documents="line")).text
+        texts = read_texts(TextFiles(paths=(self.corpus,), documents="line"))
         self.tokenizer = Tokenizer.train(texts, ByteBPE(vocab_size=self.vocab_size))
 
     def encode(self, lines: list[str]) -> list[list[int]]:

@@ -4,13 +4,14 @@ import torch
 from pydantic import ValidationError
 
 from clearhead.api import Model, load, named_config
-from clearhead.config import ModelConfig
+from clearhead.config import Head, ModelConfig
 from clearhead.errors import UserError
-from clearhead.model.assign import assemble
-from clearhead.recipe import LanguageRecipe, ModelChoice, TranslationRecipe, explain
+from clearhead.model import Transformer
+from clearhead.model.assign import assemble, new_head
+from clearhead.randomness import key
+from clearhead.recipe import ModelChoice, Recipe, explain
 from clearhead.storage.tensors import model_tensors
-from clearhead.tasks.language_model import LanguageModel
-from clearhead.tasks.translation import Translation
+from clearhead.tasks.registry import find
 from clearhead.training.fitting import check_model
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.weights.hub import locate
@@ -19,7 +20,7 @@ SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id",
 """Settings of generation that come from the checkpoint and its tokenizer."""
 
 
-def foundation(recipe: TranslationRecipe | LanguageRecipe, ranks: Ranks = ALONE) -> Model:
+def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     """The model that `model.start` names, in float32, with the recipe's dropouts and its settings of generation.
 
     Its special tokens stay unless the recipe names others. Raises UserError for a model that cannot do the recipe's
@@ -29,8 +30,7 @@ def foundation(recipe: TranslationRecipe | LanguageRecipe, ranks: Ranks = ALONE)
     assert name is not None
     check_model(named_config(str(locate(name))), recipe.training, ranks)
     model = load(name, dtype=torch.float32)
-    task = Translation if isinstance(recipe, TranslationRecipe) else LanguageModel
-    task.check_kind(model.config, where=name, remedy="try another model.start")
+    find(recipe.task, where="task").check_kind(model.config, where=name, remedy="try another model.start")
     if not model.has_tokenizer:
         raise UserError(f"{name}: expected a tokenizer with the model, got none; try to put its files into the folder")
     config = with_dropouts(model.config, recipe.model)
@@ -45,6 +45,13 @@ def foundation(recipe: TranslationRecipe | LanguageRecipe, ranks: Ranks = ALONE)
         ids,
         generation.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id),
     )
+
+
+def under_head(network: Transformer, head: Head, *, seed: int) -> Transformer:
+    """The same network under a new head, which is drawn at random."""
+    torch.manual_seed(key(seed, "init"))
+    config, tensors = new_head(network.config, model_tensors(network), head)
+    return assemble(config, tensors, where="model.start")
 
 
 def with_dropouts(config: ModelConfig, choice: ModelChoice) -> ModelConfig:

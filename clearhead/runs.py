@@ -1,27 +1,23 @@
-"""From a recipe to a run and back: data, tokenizer, network and folder put together."""
+"""From a recipe to a run and back: its data, tokenizer, network and folder."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from clearhead.api import BEST, CONFIG, architecture, model_json, read_config
+from clearhead.api import BEST, CONFIG, Model, architecture, model_folder, model_json, read_config
 from clearhead.api.room import BROKEN
-from clearhead.data.corpus import Corpus, encoded_language, encoded_translation
-from clearhead.data.report import DataReport
 from clearhead.data.splits import require_same
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.foundation import foundation
+from clearhead.foundation import foundation, under_head
 from clearhead.model import Transformer
-from clearhead.recipe import LanguageRecipe, TranslationRecipe, merge, validate
+from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
 from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
-from clearhead.tasks.language_model import LanguageModel
-from clearhead.tasks.task import Task
-from clearhead.tasks.translation import Translation
+from clearhead.tasks.registry import find, suitable, validate
+from clearhead.tasks.task import Prepared, RecipeTask
 from clearhead.training import beginning
 from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
 from clearhead.training.events import Ended, Event, Saved
@@ -37,34 +33,11 @@ from clearhead.weights.documents import CONFIG_LIMIT, read_json
 DATA = "data.json"
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A task ready to train, what its data are like, and their fingerprints."""
-
-    task: Task
-    tokenizer: Tokenizer
-    report: DataReport | None
-    fingerprints: Mapping[str, str]
-    """Of the text of each split."""
-    storage: str
-    """Where the encoded data are, in words."""
-
-    def lines(self) -> list[str]:
-        """What was found, for people: one finding a line."""
-        return [*(self.report.lines() if self.report else ()), self.storage]
-
-    @property
-    def digest(self) -> str:
-        """Of the data and the tokenizer: equal wherever the same was read."""
-        files = sorted(self.tokenizer.to_files().items())
-        return hashlib.sha256(repr((sorted(self.fingerprints.items()), files)).encode()).hexdigest()
-
-
-def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks = ALONE) -> tuple[Run, Prepared]:
+def start(recipe: Recipe, folder: Path, ranks: Ranks = ALONE) -> tuple[Run, Prepared]:
     """A new run of this recipe, whose checkpoints go to `folder`, which must be new or empty.
 
-    Where there are several processes all call this, and each gets its part of the run. The recipe is in the folder
-    first of all, so that `resume` can begin the run again if it ends before its first checkpoint.
+    Every process of the run calls this and gets its part of the run. The recipe is written to the folder first, so that
+    `resume` can begin the run again if it ends before its first checkpoint.
     """
     ranks.together(lambda: beginning.require_new(folder))
     is_ours = not folder.exists()
@@ -76,47 +49,47 @@ def start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks
         raise
 
 
-def _start(recipe: TranslationRecipe | LanguageRecipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
+def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     ranks = ranks.arranged(recipe.training)
     recipe = with_absolute_paths(recipe)
     with held(folder, ranks):
         ranks.together(lambda: beginning.begin_folder(folder, recipe) if ranks.is_first else None)
-    recipe, network, prepared = ranks.together(lambda: _begin(recipe, ranks))
+    require_limit(recipe.training)
+    recipe, network, prepared = ranks.together(lambda: begin(recipe, ranks))
     files = checkpoints.Files(
         json={
             CONFIG: model_json(network.config, recipe.generation),
             RECIPE: recipe.model_dump(mode="json"),
-            DATA: {"sha256": dict(prepared.fingerprints)},
+            DATA: {"sha256": dict(prepared.data.fingerprints)},
         },
-        raw=prepared.tokenizer.to_files(),
+        raw=prepared.data.tokenizer.to_files(),
     )
-    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.digest))
+    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks), prepared
 
 
-def _begin(
-    recipe: TranslationRecipe | LanguageRecipe, ranks: Ranks
-) -> tuple[TranslationRecipe | LanguageRecipe, Transformer, Prepared]:
-    """The recipe as the run keeps it, new weights and the task: the same in every process."""
-    require_limit(recipe.training)
+def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
+    """The recipe as the run keeps it, its network and its task: the same in every process."""
     base = foundation(recipe, ranks) if recipe.model.start is not None else None
-    if base is None:  # The vocabulary is not known yet, but a model too large without one need not wait for it.
+    if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
         check_model(architecture(recipe.model, vocab_size=1), recipe.training, ranks)
     else:
         recipe = recipe.model_copy(update={"generation": base.generation})
     prepared = prepare_task(recipe, base.tokenizer if base else None)
-    config = base.network.config if base else architecture(recipe.model, prepared.tokenizer.vocab_size)
-    prepared.task.check(config)
-    network = base.network if base else new_network(config, prepared.task, recipe.training, ranks)
+    found = base.network.config if base else architecture(recipe.model, prepared.data.tokenizer.vocab_size)
+    config = prepared.task.fit(found)
+    if base is None:
+        return recipe, new_network(config, prepared.task, recipe.training, ranks), prepared
+    is_new = config.head != found.head
+    network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network
     return recipe, network, prepared
 
 
 def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] | None = None) -> tuple[Run, Prepared]:
-    """The run in this folder, after its newest checkpoint that verifies; `changes` are to its `training`.
+    """The run in this folder, after its newest checkpoint that verifies, with `changes` to its `training`.
 
-    A run that ended before its first checkpoint begins again, from the recipe in its folder.
-
-    The number of processes may be another than before: losses, and the order of the data, stay what they were.
+    A run that ended before its first checkpoint begins again from the recipe in its folder. The number of processes may
+    differ from before: the losses and the order of the data stay the same.
     """
     check_resume(folder, changes or {}, ranks)
     given, newest = {"training": changes or {}}, newest_checkpoint(folder, ranks)
@@ -131,7 +104,7 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
     own = {name: saved.json[name] for name in (CONFIG, DATA)} | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Files(json=own, raw=saved.raw), Transformer(config)
-    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.digest))
+    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks)
     run.restore(newest)
     return run, prepared
@@ -154,10 +127,8 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
     check_model(config, training, ranks)
 
 
-def _reopen(
-    folder: Path, newest: Path, changes: Mapping[str, object]
-) -> tuple[TranslationRecipe | LanguageRecipe, Prepared, checkpoints.Files]:
-    """The recipe with changes to its training, the task, and what the checkpoint holds."""
+def _reopen(folder: Path, newest: Path, changes: Mapping[str, object]) -> tuple[Recipe, Prepared, checkpoints.Files]:
+    """The changed recipe, the task, and the checkpoint's files."""
     saved = checkpoints.load(newest)
     if RECIPE not in saved.json:
         raise UserError(
@@ -165,12 +136,12 @@ def _reopen(
         )
     recipe = validate(merge(saved.json[RECIPE], changes), where=f"{newest}/{RECIPE}")
     prepared = prepare_task(recipe, Tokenizer.from_files(saved.raw, where=str(newest)))
-    require_same(recipe.data, prepared.fingerprints, saved.json[DATA].get("sha256"), where=folder)
+    require_same(recipe.data, prepared.data.fingerprints, saved.json[DATA].get("sha256"), where=folder)
     return recipe, prepared, saved
 
 
 class Keeper:
-    """Points `best.json` at the best checkpoint, and removes those that nothing needs any more."""
+    """Points `best.json` at the best checkpoint and removes the checkpoints that `training` does not keep."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -178,7 +149,7 @@ class Keeper:
     def __call__(self, event: Event) -> None:
         """Consume one event of the training loop."""
         folder, at, config = self.run.folder, self.run.progress, self.run.config
-        # At the end too: a kill may have come between a checkpoint and this.
+        # At the end too: the process may have been killed between a checkpoint and this call.
         if folder is None or not isinstance(event, Saved | Ended):
             return
         steps = sorted(checkpoints.step_of(path) for path in folder.glob("step-*") if STEP.fullmatch(path.name))
@@ -190,10 +161,10 @@ class Keeper:
 
 
 def spaced(steps: Sequence[int], n: int) -> list[int]:
-    """At most n of these steps, about evenly spaced; each choice contains the next one as steps are added.
+    """At most n of these steps, about evenly spaced: the first step of every stretch of 2^k, for the least k that fits.
 
-    The first step of every stretch of 2^k, for the least k that fits: a stretch of 2^(k+1) is two of 2^k, and saves
-    at odd steps, such as at a signal or at the end, change nothing.
+    Later choices, when there are more steps, are among the earlier ones, because a stretch of 2^(k+1) is two of 2^k.
+    Steps in between, such as that of a signal, change nothing.
     """
     if n == 0:
         return []
@@ -205,44 +176,21 @@ def spaced(steps: Sequence[int], n: int) -> list[int]:
 
 def note_data_report(folder: Path, prepared: Prepared) -> None:
     """Write the data report beside the run's checkpoints."""
-    if prepared.report is not None:
-        replace_file(folder / REPORT, prepared.report.model_dump_json(indent=2).encode())
+    if prepared.data.report is not None:
+        replace_file(folder / REPORT, prepared.data.report.model_dump_json(indent=2).encode())
 
 
-# --- data --------------------------------------------------------------------------------------------------------
+def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
+    """The recipe's task with its data, and with a tokenizer trained on them unless one is given."""
+    return find(recipe.task, where="task").prepared(recipe, tokenizer)
 
 
-def prepare_task(recipe: TranslationRecipe | LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
-    """Read the data, train the tokenizer unless there is one, and make the task."""
-    if isinstance(recipe, TranslationRecipe):
-        return _translation(recipe, tokenizer)
-    return _language_model(recipe, tokenizer)
-
-
-def _translation(recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prepared:
-    corpus = Corpus.of(recipe.data)
-    found = encoded_translation(recipe, corpus, tokenizer)
-    task = Translation(
-        found.tokenizer,
-        found.train,
-        found.valid,
-        max_tokens=recipe.training.max_tokens,
-        packed=recipe.training.packed,
-        generation=recipe.generation,
-        tokenize=recipe.evaluation.tokenize,
-    )
-    return Prepared(task, found.tokenizer, found.report, found.fingerprints, corpus.line())
-
-
-def _language_model(recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
-    corpus = Corpus.of(recipe.data)
-    found = encoded_language(recipe, corpus, tokenizer)
-    task = LanguageModel(
-        found.tokenizer,
-        found.train,
-        found.valid,
-        length=recipe.data.length,
-        max_tokens=recipe.training.max_tokens,
-        generation=recipe.generation,
-    )
-    return Prepared(task, found.tokenizer, None, found.fingerprints, corpus.line())
+def task_of(name: str, model: Model) -> tuple[type[RecipeTask[Any]], Recipe | None]:
+    """The task and the recipe of the run that wrote a model. A model from elsewhere has no recipe: a task it can do."""
+    folder = Path(name)
+    is_run = folder.is_dir() and ((folder / RECIPE).is_file() or not (folder / CONFIG).is_file())
+    path = model_folder(folder) / RECIPE if is_run else folder
+    if not path.is_file():
+        return suitable(model.config, where=name), None
+    recipe = validate(read_json(path), where=str(path))
+    return find(recipe.task, where=str(path)), recipe

@@ -21,13 +21,12 @@ from clearhead.cli import main
 from clearhead.cli.app import Tokenize as on_the_line
 from clearhead.cli.app import app
 from clearhead.commands.measure import json_of
-from clearhead.commands.train import data_of
 from clearhead.commands.use import arriving
 from clearhead.errors import UserError
-from clearhead.recipe.evaluation import Tokenize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
-from clearhead.tasks.task import Task
+from clearhead.tasks.metrics import Tokenize
+from clearhead.tasks.translation import Translation
 from clearhead.training.consumers import read_metrics
 from clearhead.training.events import Stepped
 from tests import processes
@@ -157,11 +156,11 @@ def test_version(shell: Shell):
         ("train lm --training.clip", "--training.clip: expected a value after it, got none"),
         ("train lm --training.clip --training.steps 3", "--training.clip: expected a value after it, got none"),
         ("train lm 3", "3: expected a field such as --training.clip, got a value"),
-        ("train lm", "lm: expected a text to learn from, got none; give --text FILE"),
-        ("train lm --source a", "lm: expected a text to learn from, got only --source; give --text FILE"),
-        ("train translation --source a", "got only --source; give --source FILE --target FILE"),
-        ("train translation --text a", "got only --text; give --source FILE --target FILE"),
-        ("train lm --text a --source b", "expected --source and --target, or --text, got both"),
+        ("train lm", "lm: expected a text, got none; give --text FILE"),
+        ("train lm --source a", "lm: expected a text, got --source; give --text FILE"),
+        ("train translation --source a", "got --source; give --source FILE --target FILE"),
+        ("train translation --text a", "got --text; give --source FILE --target FILE"),
+        ("train lm --text a --source b", "lm: expected a text, got --source and --text; give --text FILE"),
         ("train lm --text a --device tpu", 'Invalid value "tpu" for --device. Choose from: "auto", "cpu"'),
         ("train lm --text a --steps -1", "lm:training.steps: expected greater than 0, got -1"),
         ("train lm --text a --model.stacks.n_heads 7", "n_heads=7 must divide d_model=128"),
@@ -173,7 +172,6 @@ def test_version(shell: Shell):
         ("check nowhere", "nowhere: expected a folder, which is not here, or all of it in the cache"),
         ("export nowhere --to onnx", "nowhere: expected a folder, which is not here, or all of it in the cache"),
         ("translate . hello", ".: expected a folder with a model, got an empty one; check the path"),
-        ("evaluate nowhere --source a", "expected --source and --target together, got one of them"),
         ("demo --to zz", "expected one that CLDR knows, got 'zz'"),
     ],
 )
@@ -338,9 +336,12 @@ def test_each_command_says_what_its_model_is_for(shell: Shell, translator: Path,
     assert "try translate" in said.error
     assert "try generate" in shell("translate", writer, "one").error
     Path("a").write_text("one two\n" * 20)
-    assert "expected --source and --target for a translator" in shell("evaluate", translator, "--text", "a").error
-    assert "expected --text" in shell("evaluate", writer, "--source", "a", "--target", "a").error
-    assert "no recipe with data; give" in shell("evaluate", writer).error
+    assert "give --source FILE --target FILE" in shell("evaluate", translator, "--text", "a").error
+    assert "got --source; give --source FILE --target FILE" in shell("evaluate", translator, "--source", "a").error
+    assert "give --text FILE" in shell("evaluate", writer, "--source", "a", "--target", "a").error
+    assert "expected a text, got none; give --text FILE" in shell("evaluate", writer).error
+    said = shell("evaluate", writer, "--text", "a", "--beams", 3)
+    assert said.error == f"--beams: expected a model of another task, got {writer}; leave it out"
 
 
 # --- evaluate ----------------------------------------------------------------------------------------------------
@@ -442,24 +443,16 @@ def test_train_translate_evaluate(shell: Shell, tmp_path: Path):
     assert json.loads(finished.out) == figures, "nothing left to do, and the same to tell"
 
 
-def test_files_on_the_line_are_found_from_here(tmp_path: Path):
-    files = {"source": Path("a.en"), "target": Path("b.de"), "text": None}
-    paths = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "b.de")}
-    assert data_of(files, "r") == {"data": {"train": {"kind": "parallel", **paths}}}
-    odd = {"source": None, "target": None, "text": Path('3 "quoted".txt')}
-    assert data_of(odd, "r") == {"data": {"train": {"kind": "text", "paths": [str(tmp_path / '3 "quoted".txt')]}}}
-
-
 def during(monkeypatch: pytest.MonkeyPatch, step: int, action: Any) -> None:
     """Do something with the loss in the middle of an update."""
-    loss, calls = Task.loss, [0]
+    loss, calls = Translation.loss, [0]
 
-    def changed(self: Task, network: Any, batch: Any, *, smoothing: float = 0.0) -> tuple[torch.Tensor, int]:
+    def changed(self: Translation, network: Any, batch: Any, *, smoothing: float = 0.0) -> tuple[torch.Tensor, int]:
         total, count = loss(self, network, batch, smoothing=smoothing)
         calls[0] += torch.is_grad_enabled()
         return (action(total) if calls[0] == step and torch.is_grad_enabled() else total), count
 
-    monkeypatch.setattr(Task, "loss", changed)
+    monkeypatch.setattr(Translation, "loss", changed)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

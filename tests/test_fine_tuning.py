@@ -20,12 +20,13 @@ from clearhead.data.marks import source_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
-from clearhead.recipe import LanguageRecipe, TranslationRecipe, changed, read, validate
+from clearhead.recipe import Recipe, changed, read
 from clearhead.recipe.data import ByteBPE, Words
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.runs import resume, start
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Documents, RunningText
+from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
 from clearhead.training.events import Evaluated
 from clearhead.training.run import Run
@@ -240,9 +241,7 @@ CAUSAL: dict[str, Callable[[Path], Path]] = {"gpt2": gpt2, "qwen": qwen, "llama"
 # --- recipes -----------------------------------------------------------------------------------------------------
 
 
-def recipe_of(
-    task: str, beginning: Path | str, data: dict[str, Any], **training: Any
-) -> TranslationRecipe | LanguageRecipe:
+def recipe_of(task: str, beginning: Path | str, data: dict[str, Any], **training: Any) -> Recipe:
     """As the command makes it of the recipe that comes along."""
     over = {
         "data": data,
@@ -482,7 +481,7 @@ def test_a_checkpoint_of_another_kind_is_told_before_data_are_read(tmp_path: Pat
 
 
 def test_an_architecture_or_a_tokenizer_beside_start_is_told(tmp_path: Path):
-    place = "has no place beside start, whose architecture stays; leave it out"
+    place = "cannot be set beside start, which keeps its architecture; leave it out"
     for model, field in (
         ({"preset": "nano"}, "preset='nano'"),
         ({"stacks": {"dropout": 0.1, "d_model": 8}}, "stacks.d_model=8"),
@@ -492,7 +491,7 @@ def test_an_architecture_or_a_tokenizer_beside_start_is_told(tmp_path: Path):
     ):
         assert refused("lm", "x", tmp_path, model=model) == f"r.toml:model: {field} {place}"
     told = refused("lm", "x", tmp_path, tokenizer={"kind": "words"})
-    assert told.endswith("tokenizer has no place beside model.start, whose tokenizer is used; leave it out")
+    assert told.endswith("tokenizer cannot be set beside model.start, which has its own; leave it out")
     beginning = gpt2(tmp_path / "theirs")
     told = refused("lm", beginning, tmp_path, model={"encoder": {"dropout": 0.1}})
     assert told == f"model.encoder: {beginning} has no encoder; try model.stacks"

@@ -7,19 +7,12 @@ import pytest
 from clearhead.api import architecture
 from clearhead.config import Learned, Rotary
 from clearhead.errors import UserError
-from clearhead.recipe import (
-    LanguageRecipe,
-    ModelChoice,
-    TranslationRecipe,
-    changed,
-    merge,
-    nested,
-    read,
-    recipe_folders,
-    validate,
-)
+from clearhead.recipe import ModelChoice, changed, merge, nested, read, recipe_folders
 from clearhead.recipe.data import Characters
 from clearhead.recipe.training import AdamW, Constant, Muon, WarmupStableDecay
+from clearhead.tasks.language_model import LanguageRecipe
+from clearhead.tasks.registry import validate
+from clearhead.tasks.translation import TranslationRecipe
 from clearhead.training.beginning import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})
@@ -231,7 +224,7 @@ def test_a_checkpoint_to_start_from_takes_the_place_of_what_trains_from_nothing(
     assert recipe.training.optimizer.lr == 3e-5
     assert recipe.training.schedule == Constant()
     own = merge(base, {"model": {"start": "x", "preset": "nano"}})
-    with pytest.raises(UserError, match=r"^lm:model: preset='nano' has no place beside start"):
+    with pytest.raises(UserError, match=r"^lm:model: preset='nano' cannot be set beside start"):
         validate(changed(own, {}), where="lm")
     assert changed(base, {"training": {"steps": 3}}) == merge(base, {"training": {"steps": 3}})
     for odd in ({"model": 3}, {"training": 3, "model": {"start": "x"}}, {"model": {"start": 5}}):

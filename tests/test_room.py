@@ -14,8 +14,9 @@ from clearhead.api.pretrained import common_dtype
 from clearhead.api.room import check_load
 from clearhead.errors import OutOfMemory
 from clearhead.machine.room import Room
-from clearhead.recipe import LanguageRecipe, validate
 from clearhead.storage import checkpoints
+from clearhead.tasks.language_model import LanguageRecipe
+from clearhead.tasks.registry import validate
 from clearhead.training.ranks import ALONE
 
 CPU = torch.device("cpu")

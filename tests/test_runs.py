@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from clearhead.api import load
 from clearhead.data.splits import require_same
 from clearhead.errors import UserError
-from clearhead.recipe import read, validate
+from clearhead.recipe import read
 from clearhead.runs import note_data_report, resume, spaced, start
 from clearhead.storage import checkpoints
+from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
 from clearhead.training.events import Evaluated, Saved, Skipped
 from tests.training.tiny import begin, drive, losses, number_pairs, write_pairs, write_recipe

@@ -27,12 +27,12 @@ def demo(
 
     Args:
         to: Language to translate into: any locale of CLDR, such as fr, de, es, ja, pt-BR.
-        say: Your own phrases to translate at the end, instead of being asked.
+        say: Your own phrases to translate at the end; without them, the command asks for some.
         out: Folder for the model, its figures and the page (default: clearhead-demo-LOCALE).
         browser: Open the explorer in a browser when done (default: unless --json).
         json: Print the figures on standard output, as one JSON object: seconds, exact_match (0 to 1), bleu (0 to 100),
             alignment (0 to 1: content words whose attention is on the right word), and more.
-        seed: Another number, another network and other phrases.
+        seed: Seed of the network and of the choice of phrases.
     """
     began = time.perf_counter()
     from clearhead.demo import run_demo
@@ -63,25 +63,25 @@ def train(
 
     - `clearhead train translation --source a.en --target a.de` learns to translate from two text files in which line n
       of one translates line n of the other.
-    - `clearhead train lm --text book.txt` learns to go on with a text.
+    - `clearhead train lm --text book.txt` learns to continue a text.
 
     Any field of a recipe can be changed on the line: --training.clip 0.5, --model.preset transformer-base,
-    --tokenizer.kind unigram; a name that is wrong is answered with those that are right. Ctrl-C saves and stops, and
-    `clearhead resume` goes on.
+    --tokenizer.kind unigram; for a wrong name the error suggests the right one. Ctrl-C saves and stops, and
+    `clearhead resume` continues.
 
     Args:
         changes: Fields of the recipe, as above.
         recipe: translation, lm, multi30k, shakespeare, or a recipe file of your own (.toml).
         source: Text file of sentences, one a line (UTF-8; .gz is fine).
         target: Text file of their translations, line by line.
-        text: Text file to learn to go on with.
+        text: Text file to learn from.
         out: New folder for the run (default: runs/RECIPE-1, -2, ...).
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most (default: the recipe's).
-        seed: Seed of everything random.
+        seed: Seed of all random numbers.
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
-        explain: Say what was chosen to make the run fast, why, and the field that sets it.
+        explain: Print what was chosen to make the run fast, why, and the field that sets it.
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
@@ -104,12 +104,12 @@ def resume(
     tensorboard: Flag = False,
     json: Flag = False,
 ) -> None:
-    """Go on with a run that was stopped, exactly where its newest good checkpoint was.
+    """Continue a run that was stopped, from its newest valid checkpoint, with exactly the same result.
 
     Args:
         run: The run's folder, such as runs/translation-1.
-        parallel: How the processes that torchrun started divide the work from here on.
-        tensor_parallel: How many of them share each block from here on.
+        parallel: How the processes that torchrun starts divide the work from now on.
+        tensor_parallel: How many of them share each block from now on.
         tensorboard: Also write TensorBoard logs.
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """

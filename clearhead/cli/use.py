@@ -1,4 +1,4 @@
-"""`clearhead translate`, `generate`, `explore`, `serve` and `evaluate`."""
+"""`clearhead translate`, `generate`, `predict`, `explore`, `serve` and `evaluate`."""
 
 from pathlib import Path
 from typing import Literal
@@ -20,8 +20,8 @@ def translate(
 ) -> None:
     """Translate texts given on the line, or standard input line by line.
 
-    Each line of input gives one of output, an empty one an empty one. Words that the model has no tokens for are named
-    on standard error. `clearhead translate MODEL < a.en > a.de` translates a file.
+    Each line of input gives one of output, an empty one an empty one. Words without tokens are reported on standard
+    error. `clearhead translate MODEL < a.en > a.de` translates a file.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
@@ -57,23 +57,23 @@ def generate(
     compile: Flag = False,  # noqa: A002
     device: Device = "cpu",
 ) -> None:
-    """Go on with a text, piece by piece as it is written.
+    """Continue a text, printed as it is generated.
 
-    What is not set here is as the model's recipe says, usually 256 tokens at temperature 0.8.
+    Settings that are not given are those of the model's recipe, usually 256 tokens at temperature 0.8.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
-        prompt: The text to go on with (default: an empty line).
+        prompt: The text to continue (default: an empty line).
         max_new_tokens: Tokens to write at most.
         temperature: Divides the logits: lower is safer, higher is wilder; 0 always takes the likeliest token.
         top_k: Draw from the k likeliest tokens only.
         top_p: Draw from the fewest tokens that hold this share of the probability, 0 to 1.
         min_p: Draw from tokens at least this fraction as likely as the likeliest, 0 to 1.
-        repetition_penalty: Above 1 makes tokens that are there already less likely.
+        repetition_penalty: Above 1, tokens that already occur become less likely.
         stop: Strings before which the text ends.
         seed: The same seed writes the same text.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
-        compile: Write by compiled steps, the first of which takes a minute: for GPUs; no gain on a CPU.
+        compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
         device: Where to compute.
     """
     from clearhead.commands.use import generate_command
@@ -90,6 +90,30 @@ def generate(
     generate_command(model, prompt, sampling=sampling, stop=stop, int8=int8, compiles=compile, device=device)
 
 
+@app.command(sort_key=5, help_epilogue="")
+def predict(
+    model: str,
+    /,
+    *texts: Text,
+    int8: Flag = False,
+    device: Device = "cpu",
+) -> None:
+    """Print a model's output for texts given on the line, or for standard input line by line.
+
+    The output is that of the task that the model was trained for: a translation, or a text with its continuation.
+    `translate` and `generate` have more options.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Texts; after -- they may begin with a hyphen.
+        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        device: Where to compute.
+    """
+    from clearhead.commands.use import predict_command
+
+    predict_command(model, texts, int8=int8, device=device)
+
+
 @app.command(sort_key=6, help_epilogue="")
 def explore(
     model: str,
@@ -103,19 +127,19 @@ def explore(
     revision: str | None = None,
     device: Device = "cpu",
 ) -> None:
-    """Look inside a model in a browser: every number, how it was made, and what changes when you change it.
+    """Look inside a model in a browser: every number, how it was computed, and what changes when you change it.
 
-    Prints the address of a page, whose server only this machine can reach, and opens it; Ctrl-C ends it. The address
-    holds a token: who has it can use the model. From another machine, forward the port:
+    Serves a page to this machine alone, prints its address and opens it; Ctrl-C ends it. The address contains a token,
+    and whoever has it can use the model. From another machine, forward the port:
     `ssh -L 8000:127.0.0.1:8000 HOST` with --port 8000, and open the address there.
 
-    With --export the page becomes one HTML file, which opens anywhere without a server or a network. A small model
-    goes into it whole; of a larger one what it says of this text, as it is and without each of its heads.
+    With --export the page becomes one HTML file, which opens anywhere without a server or a network. The file contains
+    the whole model if it is small, else its results for this text, also without each of its heads.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
-        text: What to begin with; an image file, where the model reads images (default: an example).
-        target: Of an encoder-decoder, what its decoder reads (default: what it writes itself).
+        text: The first input; an image file if the model reads images (default: an example).
+        target: Input of the decoder of an encoder-decoder (default: its own output).
         export: HTML file to write in place of serving.
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
@@ -144,18 +168,18 @@ def serve(
     revision: str | None = None,
     device: Device = "cpu",
 ) -> None:
-    """Answer other programs over HTTP, as OpenAI's completions do: many requests at once, streamed if they like.
+    """Serve a model over HTTP with the API of OpenAI's completions: many requests at once, streamed on request.
 
     A language model has /v1/completions, and /v1/chat/completions with a chat template; a translator has /translate.
-    Prints the address and a request to try; Ctrl-C ends it. Other machines are let in with --host 0.0.0.0, and need
-    the key that the environment variable CLEARHEAD_API_KEY holds. docs/serving.md has every field.
+    Prints the address and a request to try; Ctrl-C ends it. With --host 0.0.0.0 other machines can connect; they need
+    the key in the environment variable CLEARHEAD_API_KEY. docs/serving.md has every field.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         host: Address to listen on.
         port: Port to listen on; 0 for a free one.
-        slots: Texts that are written at once.
-        queue: Prompts that wait at most; more are turned away for a moment.
+        slots: Texts that are generated at once.
+        queue: Prompts that wait at most; further requests are refused until there is room.
         max_length: Tokens of a prompt with its continuation at most; fewer where the model's positions end.
         dtype: Type to compute in (default: that of the weights).
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
@@ -194,7 +218,7 @@ def evaluate(
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
-    """Measure a model on its recipe's test data (validation data where there are none), or on files given here.
+    """Measure a model on the test data of its recipe (else its validation data), or on files given here.
 
     A translator: BLEU and chrF (0 to 100, with sacreBLEU's signatures), exact match (0 to 1), perplexity. A language
     model: loss in nats a token, perplexity, bits per byte.
@@ -216,16 +240,6 @@ def evaluate(
     """
     from clearhead.commands.measure import evaluate_command
 
-    search = {"beams": beams, "length_penalty": length_penalty}
-    evaluate_command(
-        model,
-        source=source,
-        target=target,
-        text=text,
-        search=search,
-        tokenize=tokenize,
-        moses=moses,
-        int8=int8,
-        device=device,
-        as_json=json,
-    )
+    files = {"source": source, "target": target, "text": text}
+    options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses}
+    evaluate_command(model, files=files, options=options, int8=int8, device=device, as_json=json)

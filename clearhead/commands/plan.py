@@ -13,31 +13,31 @@ from rich.table import Table
 
 from clearhead import recipe as recipes
 from clearhead.api import architecture, named_config
-from clearhead.commands.train import PLACEHOLDERS, data_problem
+from clearhead.commands.train import with_files
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.model.summary import DEFAULT_LENGTH
 from clearhead.planning.hardware import hardware
 from clearhead.planning.memory import Network
 from clearhead.planning.plan import Alternative, Job, Plan, command, levers, plan
-from clearhead.recipe import LanguageRecipe
 from clearhead.recipe.data import Characters
 from clearhead.recipe.training import Training
+from clearhead.tasks.registry import validate
 
 BATCH = 1 << 19
-"""Tokens of an update where no recipe says: as for models of some hundred million parameters (Brown et al. 2020)."""
+"""Tokens of an update without a recipe, as for models of some hundred million parameters (Brown et al. 2020)."""
 TOKENS_A_PARAMETER = 20
-"""Of the training, where nobody says (Hoffmann et al. 2022)."""
+"""Tokens of training for each parameter, unless --tokens is given (Hoffmann et al. 2022)."""
 CHARACTERS = 100
-"""Of an alphabet that only the text would tell."""
+"""Size of the alphabet, which is not known before the text is read."""
 SENTENCE = 32
-"""Tokens of a sentence that only the data would tell."""
+"""Tokens of a sequence of a task that sets no length for its data."""
 WIDTH = 160
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a recipe or a model's name says of a training run."""
+    """A training run as a recipe or the name of a model describes it."""
 
     config: ModelConfig
     training: Training
@@ -68,14 +68,12 @@ def subject_of(name: str, length: int | None = None, changes: Mapping[str, Any] 
 
 
 def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Subject:
-    tables = recipes.changed(recipes.read(name), changes)
-    if data_problem(tables):
-        tables = recipes.merge(tables, {"data": {"train": PLACEHOLDERS[str(tables["task"])]}})
-    recipe = recipes.validate(tables, where=name)
+    tables, _ = with_files(recipes.changed(recipes.read(name), changes), where=name)
+    recipe = validate(tables, where=name)
     reads, start = recipe.tokenizer, recipe.model.start
     vocab_size = CHARACTERS if isinstance(reads, Characters) else reads.vocab_size
     config = architecture(recipe.model, vocab_size) if start is None else named_config(start)
-    natural = recipe.data.length if isinstance(recipe, LanguageRecipe) else SENTENCE
+    natural = dict(recipe.data).get("length", SENTENCE)
     batch = recipe.training.max_tokens * recipe.training.accumulate
     return Subject(config, recipe.training, *_lengths(config, length or natural), batch, name)
 
@@ -127,13 +125,13 @@ def plan_command(
 
 
 def console_of(*, as_json: bool) -> Console:
-    """Where tables go: beside JSON to standard error; wide enough for them where nobody's window says how wide."""
+    """The console for tables: standard error if JSON is printed; without a terminal it is wide enough for them."""
     file = sys.stderr if as_json else sys.stdout
     return Console(file=file, width=None if file.isatty() else WIDTH)
 
 
 def show(found: Plan, subject: Subject, console: Console) -> None:
-    """Tables and a verdict, for people."""
+    """Print the tables and a verdict."""
     job, machine = found.job, found.machine
     console.print(
         f"{Network(job.config).weights:,} parameters, {job.tokens:,} tokens of training, {job.batch:,} an update,"

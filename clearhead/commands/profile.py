@@ -1,37 +1,38 @@
 """`clearhead profile`: where a training step's time goes on this machine."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from pydantic import JsonValue
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from clearhead import recipe as recipes
-from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.plan import Subject, console_of, is_recipe, subject_of
-from clearhead.commands.train import data_problem, pairs
+from clearhead.commands.train import pairs, with_files
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
-from clearhead.foundation import foundation
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
-from clearhead.runs import prepare_task
-from clearhead.tasks.task import Batch, Evaluation, Task, check_writes
-from clearhead.training.fitting import check_model, new_network
+from clearhead.runs import begin
+from clearhead.tasks.checks import check_writes
+from clearhead.tasks.registry import validate
+from clearhead.tasks.task import Batch, Evaluation, Task, head_loss
+from clearhead.training.fitting import new_network
 from clearhead.training.probe import choose
 from clearhead.training.profile import Profile, profile
 
 BATCH = 4096
-"""Tokens of a batch where no recipe says."""
+"""Tokens of a batch without a recipe."""
 OPTIONS = ("steps", "batch", "length", "device", "precision", "json")
 
 
 class RandomTokens(Task):
-    """Batches of random tokens, of one shape: as much work as real ones without padding."""
+    """Batches of random tokens of one shape, which take as much work as real ones without padding."""
 
     main_score = "loss"
     higher_is_better = False
@@ -53,8 +54,12 @@ class RandomTokens(Task):
         ids = [torch.randint(size, (self.rows, length), generator=draw) for size, length in self.inputs]
         return Batch(tuple(Tokens(one) for one in ids), ids[-1].flatten().roll(-1))
 
-    def check(self, config: ModelConfig) -> None:
+    def fit(self, config: ModelConfig) -> ModelConfig:
         check_writes(config, where="model")
+        return config
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return Evaluation(())
@@ -102,7 +107,7 @@ def prepared(
     length: int | None,
     short: Mapping[str, object],
 ) -> tuple[Transformer, Task, Training]:
-    """A network and batches for it: those of a recipe whose data are there, else random tokens of its size."""
+    """A network and a task: those of a recipe if its data are there, else random tokens of its size."""
     given = [(f"training.{field}", str(value)) for field, value in short.items() if value is not None]
     changed = recipes.nested([*given, *pairs(changes, options=OPTIONS)])
     if not is_recipe(name):
@@ -112,7 +117,7 @@ def prepared(
         training = Training.model_validate(changed.get("training", {}))
         return _random(name, subject, training, steps=steps, batch=batch or BATCH)
     tables = recipes.changed(recipes.read(name), changed)
-    if not data_problem(tables) and not (batch or length):
+    if not with_files(tables, where=name)[1] and not (batch or length):
         try:
             return _real(tables, where=name)
         except UserError as error:
@@ -124,15 +129,8 @@ def prepared(
 
 
 def _real(tables: Mapping[str, object], *, where: str) -> tuple[Transformer, Task, Training]:
-    """As a run of the recipe begins."""
-    recipe = recipes.validate(tables, where=where)
-    base = foundation(recipe) if recipe.model.start is not None else None
-    if base is None:
-        check_model(architecture(recipe.model, vocab_size=1), recipe.training)
-    found = prepare_task(recipe, base.tokenizer if base else None)
-    config = base.network.config if base else architecture(recipe.model, found.tokenizer.vocab_size)
-    found.task.check(config)
-    network = base.network if base else new_network(config, found.task, recipe.training)
+    """The network and the task with which a run of the recipe begins."""
+    recipe, network, found = begin(validate(tables, where=where))
     return network, found.task, recipe.training
 
 
@@ -150,7 +148,7 @@ def _random(
 
 
 def show(found: Profile, console: Console) -> None:
-    """A table and what dominates, for people."""
+    """Print a table and the largest component."""
     table = Table("component", "ms", "share", "GFLOP", "GFLOP/s", "of ceiling", title="One training step")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -7,8 +7,8 @@ import re
 from clearhead.api import load
 from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
-from clearhead.commands.use import searching
 from clearhead.errors import UserError
+from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.serve.engine import Engine
 from clearhead.serve.server import Server, application
@@ -76,7 +76,7 @@ def worker_of(service: Service, *, queue: int) -> Engine | Translator:
     """The worker of a model: one that translates, or one that continues texts."""
     model = service.model
     if model.is_encoder_decoder:
-        return Translator(model, searching(model, {}), most_waiting=queue)
+        return Translator(model, searching(model.generation, {}), most_waiting=queue)
     return Engine(
         model.network, model.tokenizer, slots=service.slots, most_cells=service.max_length, most_waiting=queue
     )

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from clearhead.api import Model, load
 from clearhead.commands import tell
 from clearhead.errors import UserError
+from clearhead.generation.settings import changed, searching
 from clearhead.machine.device import keep_freed_memory
-from clearhead.recipe import explain
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.runs import task_of
 
 
 def translate_command(
@@ -24,7 +23,7 @@ def translate_command(
         raise UserError(f"{page}: expected a file in a folder that is there, got no {page.parent}; make it first")
     keep_freed_memory()
     model = load(name, int8=int8, device=device)
-    config = searching(model, search)
+    config = searching(model.generation, search)
     shown: list[tuple[str, tuple[int, ...]]] = []
     number = 0
     for lines in [list(texts)] if texts else arriving():
@@ -124,18 +123,11 @@ def generate_command(
         print(flush=True)
 
 
-def searching(model: Model, search: Mapping[str, Any]) -> GenerationConfig:
-    """How to search for translations: what is given, else what the model's recipe says, else five beams."""
-    given = {name: value for name, value in search.items() if value is not None}
-    own = model.generation
-    beams = own.beams if own.beams > 1 else 5
-    narrowing = {"temperature": 0.0, "top_k": None, "top_p": None, "min_p": None, "n_best": 1}
-    return changed(own, {**narrowing, "beams": beams, **given})
-
-
-def changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationConfig:
-    """The settings with these changes; a contradiction is told in one line."""
-    try:
-        return GenerationConfig.model_validate(config.model_dump() | dict(changes))
-    except ValidationError as error:
-        raise UserError(explain(error, "generation")) from None
+def predict_command(name: str, texts: Sequence[str], *, int8: bool, device: str) -> None:
+    """Print what the model's task says of each text, or of each line of standard input."""
+    keep_freed_memory()
+    model = load(name, int8=int8, device=device)
+    task, _ = task_of(name, model)
+    for lines in [list(texts)] if texts else arriving():
+        for line in task.predicted(model, lines):
+            print(line, flush=True)

@@ -1,7 +1,7 @@
-"""A recipe's data, encoded once: from what they are read from to what a task trains on. Imports no torch.
+"""A recipe's data, encoded once: from their sources to the ids that a task trains on. Imports no torch.
 
-In memory or on disk is one question, of where the ids are written. On disk they are an entry of a cache, which the
-first process makes and all read; each reads the ids of its own batches when their turn comes.
+The ids are written to memory or to disk. On disk they are an entry of a cache, which the first process makes and all
+read; each process reads the ids of its own batches when it needs them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from functools import cache as once
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
 
@@ -22,11 +22,11 @@ from clearhead.data.report import DataReport
 from clearhead.data.schemes import joins_at_spaces
 from clearhead.data.sequences import Shelf
 from clearhead.data.sources import Pairs, version_of
-from clearhead.data.splits import files_of, fingerprint, language_splits, located, translation_splits
+from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe import LanguageData, LanguageRecipe, TranslationData, TranslationRecipe
-from clearhead.recipe.data import HubDataset, Source, TokenizerConfig
+from clearhead.recipe import Recipe
+from clearhead.recipe.data import SPLITS, Data, HubDataset, Preparation, Source, TokenizerConfig
 
 ON_DISK_FROM = 64 * 2**20
 """Bytes of training files from which `data.storage = "auto"` keeps their ids on disk."""
@@ -34,25 +34,24 @@ ON_DISK_FROM = 64 * 2**20
 
 @dataclass(frozen=True)
 class Corpus:
-    """Where a recipe's data lie, and what they are made of."""
+    """The cache of a recipe's data, and what its entries are made of."""
 
-    data: TranslationData | LanguageData
     cache: Cache
     made_of: dict[str, JsonValue]
     state: JsonValue
-    """What tells that a file has changed."""
+    """The size and time of each file, so that a change is noticed."""
 
     @classmethod
-    def of(cls, data: TranslationData | LanguageData) -> "Corpus":
-        """Raises UserError where a file to be read more than once cannot be."""
-        sources = [located(source, data.folder) for source in _sources(data)]
+    def of(cls, data: Data) -> "Corpus":
+        """Raises UserError for a file that cannot be read more than once."""
+        sources = list(data.sources.values())
         states = [state for source in sources for state in _states(source, is_kept=data.storage != "memory")]
         size = sum(n_bytes for n_bytes, _ in states)
         on_disk = data.storage == "disk" or (data.storage == "auto" and size >= ON_DISK_FROM)
         folder = default_folder() if data.cache is None else data.folder / data.cache.expanduser()
-        made_of = data.model_dump(mode="json", exclude={"storage", "cache", "folder", "train", "valid", "test"})
+        made_of = data.model_dump(mode="json", exclude={"storage", "cache", "folder", *SPLITS})
         made_of["sources"] = [source.model_dump(mode="json") for source in sources]
-        return cls(data, Cache(folder if on_disk else None), made_of, [list(state) for state in states])
+        return cls(Cache(folder if on_disk else None), made_of, [list(state) for state in states])
 
     def line(self) -> str:
         """Where the ids are, in words."""
@@ -61,7 +60,7 @@ class Corpus:
         return f"data: encoded on disk, in {self.cache.folder} (data.storage)"
 
     def tokenizer(self, config: TokenizerConfig, texts: Callable[[], Iterable[str]]) -> Tokenizer:
-        """One fitted to these texts."""
+        """A tokenizer fitted to these texts."""
 
         def make(_: Shelf) -> Facts:
             files = Tokenizer.train(texts(), config).to_files()
@@ -72,32 +71,38 @@ class Corpus:
         return Tokenizer.from_files({name: str(content).encode() for name, content in files.items()})
 
 
-@dataclass(frozen=True)
-class EncodedTranslation:
-    """Pairs to train a translator on, and to measure it with."""
-
-    tokenizer: Tokenizer
-    train: EncodedPairs
-    valid: EncodedPairs
-    report: DataReport
-    fingerprints: Mapping[str, str]
-    """Of each split."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class EncodedLanguage:
-    """Text to train a language model on, and to measure it with."""
+class Encoded(Generic[T]):
+    """Data to train on and to measure with, and the tokenizer that encoded them."""
 
     tokenizer: Tokenizer
-    train: EncodedText
-    valid: EncodedText
+    train: T
+    valid: T
+    report: DataReport | None
     fingerprints: Mapping[str, str]
-    """Of each split."""
+    """Of the text of each split."""
+    storage: str
+    """Where the data are, in words."""
+
+    def lines(self) -> list[str]:
+        """The report for people, a finding a line."""
+        return [*(self.report.lines() if self.report else ()), self.storage]
+
+    @property
+    def digest(self) -> str:
+        """A hash of the data and the tokenizer, equal in every process that read the same."""
+        files = sorted(self.tokenizer.to_files().items())
+        return sha256(repr((sorted(self.fingerprints.items()), files)).encode()).hexdigest()
 
 
-def encoded_translation(recipe: TranslationRecipe, corpus: Corpus, tokenizer: Tokenizer | None) -> EncodedTranslation:
-    """Read the data and train the tokenizer, unless there is one or that was done before."""
-    splits = once(lambda: translation_splits(recipe.data))
+def encoded_pairs(
+    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation
+) -> Encoded[EncodedPairs]:
+    """Sentence pairs. Reads the data and trains the tokenizer, unless one is given or the cache has them."""
+    corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out))
 
     def side(i: int) -> Iterator[str]:
         return (row[i] for row in splits()["train"])
@@ -106,10 +111,10 @@ def encoded_translation(recipe: TranslationRecipe, corpus: Corpus, tokenizer: To
 
     def make(shelf: Shelf) -> Facts:
         rows = {name: split if name == TRAIN else list(split) for name, split in splits().items()}
-        prepared = prepare(rows, ids, preparation=recipe.data.preparation, shelf=shelf)
+        kept = prepare(rows, ids, preparation=preparation, shelf=shelf)
         return {
-            "report": prepared.report.model_dump(mode="json"),
-            "rows": {name: [list(row) for row in rows] for name, rows in prepared.rows.items()},
+            "report": kept.report.model_dump(mode="json"),
+            "rows": {name: [list(row) for row in rows] for name, rows in kept.rows.items()},
             "sha256": {name: fingerprint(*(_column(split, i) for i in range(2))) for name, split in rows.items()},
         }
 
@@ -121,12 +126,15 @@ def encoded_translation(recipe: TranslationRecipe, corpus: Corpus, tokenizer: To
         return EncodedPairs(text, entry.sequences[f"{name}.0"], entry.sequences[f"{name}.1"])
 
     report = DataReport.model_validate(entry.facts["report"])
-    return EncodedTranslation(ids, pairs("train"), pairs("valid"), report, _fingerprints(entry.facts))
+    return Encoded(ids, pairs("train"), pairs("valid"), report, _fingerprints(entry.facts), corpus.line())
 
 
-def encoded_language(recipe: LanguageRecipe, corpus: Corpus, tokenizer: Tokenizer | None) -> EncodedLanguage:
-    """As `encoded_translation`. One training text runs on, several are documents; validation is read the same way."""
-    splits = once(lambda: language_splits(recipe.data))
+def encoded_text(recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: float) -> Encoded[EncodedText]:
+    """Text: one training text is running text, several are documents, and validation is read the same way.
+
+    Reads the data and trains the tokenizer, unless one is given or the cache has them.
+    """
+    corpus, splits = Corpus.of(recipe.data), once(lambda: text_splits(recipe.data, held_out))
     ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer))
     marks = document_marks(ids, recipe.generation)
 
@@ -146,11 +154,11 @@ def encoded_language(recipe: LanguageRecipe, corpus: Corpus, tokenizer: Tokenize
         seen: Any = entry.facts[name]
         return EncodedText(entry.sequences[name], bool(entry.facts["running"]), **seen)
 
-    return EncodedLanguage(ids, text("train"), text("valid"), _fingerprints(entry.facts))
+    return Encoded(ids, text("train"), text("valid"), None, _fingerprints(entry.facts), corpus.line())
 
 
 def _to_train(documents: Iterable[Iterable[str]], config: TokenizerConfig) -> Iterator[str]:
-    """What a tokenizer is fitted to: the documents, in pieces that together count what they count whole."""
+    """The documents in pieces, whose words a tokenizer counts as those of the whole documents."""
     joins = joins_at_spaces(config)
     for document in documents:
         for i, piece in enumerate(pieces(document)):
@@ -171,22 +179,17 @@ def _read_by(tokenizer: Tokenizer) -> dict[str, JsonValue]:
     return {"read by": sha256(repr(files).encode()).hexdigest()}
 
 
-def _sources(data: TranslationData | LanguageData) -> list[Source]:
-    test = data.test if isinstance(data, TranslationData) else None
-    return [source for source in (data.train, data.valid, test) if source is not None]
-
-
 def _states(source: Source, *, is_kept: bool) -> list[tuple[int, int | str]]:
-    """Of each file its size and when it was last written; of a dataset its size and fingerprint."""
+    """The size and time of each file, or the size and fingerprint of a dataset."""
     if isinstance(source, HubDataset):
         return [version_of(source)] if is_kept else []
-    return [_state(path) for path in files_of(source)]
+    return [_state(path) for path in source.files]
 
 
 def _state(path: Path) -> tuple[int, int]:
     try:
         found = path.stat()
-    except OSError:  # Of which reading tells.
+    except OSError:  # Reading the file reports it.
         return 0, 0
     if not path.is_file() and not path.is_dir():
         raise UserError(f"{path}: expected a file, which is read more than once, got a pipe; write it to a file first")

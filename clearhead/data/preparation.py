@@ -23,7 +23,7 @@ Row = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Kept:
     """What is kept of each split but `train` as text (the ids are on the shelf), and what was counted."""
 
     rows: dict[str, list[Row]]
@@ -32,7 +32,7 @@ class Prepared:
 
 def prepare(
     splits: Mapping[str, Iterable[Row]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
-) -> Prepared:
+) -> Kept:
     """Apply the policy to every split, and count; each side's ids go onto the shelf as "train.0", "train.1", ...
 
     Only the split `train` loses examples for being long, repeated or shared; in the others what is too long
@@ -56,7 +56,7 @@ def prepare(
         splits=tuple(work.report() for work in works.values()),
         overlaps=_overlaps(others, works[TRAIN].met if TRAIN in works else None),
     )
-    return Prepared({name: work.rows for name, work in works.items() if name != TRAIN}, report)
+    return Kept({name: work.rows for name, work in works.items() if name != TRAIN}, report)
 
 
 def _some(rows: Iterable[Row]) -> Iterator[list[Row]]:

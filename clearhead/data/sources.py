@@ -1,6 +1,6 @@
-"""Sentence pairs and texts from where they lie: files, tables, datasets. Imports no torch.
+"""Sentence pairs and texts read from files, tables and datasets. Imports no torch.
 
-Everything is read row by row, so that data may be larger than memory; `read` and its kin collect it.
+Everything is read row by row, so that data may be larger than memory; `read_pairs` and `read_texts` collect it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cas
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
 from clearhead.data.tables import read_rows, text_at
 from clearhead.errors import UserError
-from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
 
 if TYPE_CHECKING:
     import datasets
 
 T = TypeVar("T")
 DATASET_ROWS = 1024
-"""Read at once."""
+"""Rows of a dataset that are read at once."""
 
 
 @dataclass(frozen=True)
 class Stream(Generic[T]):
-    """What is read anew each time one goes through it."""
+    """An iterable that is read anew at each iteration."""
 
     begin: Callable[[], Iterator[T]]
 
@@ -34,7 +34,7 @@ class Stream(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """source[i] is translated by target[i]."""
+    """Sentences and their translations: target[i] translates source[i]."""
 
     source: list[str]
     target: list[str]
@@ -55,21 +55,8 @@ class Pairs:
         return zip(self.source, self.target, strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """Documents, each one text."""
-
-    text: list[str]
-
-    def __len__(self) -> int:
-        return len(self.text)
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return ((text,) for text in self.text)
-
-
 def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
-    """The examples of a source, one after another, as they stand there: empty ones too; a pair or one text each.
+    """The examples of a source in order, empty ones too; each is a pair or one text.
 
     Raises UserError, in one line, for a missing, empty, undecodable or misaligned file, and for a missing
     column; the whole source has been seen when this ends.
@@ -80,28 +67,23 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
         case TextFiles():
             return ((text,) for path in source.paths for text in _documents(path, source))
         case Table():
-            return read_rows(source, _columns(source.source, source.target, source.text))
+            return read_rows(source, source.columns)
         case HubDataset():
             return _dataset(source)
         case _:
             assert_never(source)
 
 
-def is_paired(source: Source) -> bool:
-    """Whether its examples are pairs."""
-    return isinstance(source, ParallelFiles) or (isinstance(source, Table | HubDataset) and source.source is not None)
-
-
 def pairs_of(source: Source) -> Stream[tuple[str, ...]]:
     """The pairs of a source. Raises UserError where it has single texts."""
-    if not is_paired(source):
+    if not source.is_paired:
         raise UserError(f'{source.kind}: expected pairs of source and target, got single texts; try kind = "parallel"')
     return Stream(lambda: rows_of(source))
 
 
 def documents_of(source: Source) -> Stream[Iterable[str]]:
     """The documents of a source, each as the pieces it is read in. Raises UserError where it has pairs."""
-    if is_paired(source):
+    if source.is_paired:
         raise UserError(f'{source.kind}: expected single texts, got pairs of source and target; try kind = "text"')
     if isinstance(source, TextFiles) and source.documents == "file":
         paths = source.paths
@@ -109,19 +91,14 @@ def documents_of(source: Source) -> Stream[Iterable[str]]:
     return Stream(lambda: rows_of(source))
 
 
-def read(source: Source) -> Pairs | Texts:
-    """All examples of a source, in memory."""
-    return read_pairs(source) if is_paired(source) else read_texts(source)
-
-
 def read_pairs(source: Source) -> Pairs:
     """All pairs of a source, in memory."""
     return Pairs.of(pairs_of(source))
 
 
-def read_texts(source: Source) -> Texts:
+def read_texts(source: Source) -> list[str]:
     """All documents of a source, in memory."""
-    return Texts(["".join(document) for document in documents_of(source)])
+    return ["".join(document) for document in documents_of(source)]
 
 
 def _parallel(files: ParallelFiles) -> Iterator[tuple[str, ...]]:
@@ -155,13 +132,9 @@ def _documents(path: Path, files: TextFiles) -> Iterator[str]:
                 yield "\n".join(lines)
 
 
-def _columns(source: Column | None, target: Column | None, text: Column | None) -> list[Column]:
-    return [column for column in (source, target, text) if column is not None]
-
-
 def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
     rows = _load(wanted)
-    names = [str(name) for name in _columns(wanted.source, wanted.target, wanted.text)]
+    names = [str(name) for name in wanted.columns]
     roots = list(dict.fromkeys(name if name in rows.column_names else name.split(".")[0] for name in names))
     for root in roots:
         if root not in rows.column_names:
@@ -178,9 +151,9 @@ def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
 
 
 def version_of(wanted: HubDataset) -> tuple[int, str]:
-    """Bytes of a dataset in memory, and what is another when it has changed."""
+    """Bytes of a dataset in memory, and a fingerprint that changes with it."""
     rows = _load(wanted)
-    return rows.data.nbytes, rows._fingerprint  # By which the library keys its own caches.
+    return rows.data.nbytes, rows._fingerprint  # The key of the library's own caches.
 
 
 def _load(wanted: HubDataset) -> "datasets.Dataset":
@@ -194,7 +167,7 @@ def _load(wanted: HubDataset) -> "datasets.Dataset":
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:
         found = datasets.load_from_disk(wanted.name) if is_saved else datasets.load_dataset(wanted.name, wanted.config)
-    except Exception as error:  # the network, the hub and the files each have their own
+    except Exception as error:  # the network, the hub and the files each raise their own
         reason = " ".join(str(error).split())[:200]
         remedy = "a folder of files in one known format" if folder.is_dir() else "its local folder, or the network"
         raise UserError(

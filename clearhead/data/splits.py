@@ -1,6 +1,6 @@
-"""The splits of a recipe's data: what is trained on, what is held out, and a fingerprint of it. Imports no torch.
+"""The splits of a recipe's data: training, validation and test, and a fingerprint of each. Imports no torch.
 
-Splits are read anew each time one goes through them, and never whole in memory.
+A split is read anew at each iteration, and is never whole in memory.
 """
 
 import hashlib
@@ -16,26 +16,24 @@ from clearhead.data.encoded import running
 from clearhead.data.sources import Stream, documents_of, pairs_of
 from clearhead.errors import UserError
 from clearhead.randomness import key
-from clearhead.recipe import LanguageData, TranslationData
-from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TextFiles
 
 Row = tuple[str, ...]
 
 
-def translation_splits(data: TranslationData) -> dict[str, Stream[Row]]:
-    """The recipe's splits; validation is held out of training where it has no source of its own."""
-    train = pairs_of(located(data.train, data.folder))
-    if data.valid is not None:
-        splits = {"train": train, "valid": pairs_of(located(data.valid, data.folder))}
-    else:
-        splits = _held_out(train, data.held_out)
-    if data.test is not None:
-        splits["test"] = pairs_of(located(data.test, data.folder))
-    return splits
+def pair_splits(data: Data, held_out: int) -> dict[str, Stream[Row]]:
+    """The splits of sentence pairs; where validation has no source, `held_out` training pairs.
+
+    Raises UserError where there are too few pairs to hold some out.
+    """
+    splits = {split: pairs_of(source) for split, source in data.sources.items()}
+    if "valid" not in splits:
+        splits |= _held_out(splits["train"], held_out)
+    return {split: splits[split] for split in SPLITS if split in splits}
 
 
 def _held_out(rows: Stream[Row], wanted: int) -> dict[str, Stream[Row]]:
-    """Training and validation, which is those of a fifth at most whose sources have the lowest hashes."""
+    """Training and validation: the pairs whose sources have the lowest hashes, a fifth at most."""
     n_rows = 0
 
     def ranked() -> Iterator[tuple[int, int, str]]:
@@ -68,23 +66,27 @@ class Text:
         return iter(self.documents)
 
 
-def language_splits(data: LanguageData) -> tuple[Text, Text]:
-    """Training and validation documents (one is running text); without its own source, validation is the end."""
-    train = _documents(data.train, data.folder)
-    if data.valid is not None:
-        return train, _documents(data.valid, data.folder)
+def text_splits(data: Data, held_out: float) -> tuple[Text, Text]:
+    """Training and validation documents; where validation has no source, the last `held_out` share of training.
+
+    A document that is alone is running text, of which the last characters are held out.
+    """
+    sources = data.sources
+    train = _documents(sources["train"])
+    if "valid" in sources:
+        return train, _documents(sources["valid"])
     if train.n_documents == 1:
-        cut = int(sum(map(len, _only(train))) * (1 - data.held_out))
+        cut = int(sum(map(len, _only(train))) * (1 - held_out))
         return _of_one(lambda: _between(_only(train), 0, cut)), _of_one(lambda: _between(_only(train), cut, None))
-    cut = min(int(train.n_documents * (1 - data.held_out)), train.n_documents - 1)
+    cut = min(int(train.n_documents * (1 - held_out)), train.n_documents - 1)
     return (
         Text(Stream(lambda: islice(train, cut)), cut),
         Text(Stream(lambda: islice(train, cut, None)), train.n_documents - cut),
     )
 
 
-def _documents(source: Source, folder: Path) -> Text:
-    found = documents_of(located(source, folder))
+def _documents(source: Source) -> Text:
+    found = documents_of(source)
     if isinstance(source, TextFiles) and source.documents == "file":
         return _of_one(lambda: running(found))
     documents = Stream(lambda: (document for document in found if any(text.strip() for text in document)))
@@ -114,32 +116,6 @@ def _between(pieces: Iterable[str], start: int, stop: int | None) -> Iterator[st
         at += len(piece)
 
 
-def files_of(source: Source) -> list[Path]:
-    """The files that a source is read from; none for a dataset."""
-    match source:
-        case ParallelFiles():
-            return [source.source, source.target]
-        case Table():
-            return [source.path]
-        case TextFiles():
-            return list(source.paths)
-        case HubDataset():
-            return []
-
-
-def located(source: Source, folder: Path) -> Source:
-    """The same source with its relative paths under `folder`."""
-    match source:
-        case ParallelFiles():
-            return source.model_copy(update={"source": folder / source.source, "target": folder / source.target})
-        case Table():
-            return source.model_copy(update={"path": folder / source.path})
-        case TextFiles():
-            return source.model_copy(update={"paths": tuple(folder / path for path in source.paths)})
-        case HubDataset():
-            return source
-
-
 def fingerprint(*columns: Iterable[Iterable[str]]) -> str:
     """SHA-256 of the texts, in order, each as the pieces it is read in."""
     digest = hashlib.sha256()
@@ -152,22 +128,16 @@ def fingerprint(*columns: Iterable[Iterable[str]]) -> str:
     return digest.hexdigest()
 
 
-def require_same(
-    data: TranslationData | LanguageData, found: Mapping[str, str], known: JsonValue, *, where: Path
-) -> None:
-    """Nothing, if every split has the fingerprint that is known of it; else UserError names the split and its files.
+def require_same(data: Data, found: Mapping[str, str], known: JsonValue, *, where: Path) -> None:
+    """Raises UserError unless every split has the fingerprint that is `known`; it names the split and its files.
 
-    Runs of older versions know that of the training data alone.
+    Runs of older versions know the fingerprint of the training data alone.
     """
     known = known if isinstance(known, dict) else {"train": known}
-    sources = {"train": data.train, "valid": data.valid or data.train}
-    if isinstance(data, TranslationData) and data.test is not None:
-        sources["test"] = data.test
-    for split, name in {"train": "training", "valid": "validation", "test": "test"}.items():
+    for split, name in SPLITS.items():
         if split in known and known[split] != found.get(split):
-            source = sources[split]
-            files = [str(path) for path in files_of(located(source, data.folder))]
-            of = ", ".join(files) or (source.name if isinstance(source, HubDataset) else split)
+            source = data.sources.get(split, data.sources["train"])
+            of = source.name if isinstance(source, HubDataset) else ", ".join(map(str, source.files))
             raise UserError(
                 f"{where}: the {name} data changed since this run began ({of}); restore them, or start a new run"
             )

@@ -1,22 +1,23 @@
-"""A recipe: everything a training run is made from, in one TOML file. Imports no torch."""
+"""A recipe: everything a training run is made from, in one TOML file. Imports no torch.
+
+`Recipe` is what the recipes of all tasks have in common; `clearhead.tasks.registry` validates that of a task.
+"""
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import Field, JsonValue, PositiveInt, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson, parse
-from clearhead.recipe.data import BPE, Characters, Preparation, Source, Storage, TokenizerConfig
-from clearhead.recipe.evaluation import EvaluationConfig
+from clearhead.recipe.data import BPE, Data, TokenizerConfig
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.names import Names, options
+from clearhead.recipe.names import Names, Schema, options
 from clearhead.recipe.training import Training
 
 Overrides = dict[str, JsonValue]
@@ -27,17 +28,17 @@ FINE_TUNING = {
         "schedule": {"kind": "wsd", "warmup": 20, "decay_fraction": 0.5},
     }
 }
-"""Where a run begins from a checkpoint and says nothing else: small steps, which keep what it knows."""
+"""Small steps, which a run from a checkpoint takes unless its recipe gives others: they keep what the model knows."""
 
 
 class ModelChoice(Config):
-    """A preset and what differs from it; or the checkpoint to start from."""
+    """A preset with changes, or the checkpoint to start from."""
 
     start: str | None = None
     """A folder or a name on the hub: the run begins with its weights, in float32, its architecture and its tokenizer.
 
-    Of the fields below only dropouts may then be given. Learning rates are for AdamW 1e-5 (large models) to 5e-4
-    (small ones), some tenth of what trains from nothing; Muon is for weights that it has trained from the beginning.
+    Of the fields below only dropouts may then be given. Use AdamW with a learning rate of 1e-5 (large models) to 5e-4
+    (small ones), about a tenth of what trains a new network. Muon suits only weights that it has always trained.
     """
     preset: str = "transformer-tiny"
     stacks: Overrides = Field(default_factory=dict)
@@ -56,96 +57,39 @@ class ModelChoice(Config):
             may = DROPOUTS if table in ("stacks", "encoder", "decoder") else ()
             others |= {f"{table}.{name}": value for name, value in dict(self)[table].items() if name not in may}
         for name, value in others.items():
-            raise ValueError(f"{name}={value!r} has no place beside start, whose architecture stays; leave it out")
+            raise ValueError(f"{name}={value!r} cannot be set beside start, which keeps its architecture; leave it out")
         return self
 
 
-class TranslationData(Config):
-    """Sentence pairs; relative paths start at `folder`."""
+class Recipe(Config):
+    """What every recipe has; a task's own adds its name, the fields of its data, and other defaults."""
 
-    folder: Path = Path()
-    train: Source
-    valid: Source | None = None
-    """None: `held_out` pairs of the training data, chosen by their source's hash."""
-    test: Source | None = None
-    held_out: PositiveInt = 1000
-    preparation: Preparation = Preparation()
-    storage: Storage = "auto"
-    """Where encoded examples are: in memory, or on disk and read when their turn comes; auto: by the files' size."""
-    cache: Path | None = None
-    """Folder of those on disk, kept for the next run; None: clearhead's, of the user's caches."""
-
-
-class LanguageData(Config):
-    """Running text; relative paths start at `folder`."""
-
-    folder: Path = Path()
-    train: Source
-    valid: Source | None = None
-    """None: the last `held_out` share of the training text."""
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    length: PositiveInt = 256
-    """Tokens of context a window holds."""
-    storage: Storage = "auto"
-    """Where the encoded text is: in memory, or on disk and read when its turn comes; auto: by the files' size."""
-    cache: Path | None = None
-    """Folder of those on disk, kept for the next run; None: clearhead's, of the user's caches."""
-
-
-class TranslationRecipe(Config):
-    """How to train a translator."""
-
-    task: Literal["translation"]
-    data: TranslationData
+    task: str
+    data: Data
     tokenizer: TokenizerConfig = BPE()
     model: ModelChoice = ModelChoice()
     training: Training = Training()
-    evaluation: EvaluationConfig = EvaluationConfig()
     generation: GenerationConfig = GenerationConfig()
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        _tokenizer_of_start(self.model, given=self.tokenizer != BPE())
+    def _tokenizer_of_start(self) -> Self:
+        if self.model.start is not None and self.tokenizer != type(self).model_fields["tokenizer"].default:
+            raise ValueError("tokenizer cannot be set beside model.start, which has its own; leave it out")
         return self
-
-
-class LanguageRecipe(Config):
-    """How to train a language model."""
-
-    task: Literal["lm"]
-    data: LanguageData
-    tokenizer: TokenizerConfig = Characters()
-    model: ModelChoice = ModelChoice(preset="nano")
-    training: Training = Training()
-    generation: GenerationConfig = GenerationConfig(max_new_tokens=256, temperature=0.8)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        _tokenizer_of_start(self.model, given=self.tokenizer != Characters())
-        return self
-
-
-def _tokenizer_of_start(model: ModelChoice, *, given: bool) -> None:
-    if model.start is not None and given:
-        raise ValueError("tokenizer has no place beside model.start, whose tokenizer is used; leave it out")
-
-
-Recipe = Annotated[TranslationRecipe | LanguageRecipe, Field(discriminator="task")]
-_adapter: TypeAdapter[TranslationRecipe | LanguageRecipe] = TypeAdapter(Recipe)
 
 
 _OTHERS = {config.__name__: config for config in (ModelConfig, GenerationConfig)}
-"""What is validated besides recipes."""
+"""The configurations besides recipes whose errors are explained, by name."""
 
 
 def recipe_folders() -> list[Path]:
-    """Where named recipes are: in the installed package, or beside it in a checkout."""
+    """The folders of named recipes: in the installed package, or beside it in a checkout."""
     package = Path(__file__).parent.parent
     return [folder for folder in (package / "recipes", package.parent / "recipes") if folder.is_dir()]
 
 
 def read(name: str) -> dict[str, Any]:
-    """The tables of a recipe file, by its path or, for the recipes that come along, by its name."""
+    """The tables of a recipe file, given by its path or by the name of a recipe that is installed with clearhead."""
     path = Path(name)
     known = {file.stem: file for folder in recipe_folders() for file in sorted(folder.glob("*.toml"))}
     if path.suffix != ".toml" and name in known:
@@ -163,7 +107,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """base with over's values, table by table; a table of another `kind` replaces the old one whole."""
+    """`base` with the values of `over`, table by table. A table of another `kind` replaces the old table whole."""
     result = dict(base)
     for name, value in over.items():
         old = result.get(name)
@@ -178,8 +122,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def changed(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """merge(base, over) for a recipe's tables.
 
-    Another `model.start` takes the place of base's model, its tokenizer and the steps that suited them; a recipe that
-    starts from a checkpoint takes small ones (`FINE_TUNING`), unless it gives its own.
+    A new `model.start` replaces base's model and tokenizer, and the optimizer and schedule that suited them. A recipe
+    that starts from a checkpoint takes the small steps of `FINE_TUNING`, unless it gives its own.
     """
     if _start(over) is not None and _start(base) is None:
         base = {name: table for name, table in base.items() if name not in ("model", "tokenizer")}
@@ -196,7 +140,7 @@ def _start(tables: Mapping[str, Any]) -> object:
 
 
 def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """`("training.steps", "100")` -> `{"training": {"steps": 100}}`; values are JSON where they can be, else text."""
+    """`("training.steps", "100")` -> `{"training": {"steps": 100}}`. A value that is not JSON is text."""
     result: dict[str, Any] = {}
     for dotted, text in pairs:
         *tables, last = dotted.split(".")
@@ -212,27 +156,23 @@ def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return result
 
 
-def validate(tables: Mapping[str, Any], *, where: str) -> TranslationRecipe | LanguageRecipe:
-    """A recipe from its tables; `where` names the file in the errors."""
-    try:
-        return _adapter.validate_python(dict(tables))
-    except ValidationError as error:
-        raise UserError(explain(error, where)) from None
+def explain(error: ValidationError, where: str, *, schema: Schema | None = None, names: Names | None = None) -> str:
+    """The first mistake in one line: file:field: what was expected, what was given.
 
-
-def explain(error: ValidationError, where: str) -> str:
-    """The first thing wrong, in one line: file:field: what was expected, what was given."""
+    `schema` is that of what was validated; None for a ModelConfig or GenerationConfig. `names` are fields elsewhere
+    that may be meant by one that does not exist.
+    """
     first = error.errors()[0]
-    place = _place(first["loc"], _schema(error.title))
+    place = _place(first["loc"], schema or _OTHERS[error.title].model_json_schema())
     field = ".".join(place.path)
     context = first.get("ctx", {})
     match first["type"]:
         case "extra_forbidden":
             siblings = sorted({name for node in place.table for name in node.get("properties", {})})
             word = place.path[-1]
-            elsewhere = None if error.title in _OTHERS else field_names().ending(word)
+            elsewhere = None if names is None else names.ending(word)
             is_better = elsewhere and (elsewhere.endswith(f".{word}") or not get_close_matches(word, siblings, n=1))
-            remedy = f"did you mean {elsewhere}?" if is_better else _nearest(word, siblings)
+            remedy = f"did you mean {elsewhere}?" if is_better else nearest(word, siblings)
             return f"{where}:{field}: no such field; {remedy}"
         case "missing":
             return f"{where}:{field}: expected a value, got none; set it"
@@ -240,33 +180,22 @@ def explain(error: ValidationError, where: str) -> str:
             name = str(context["discriminator"]).strip("'")
             tags = sorted({tag for node in place.value if (tag := _tag(node, name)) is not None})
             given = str(context.get("tag", "none"))
-            remedy = _nearest(given, tags) if "tag" in context else f"set it to one of {', '.join(tags)}"
+            remedy = nearest(given, tags) if "tag" in context else f"set it to one of {', '.join(tags)}"
             return f"{where}:{'.'.join([*place.path, name])}: expected one of {', '.join(tags)}, got {given}; {remedy}"
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
     given = "" if isinstance(first["input"], Mapping) else f", got {repr(first['input'])[:100]}"
     return f"{where}:{field}: {message}{given}" if field else f"{where}: {message}{given}"
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
+def nearest(word: str, known: Sequence[str]) -> str:
+    """The remedy for a wrong word: the one that was probably meant, or all."""
     close = get_close_matches(word, known, n=1)
     return f"did you mean {close[0]}?" if close else f"try one of {', '.join(known)}"
 
 
-@cache
-def _schema(title: str) -> dict[str, Any]:
-    """JSON schema of what was validated, by the title of its error."""
-    return _OTHERS[title].model_json_schema() if title in _OTHERS else _adapter.json_schema()
-
-
-@cache
-def field_names() -> Names:
-    """The fields that a recipe may have."""
-    return Names.of(_adapter.json_schema(), ModelConfig.model_json_schema())
-
-
 @dataclass(frozen=True)
 class _Place:
-    """Where an error is: the names that lead there as one would set them, and the schemas around and at it."""
+    """The place of an error: the path of field names to it, and the schemas around it and at it."""
 
     path: list[str]
     table: list[dict[str, Any]]
@@ -274,11 +203,11 @@ class _Place:
 
 
 def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> _Place:
-    """pydantic's location also names the alternative taken at each union, which nobody writes."""
+    """The place without the alternatives of unions, which pydantic names and a recipe does not."""
     path: list[str] = []
     table = nodes = options(schema, schema)
     for part in location:
-        if chosen := [n for n in nodes if len(nodes) > 1 and part in (_tag(n, "task"), _tag(n, "kind"))]:
+        if chosen := [n for n in nodes if len(nodes) > 1 and part == _tag(n, "kind")]:
             nodes = chosen
         elif isinstance(part, int) or any({"properties", "additionalProperties"} & n.keys() for n in nodes):
             path.append(str(part))
@@ -290,19 +219,3 @@ def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> _Place:
 
 def _tag(node: dict[str, Any], name: str) -> str | None:
     return node.get("properties", {}).get(name, {}).get("const")
-
-
-__all__ = [
-    "LanguageData",
-    "LanguageRecipe",
-    "ModelChoice",
-    "Recipe",
-    "TranslationData",
-    "TranslationRecipe",
-    "explain",
-    "field_names",
-    "merge",
-    "nested",
-    "read",
-    "validate",
-]

@@ -1,9 +1,9 @@
-"""What a run reads and how it is cut into tokens, as data. Imports no torch."""
+"""The data that a run reads and the tokenizer that cuts them, as configurations. Imports no torch."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from clearhead.config import Config
 
@@ -92,7 +92,32 @@ Column = str | NonNegativeInt
 """A column by its name, or by its index from 0."""
 
 
-class ParallelFiles(Config):
+class FileSource(Config):
+    """What sources have in common: their files and whether their examples are pairs."""
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether its examples are pairs of a source and a target."""
+        return dict(self).get("source") is not None
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that it is read from; none for a dataset."""
+        values = [value if isinstance(value, tuple) else (value,) for _, value in self]
+        return [path for value in values for path in value if isinstance(path, Path)]
+
+    def under(self, folder: Path) -> Self:
+        """The same source with its relative paths under `folder`."""
+
+        def moved(value: object) -> object:
+            if isinstance(value, tuple):
+                return tuple(map(moved, value))
+            return folder / value if isinstance(value, Path) else value
+
+        return self.model_copy(update={name: moved(value) for name, value in self})
+
+
+class ParallelFiles(FileSource):
     """Two files of equally many lines: line n of one translates line n of the other. Gzip is fine."""
 
     kind: Literal["parallel"] = "parallel"
@@ -100,77 +125,100 @@ class ParallelFiles(Config):
     target: Path
 
 
-class Table(Config):
-    """TSV, CSV, JSON lines or parquet: two columns for pairs (source, target), one for text."""
+class Columns(FileSource):
+    """Columns of rows: two for pairs (source, target), one for text."""
 
-    kind: Literal["table"] = "table"
-    path: Path
     source: Column | None = None
     target: Column | None = None
     text: Column | None = None
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns to read, in order."""
+        return [column for column in (self.source, self.target, self.text) if column is not None]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        source, target, text = self.source, self.target, self.text
+        pair = source is not None and target is not None
+        if pair == (text is not None) or (source is None) != (target is None):
+            raise ValueError(f"columns: expected source and target, or text alone, got {source=}, {target=}, {text=}")
+        return self
+
+
+class Table(Columns):
+    """TSV, CSV, JSON lines or parquet."""
+
+    kind: Literal["table"] = "table"
+    path: Path
     format: Literal["tsv", "csv", "jsonl", "parquet"] | None = None
-    """None: told by the file's name."""
+    """None: taken from the file's name."""
     header: bool = False
     """The first line of a TSV or CSV names the columns."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """None: a tab for TSV, a comma for CSV. Fields are quoted in CSV only."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        _check_columns(self.source, self.target, self.text)
-        return self
 
-
-class HubDataset(Config):
+class HubDataset(Columns):
     """A dataset by its hub name, or a local folder of one; a dot reaches into a column: `translation.en`."""
 
     kind: Literal["dataset"] = "dataset"
     name: str
     config: str | None = None
     split: str = "train"
-    source: str | None = None
-    target: str | None = None
-    text: str | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        _check_columns(self.source, self.target, self.text)
-        return self
 
 
-class TextFiles(Config):
+class TextFiles(FileSource):
     """Plain text; `documents` says what one document is."""
 
     kind: Literal["text"] = "text"
-    paths: Annotated[tuple[Path, ...], Field(min_length=1)]
+    paths: Annotated[
+        tuple[Path, ...], Field(min_length=1), BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)
+    ]
+    """One path or several."""
     documents: Literal["file", "line", "blank_line"] = "file"
-    """file: each file; line: each line; blank_line: what blank lines separate."""
+    """A document is a file, a line, or a passage between blank lines."""
 
 
 Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles, Field(discriminator="kind")]
 
 
-def _check_columns(source: Column | None, target: Column | None, text: Column | None) -> None:
-    pair = source is not None and target is not None
-    if pair == (text is not None) or (source is None) != (target is None):
-        raise ValueError(f"columns: expected source and target, or text alone, got {source=}, {target=}, {text=}")
+# --- data ---------------------------------------------------------------------------------------------------
+
+SPLITS = {"train": "training", "valid": "validation", "test": "test"}
+"""Every split, and what messages call it."""
 
 
-# --- where the encoded data are ---
+class Data(Config):
+    """The sources of the data, and where encoded examples are kept. A task may add fields."""
 
-Storage = Literal["auto", "memory", "disk"]
+    folder: Path = Path()
+    """Where relative paths start."""
+    train: Source
+    valid: Source | None = None
+    """None: part of the training data is held out."""
+    storage: Literal["auto", "memory", "disk"] = "auto"
+    """Where encoded examples are: in memory, or on disk and read when they are needed; auto: by the files' size."""
+    cache: Path | None = None
+    """Folder for those on disk, kept for the next run; None: clearhead's folder among the user's caches."""
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The sources that are given, by their split, with their paths under `folder`."""
+        given = {split: dict(self).get(split) for split in SPLITS}
+        return {split: source.under(self.folder) for split, source in given.items() if source is not None}
 
 
 # --- preparation --------------------------------------------------------------------------------------------
 
 
 class Preparation(Config):
-    """What happens to examples before training. Empty ones are always dropped; every count is reported."""
+    """How examples are filtered before training. Empty ones are always dropped. Every count is reported."""
 
     max_length: PositiveInt | None = 256
     """Most tokens a side, without <bos> and <eos>; None for no limit."""
     too_long: Literal["drop", "cut"] = "drop"
-    """Training examples only: in the other splits the long ones are counted and kept whole up to the cut."""
+    """For training examples; long examples of the other splits are always cut."""
     remove_duplicates: bool = False
     """Keep the first of equal training examples."""
     remove_overlap: bool = False

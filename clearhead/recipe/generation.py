@@ -1,4 +1,4 @@
-"""How text is written, as data: how many tokens, which search, how much chance. Imports no torch."""
+"""The settings of text generation: number of tokens, search, sampling. Imports no torch."""
 
 from typing import Annotated, Literal, Self
 
@@ -9,7 +9,7 @@ from clearhead.config import Config, Probability
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Several = Annotated[int, Field(gt=0, le=2**16)]
 Exponent = Annotated[float, Field(ge=-50.0, le=50.0)]
-"""Of a length, so that the power of any length is a number."""
+"""An exponent of a length, bounded so that the power of any length is finite."""
 TokenId = Annotated[int, Field(ge=0, le=2**32)]
 
 
@@ -28,7 +28,7 @@ class GenerationConfig(Config):
     length_penalty: Exponent = 1.0
     """score = log-probability / length^length_penalty: above 0 favours long, below 0 short hypotheses."""
     early_stopping: bool | Literal["never"] = False
-    """True: stop when `beams` hypotheses are finished; False: when no running one beats them at its length;
+    """True: stop when `beams` hypotheses are finished; False: when no running hypothesis beats them at its length;
     never: when none can at any length."""
 
     temperature: NonNegativeFloat = 0.0
@@ -52,11 +52,11 @@ class GenerationConfig(Config):
     end_ids: tuple[TokenId, ...] = ()
     """Tokens each of which ends a text; none: the tokenizer's end token."""
     pad_id: TokenId | None = None
-    """What stands where a text has ended and others of its batch go on; None: the tokenizer's padding token."""
+    """Fills the rows of texts that have ended while others go on; None: the tokenizer's padding token."""
     forced_first_id: TokenId | None = None
-    """The first token written after the start token alone, whatever the model says."""
+    """The first token written after the start token, whatever the model predicts."""
     forced_last_id: TokenId | None = None
-    """The last token that a text may have, where it has not ended before."""
+    """The last token of a text that reaches its limit."""
     banned_ids: tuple[TokenId, ...] = ()
     """Tokens that are never written, unless forced."""
 
@@ -66,7 +66,7 @@ class GenerationConfig(Config):
         return self.beams if self.temperature == 0 else self.n_best
 
     def with_ids(self, *, start_id: int | None, end_id: int | None, pad_id: int | None) -> Self:
-        """These special tokens, such as a tokenizer's, where it names none of its own."""
+        """The same settings with these special tokens where they name none of their own."""
         return self.model_copy(
             update={
                 "start_id": start_id if self.start_id is None else self.start_id,

@@ -1,6 +1,6 @@
-"""The names of a recipe's fields, and the one that was meant by a name that is none. Imports no torch."""
+"""The names of a recipe's fields, and the nearest to a name that does not exist. Imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Self
@@ -8,33 +8,39 @@ from typing import Any, Self
 Schema = dict[str, Any]
 
 DEEPEST = 5
-"""Names in a dotted field, at most."""
+"""Largest number of names in a dotted field."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """Every field of a recipe, dotted from its table on, as one sets it on the command line: training.clip, ..."""
+    """Every field of a recipe with its tables, as the command line sets it: training.clip, ..."""
 
     fields: tuple[str, ...]
 
     @classmethod
-    def of(cls, recipe: Schema, model: Schema) -> Self:
-        """The fields of both schemas: those of a model's parts are set under `model`."""
+    def of(cls, recipes: Iterable[Schema], model: Schema) -> Self:
+        """The fields of these schemas; a recipe sets those of a model's parts under `model`."""
         names: dict[str, None] = {}
-        _collect(recipe, recipe, (), names)
+        for recipe in recipes:
+            _collect(recipe, recipe, (), names)
         for table, part in {"stacks": "decoder", "encoder": "encoder", "decoder": "decoder"}.items():
             _collect(model["properties"][part], model, ("model", table), names)
         for part in ("head", "init"):
             _collect(model["properties"][part], model, ("model", part), names)
         return cls(tuple(names))
 
+    @property
+    def tables(self) -> set[str]:
+        """The tables, and the fields that are in none."""
+        return {field.partition(".")[0] for field in self.fields}
+
     def nearest(self, name: str, *, among: Sequence[str] = ()) -> str | None:
-        """The name that was meant: of `among`, or of the fields by the whole path, else by its last part."""
+        """The nearest name: in `among` or of a field by its whole path, else of a field by its last part."""
         close = get_close_matches(name, [*among, *self.fields], n=1)
         return close[0] if close else self.ending(name)
 
     def ending(self, name: str) -> str | None:
-        """The field nearest to the top whose last part is that of `name`, or nearly so."""
+        """The least nested field whose last part is that of `name`, or close to it; None if there is none."""
         ends: dict[str, str] = {}
         for field in sorted(self.fields, key=lambda field: field.count(".")):
             ends.setdefault(field.rpartition(".")[2], field)

@@ -1,4 +1,4 @@
-"""How a training run steps, as data: the optimizer and the curve of its learning rate. Imports no torch."""
+"""The settings of a training run: its limits, optimizer and learning rate schedule. Imports no torch."""
 
 from typing import Annotated, Literal, Self
 
@@ -24,7 +24,7 @@ class AdamW(Config):
     """Decay of the running mean of the gradient, and of its square."""
     eps: PositiveFloat = 1e-9
     fused: bool = True
-    """PyTorch's one kernel for a whole update, where the device has it."""
+    """Use PyTorch's fused kernel where the device has one."""
     weight_decay: NonNegativeFloat = 0.0
     """Applied to matrices only: never to biases, norms or embeddings (a tied head is an embedding)."""
 
@@ -43,15 +43,15 @@ class Muon(Config):
     weight_decay: NonNegativeFloat = 0.0
     """Applied to matrices only: never to biases, norms or embeddings (a tied head is an embedding)."""
     precision: Literal["auto", "bfloat16", "float32"] = "auto"
-    """Of the orthogonalisation; auto: bfloat16 where the hardware has instructions for it, else float32."""
+    """Precision of the orthogonalisation; auto: bfloat16 where the hardware has instructions for it, else float32."""
     adamw_lr: PositiveFloat = 1e-3
     """Peak learning rate of embeddings, head, norms and biases."""
     betas: tuple[Probability, Probability] = (0.9, 0.98)
-    """AdamW's, for the rest."""
+    """Of the AdamW for these weights."""
     eps: PositiveFloat = 1e-9
-    """AdamW's, for the rest."""
+    """Of the AdamW for these weights."""
     fused: bool = True
-    """AdamW's, for the rest."""
+    """Of the AdamW for these weights."""
 
 
 Optimizer = Annotated[AdamW | Muon, Field(discriminator="kind")]
@@ -75,7 +75,7 @@ class Cosine(Config):
     warmup: NonNegativeInt = 100
     """Steps of linear rise."""
     min_ratio: Ratio = 0.1
-    """What is left of lr at the end."""
+    """The final learning rate, as a share of lr."""
 
 
 class WarmupStableDecay(Config):
@@ -87,7 +87,7 @@ class WarmupStableDecay(Config):
     decay_fraction: Share = 0.2
     """Share of the run, at its end, that decays."""
     min_ratio: Ratio = 0.0
-    """What is left of lr at the end."""
+    """The final learning rate, as a share of lr."""
 
 
 class Constant(Config):
@@ -105,19 +105,19 @@ Schedule = Annotated[InverseSqrt | Cosine | WarmupStableDecay | Constant, Field(
 
 
 class Training(Config):
-    """How long a run is, how it steps, what it keeps."""
+    """The limits of a run, its updates, and the checkpoints it keeps."""
 
     steps: PositiveInt | None = None
     """Updates at most. A run ends at the first of its limits; give at least one."""
     epochs: PositiveFloat | None = None
     """Passes over the training examples at most."""
     minutes: PositiveFloat | None = None
-    """Wall time at most, from the first step; the schedule then follows the clock."""
+    """Wall time at most, from the first step. The schedule then follows the time."""
 
     max_tokens: PositiveInt = 4096
     """Tokens of one batch, source and target together, padding included."""
     accumulate: PositiveInt = 1
-    """Batches of one update: their gradients add up to exactly those of one large batch."""
+    """Batches of one update. Their gradients add up to exactly those of one large batch."""
     optimizer: Optimizer = AdamW()
     schedule: Schedule = InverseSqrt()
     label_smoothing: Probability = 0.0
@@ -125,16 +125,16 @@ class Training(Config):
     clip: PositiveFloat | None = 1.0
     """Largest norm of the gradient of an update; None for no limit."""
     ema: Probability | None = None
-    """Decay of a running mean of the weights, which is then what is evaluated and kept as the model."""
+    """Decay of a running mean of the weights. The mean is then evaluated and kept as the model."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """bf16: matrix products in bfloat16, weights and sums in float32; auto: the faster one on this machine."""
     weights: Literal["fp32", "bf16"] = "fp32"
-    """bf16: matrices of linear layers, their gradients and the optimizer's state in bfloat16, rounded by chance; needs
-    bf16 precision. Embeddings, and heads tied to them, stay in float32."""
+    """bf16: matrices of linear layers, their gradients and the optimizer's state in bfloat16, with stochastic
+    rounding; needs bf16 precision. Embeddings, and heads tied to them, stay in float32."""
     matmul_precision: Literal["auto"] | MatmulPrecision = "auto"
-    """PyTorch's float32_matmul_precision; auto: medium where it is faster and has float32's accuracy all the same."""
+    """PyTorch's float32_matmul_precision; auto: medium where it is faster and as accurate as float32."""
     compile: bool = False
     """Compile the network with torch.compile: a slow first step, faster ones after it."""
     packed: bool = True
@@ -142,16 +142,16 @@ class Training(Config):
     attention: Literal["auto", "explicit", "fused"] = "auto"
     """auto: whichever is faster for the length and the device."""
     chunked_loss: bool = True
-    """Make the logits of a large vocabulary in chunks, with their gradients, and never all at once."""
+    """Compute the logits of a large vocabulary and their gradients in chunks, never all at once."""
     checkpoint_activations: bool = False
-    """Keep only what enters each block and compute the rest again in the backward pass (Chen et al. 2016): a third more
+    """Keep only the input of each block and recompute the rest in the backward pass (Chen et al. 2016): a third more
     time, much less memory."""
     check_memory: bool = True
-    """Refuse to begin where the first batch is not expected to fit into memory."""
+    """Refuse to begin if the first batch is not expected to fit into memory."""
     keep_freed_memory: bool = True
     """Have the C library keep freed memory for the next step."""
     cheap_dropout: bool = True
-    """On a CPU, draw eight decisions of dropout at once, to 1/256 of a probability; else PyTorch's own dropout."""
+    """On a CPU, draw eight dropout decisions from one random number, with probabilities rounded to 1/256."""
     seed: NonNegativeInt = 0
     threads: Annotated[int, Field(ge=1, le=512)] | None = None
     """CPU threads; None for PyTorch's default."""
@@ -171,12 +171,12 @@ class Training(Config):
     keep_last: PositiveInt = 3
     """Newest checkpoints kept, besides the best one."""
     keep_spaced: NonNegativeInt = 8
-    """Checkpoints kept, evenly spaced over the run, for looking back."""
+    """Checkpoints kept besides, evenly spaced over the run."""
     patience: PositiveInt | None = None
     """Stop after this many evaluations in a row without a better main score, or a lower loss at an equal score."""
     on_nan: Literal["stop", "skip"] = "stop"
-    """What an update with NaN or infinity does: end the run before it touches a weight, or be left out (10 in a
-    row end the run all the same)."""
+    """On an update with NaN or infinity: stop the run before it changes a weight, or skip the update. The run stops in
+    any case after 10 skipped updates in a row."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

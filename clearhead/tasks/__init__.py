@@ -1,1 +1,1 @@
-"""What a network is trained for: examples, loss and measures, one file a task."""
+"""What a network is trained for: one file a task, which `registry` names."""

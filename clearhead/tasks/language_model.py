@@ -1,30 +1,61 @@
 """Language modelling: the next token of a text (Radford et al. 2019)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.data.batches import Batches
+from clearhead.data.corpus import encoded_text
 from clearhead.data.encoded import EncodedText
 from clearhead.data.marks import template_marks
+from clearhead.data.sources import read_texts
+from clearhead.data.splits import text_splits
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import Characters, Data, Source, TokenizerConfig
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
 from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
 from clearhead.tasks.reading import read_as
-from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_vocabulary, check_writes
+from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained, head_loss
 
 EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16
 
 
-class LanguageModel(Task):
+class LanguageData(Data):
+    """Running text."""
+
+    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    """Share of the training text, at its end, that is the validation data where `valid` is None."""
+    length: PositiveInt = 256
+    """Tokens of context a window holds."""
+
+
+class LanguageRecipe(Recipe):
+    """How to train a language model."""
+
+    task: Literal["lm"]
+    data: LanguageData
+    tokenizer: TokenizerConfig = Characters()
+    model: ModelChoice = ModelChoice(preset="nano")
+    generation: GenerationConfig = GenerationConfig(max_new_tokens=256, temperature=0.8)
+
+
+class LanguageModel(RecipeTask[LanguageRecipe]):
     """p(token | the tokens before it, `length` at most)."""
 
+    recipe = LanguageRecipe
+    files = Files("a text", {"kind": "text", "paths": "--text"})
+    use = 'generate {} "The beginning"'
     main_score = "loss"
     higher_is_better = False
 
@@ -50,18 +81,21 @@ class LanguageModel(Task):
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.train.batch(examples)
 
-    @staticmethod
-    def check_kind(config: ModelConfig, *, where: str = "model", remedy: str = "try preset nano") -> None:
-        """Nothing, if a network of this kind can model language; `where` names it in the error."""
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
         if config.encoder is not None or config.decoder is None:
             got = "an encoder alone" if config.decoder is None else "an encoder too"
             raise UserError(f"{where}: expected a decoder alone to model language, got {got}; {remedy}")
         check_writes(config, where=where)
 
-    def check(self, config: ModelConfig) -> None:
-        self.check_kind(config)
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        self.check_kind(config, where="model", remedy="try preset nano")
         check_length("decoder", config.output, self.length, remedy="try a lower data.length")
         check_vocabulary("decoder", config.output, max(self.train.largest, self.valid.largest))
+        return config
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]
@@ -79,7 +113,7 @@ class LanguageModel(Task):
         return Evaluation(scores, (sample,), loss=scores[0].value)
 
     def measure(self, network: Transformer) -> tuple[Score, ...]:
-        """Mean loss in nats over every token of the validation text, in windows that do not overlap; and its kin."""
+        """The mean loss over every token of the validation text, in windows that do not overlap, and its kin."""
         device = next(network.parameters()).device
         nats, n_tokens = 0.0, 0
         with Evaluating(network), torch.inference_mode():
@@ -87,4 +121,38 @@ class LanguageModel(Task):
                 total, count = self.loss(network, batch.to(device))
                 nats, n_tokens = nats + total.item(), n_tokens + count
         per_byte = bits_per_byte(nats, self.valid_text.n_bytes)
-        return (Score("loss", nats / n_tokens), perplexity(nats, n_tokens), per_byte)
+        return (Score("loss", nats / n_tokens, unit="nats a token"), perplexity(nats, n_tokens), per_byte)
+
+    @classmethod
+    def prepared(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        found = encoded_text(recipe, tokenizer, held_out=recipe.data.held_out)
+        task = cls(
+            found.tokenizer,
+            found.train,
+            found.valid,
+            length=recipe.data.length,
+            max_tokens=recipe.training.max_tokens,
+            generation=recipe.generation,
+        )
+        return Prepared(task, found)
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: LanguageRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> tuple[Score, ...]:
+        documents: Iterable[Iterable[str]]
+        if source is not None:
+            documents = [[text] for text in read_texts(source)]
+            running = len(documents) == 1
+            length = model.network.config.output.max_length or 256
+        else:
+            assert recipe is not None
+            train, documents = text_splits(recipe.data, recipe.data.held_out)
+            running, length = train.n_documents == 1, recipe.data.length
+        text = EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation)
+        task = cls(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
+        return task.measure(model.network)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
+        return (text + model.generate(text) for text in texts)

@@ -1,29 +1,33 @@
-"""How good an output is: BLEU and chrF as sacreBLEU computes them, exact match, perplexity, bits per byte."""
+"""Scores: BLEU and chrF as sacreBLEU computes them, exact match, perplexity, bits per byte."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Literal
 
 from sacrebleu.metrics import BLEU, CHRF
 
 from clearhead.errors import UserError
-from clearhead.recipe.evaluation import Tokenize
 from clearhead.tasks.scripts import bleu_tokenizer
 
+Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]
+"""The tokenizers of BLEU, by sacreBLEU's names; auto chooses by the script of the references."""
 ORDER = 4
-"""Words of the longest n-grams that BLEU compares."""
+"""Words of the longest n-grams of BLEU."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One figure, and where it has one the signature that says how it was computed."""
+    """One figure."""
 
     name: str
     value: float
     signature: str = ""
+    """How it was computed, where that differs from one paper to another."""
     is_smoothed: bool = False
-    """Whether smoothing alone keeps it above 0, as of a BLEU without one matching 4-gram: it says little of a model."""
+    """Whether smoothing alone keeps it above 0, as that of a BLEU without one matching 4-gram: it says little."""
+    unit: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} = {self.value:.2f}" + (f" ({self.signature})" if self.signature else "")
@@ -82,14 +86,14 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]], *, word_or
 
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Share of outputs, 0..1, that equal one of their references, but for white space at the ends."""
+    """Share of outputs, 0..1, that equal one of their references, ignoring white space at both ends."""
     _check(outputs, references)
     hits = (o.strip() in {r.strip() for r in rs} for o, rs in zip(outputs, references, strict=True))
-    return Score("exact_match", sum(hits) / len(outputs))
+    return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1")
 
 
 def perplexity(nats: float, n_tokens: int) -> Score:
-    """exp(nats / n_tokens): the negative log-likelihood's mean, as a number of equally likely choices."""
+    """exp(nats / n_tokens): the mean uncertainty, as a number of equally likely choices."""
     if n_tokens <= 0:
         raise UserError(f"perplexity: expected at least one token, got {n_tokens}")
     mean = nats / n_tokens
@@ -114,7 +118,7 @@ def _check(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
 
 
 def _streams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str]]:
-    """References by number instead of by output; an output with fewer than the most repeats its last.
+    """One list of references for each reference number; an output with too few repeats its last one.
 
     A repeated reference changes neither BLEU (clipped by the maximum) nor chrF (the best one counts).
     """
@@ -124,7 +128,7 @@ def _streams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> lis
 
 
 def _order(metric: BLEU, references: Sequence[Sequence[str]]) -> int:
-    """Words of the longest n-grams, up to 4, that a perfect output is sure to have."""
+    """Words of the longest n-grams, up to 4, that every perfect output contains."""
     longest = 0
     for texts in references:
         longest = max(longest, min(len(metric.tokenizer(text.rstrip()).split()) for text in texts))
@@ -134,7 +138,7 @@ def _order(metric: BLEU, references: Sequence[Sequence[str]]) -> int:
 
 
 def _is_empty(outputs: Sequence[str], streams: list[list[str]]) -> bool:
-    """Whether there is nothing to write and nothing is written, which is perfect."""
+    """Whether both outputs and references are empty, which scores as perfect."""
     return not any(text.strip() for text in chain(outputs, *streams))
 
 

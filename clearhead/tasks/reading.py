@@ -1,4 +1,4 @@
-"""How a language model reads its text: running text in windows, or whole documents packed into rows."""
+"""The examples of a language model: windows of one running text, or rows packed with whole documents."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,17 @@ from clearhead.randomness import key
 from clearhead.tasks.task import Batch
 
 IGNORED = -1
-"""The document number of cells that hold no token."""
+"""The document number of padding cells."""
 
 
 class Reading(ABC):
-    """A text as examples, which are numbers, and as batches of them."""
+    """A text as numbered examples and batches of them."""
 
     length: int
-    """Tokens a row at most."""
+    """Largest number of tokens in a row."""
 
     largest: int
-    """The largest of its token ids."""
+    """The largest token id."""
 
     @abstractmethod
     def examples(self, *, seed: int, epoch: int) -> np.ndarray:
@@ -43,9 +43,9 @@ class Reading(ABC):
 
 
 class RunningText(Reading):
-    """One long text, cut in windows; an example is where its window starts.
+    """One long text, cut into windows; an example is the start of a window.
 
-    `begin` takes the place of a window's first tokens: it then reads as a prompt does that a tokenizer marks.
+    `begin` replaces the first tokens of each window, so that it begins as a tokenizer's template begins a prompt.
     """
 
     def __init__(self, text: Sequences, length: int, *, name: str, begin: Sequence[int] = ()) -> None:
@@ -77,7 +77,7 @@ class RunningText(Reading):
 
 
 class Documents(Reading):
-    """Many texts, each with its marks, such as bos and eos; an example is a row that holds several of them.
+    """Many texts, each with its marks such as bos and eos; an example is a row of several texts.
 
     Attention stays inside a document, and each counts its positions from 0.
     """
@@ -119,7 +119,7 @@ class Documents(Reading):
 
 
 def read_as(text: EncodedText, length: int, tokenizer: Tokenizer, *, name: str) -> Reading:
-    """The text as one that runs on, or as documents; `name` says in an error which data are too short."""
+    """Running text or documents, as the text is. An error names the split that is too short by `name`."""
     if text.is_running:
         return RunningText(text.ids, length, name=name, begin=template_marks(tokenizer).before)
     return Documents(text.ids, length)

@@ -1,11 +1,11 @@
-"""The script of a text: which of sacreBLEU's tokenizers finds its words."""
+"""The choice of a sacreBLEU tokenizer by the script of a text."""
 
 import re
 from collections.abc import Iterable
 from typing import Literal
 
 _HAN = "\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fbb\uf900-\ufad9"
-"""Only what `zh` splits: it takes the characters of the supplementary planes for words."""
+"""The characters that `zh` splits; it takes those of the supplementary planes for words."""
 _OTHERS = (
     "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f"  # Kana
     "\u9fbc-\u9fff\U00020000-\U0003ffff"  # newer and rarer Han
@@ -20,7 +20,7 @@ _OTHERS = (
 )
 _han, _unspaced = re.compile(f"[{_HAN}]"), re.compile(f"[{_HAN}{_OTHERS}]")
 MOSTLY = 0.9
-"""Share of Han from which unspaced text is Chinese: about half of Japanese is kana."""
+"""Share of Han above which unspaced text is Chinese; about half of Japanese text is kana."""
 
 
 def bleu_tokenizer(texts: Iterable[str]) -> Literal["13a", "zh", "char"]:

@@ -1,36 +1,50 @@
-"""A task: how examples become batches, what the loss is, and how good the network is at it."""
+"""A task: its recipe, its examples and batches, its loss and scores, and what it says of new inputs.
+
+A task is one file: a `RecipeTask` with its `Recipe`, and a name in `clearhead.tasks.registry`. docs/tasks.md shows one.
+"""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from pathlib import Path
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
+from clearhead.config import ModelConfig
+from clearhead.data.corpus import Encoded
+from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
+from clearhead.recipe import Recipe
+from clearhead.recipe.data import Source
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.metrics import Score
+
+R = TypeVar("R", bound=Recipe)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one forward and backward pass works on."""
+    """The input and the labels of one forward and backward pass."""
 
     __repr__ = brief
 
     inputs: tuple[Tokens, ...]
     """One a stack, the encoder's first."""
     labels: Tensor
-    """n: the token to predict at each valid cell of the last input, row by row."""
+    """What the outputs are compared with, along the first axis, as the task's loss reads them: the token that follows
+    each valid cell, the class of each row, its two ends of a span, its vector."""
+    n_ignored: int = 0
+    """Labels that the loss leaves out."""
 
     @property
-    def n_tokens(self) -> int:
-        """Real tokens the loss counts."""
-        return len(self.labels)
+    def count(self) -> int:
+        """Labels that the loss sums over."""
+        return len(self.labels) - self.n_ignored
 
     def to(self, device: torch.device) -> Self:
         """The same batch on another device."""
@@ -39,7 +53,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sample:
-    """One example and what the network made of it."""
+    """An example and the network's output for it."""
 
     source: str
     output: str
@@ -48,7 +62,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures on the validation split, and some outputs to read."""
+    """The scores of a network on the validation split, and some outputs to read."""
 
     __repr__ = brief
 
@@ -57,22 +71,22 @@ class Evaluation:
     outputs: tuple[str, ...] = ()
     """Every output, in the order of the data, where the task writes text."""
     loss: float = math.nan
-    """Mean negative log-likelihood in nats a token, which decides between equal main scores."""
+    """Mean loss, such as nats a token, which decides between equal main scores."""
 
     def value(self, name: str) -> float:
-        """A figure by its name."""
+        """The value of a score, by its name."""
         return self.score(name).value
 
     def score(self, name: str) -> Score:
-        """A figure by its name, with how it was computed."""
+        """A score, by its name."""
         return next(score for score in self.scores if score.name == name)
 
 
 class Task(ABC):
-    """Loss is a sum and a count, so that accumulation and data parallelism are exact."""
+    """What the training loop needs of a task. Losses are sums, so accumulation and data parallelism are exact."""
 
     main_score: str
-    """The figure that chooses the best checkpoint; where it does not change, the loss does."""
+    """The score that chooses the best checkpoint; between equal scores the loss decides."""
     higher_is_better: bool
 
     @abstractmethod
@@ -84,34 +98,128 @@ class Task(ABC):
         """These training examples as one batch."""
 
     @abstractmethod
-    def check(self, config: ModelConfig) -> None:
-        """Nothing, if a network of this architecture can do the task on these data; else UserError says what lacks."""
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        """The architecture to train: this one, under the head that the task needs.
+
+        Raises UserError where a network of this architecture cannot do the task on these data.
+        """
+
+    @abstractmethod
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        """The loss summed over a batch, and the number of labels it is the sum of, which is `batch.count`."""
 
     @abstractmethod
     def evaluate(self, network: Transformer) -> Evaluation:
-        """How good the network is on the validation split."""
-
-    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        """Summed cross-entropy in nats, and the number of tokens it is the sum of."""
-        return network(*batch.inputs, labels=batch.labels, smoothing=smoothing), batch.n_tokens
+        """The scores of the network on the validation split."""
 
 
-def check_writes(config: ModelConfig, *, where: str) -> None:
-    """Nothing, if the network gives every token a probability."""
-    if not isinstance(config.head, LanguageHead):
-        raise UserError(f"{where}.head.kind: expected language, got {config.head.kind}; try a model with such a head")
+def head_loss(network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+    """The loss of the network's own head, such as a cross-entropy in nats: the sum over a batch, and its count."""
+    return network(*batch.inputs, labels=batch.labels, smoothing=smoothing), batch.count
 
 
-def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> None:
-    """Nothing, if the stack's positions reach as far as the data."""
-    if stack.max_length is not None and length > stack.max_length:
-        raise UserError(f"model.{name}: expected positions for {length} tokens, got {stack.max_length}; {remedy}")
+# --- a task that a recipe names -----------------------------------------------------------------------------------
 
 
-def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
-    """Nothing, if the stack has an embedding for every token of the data, up to the `largest`."""
-    if isinstance(stack.input, TokenInput) and largest >= stack.input.vocab_size:
-        raise UserError(
-            f"model.{name}: expected tokens below {stack.input.vocab_size}, the size of its embedding, got {largest};"
-            " try the tokenizer that belongs to it"
-        )
+@dataclass(frozen=True)
+class Files:
+    """The files that a task learns from, as options of the command line."""
+
+    what: str
+    """What they hold, for messages."""
+    table: Mapping[str, str]
+    """The table of the source, with an option such as "--text" where its file goes."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The field of each option."""
+        return {option: field for field, option in self.table.items() if option.startswith("--")}
+
+    def source(self, files: Mapping[str, Path | None], *, where: str) -> dict[str, str]:
+        """The table of a source with the files that are given, or nothing if there are none.
+
+        Raises UserError for a file that the task does not read.
+        """
+        given = {f"--{name}": str(path) for name, path in files.items() if path is not None}
+        if given.keys() - self.options.keys():
+            raise UserError(f"{where}: {self.wrong(given)}")
+        found = {field: given.get(value, value) for field, value in self.table.items()}
+        return {field: value for field, value in found.items() if value not in self.options} if given else {}
+
+    def missing(self, source: object) -> str:
+        """What is wrong with the table of a source of this kind that lacks files; nothing for any other."""
+        if not isinstance(source, Mapping) or source.get("kind") != self.table["kind"]:
+            return ""
+        given = [option for option, field in self.options.items() if source.get(field)]
+        return self.wrong(given) if len(given) < len(self.options) else ""
+
+    def wrong(self, given: Collection[str]) -> str:
+        """What is expected, where these options are given."""
+        got = " and ".join(given) or "none"
+        return f"expected {self.what}, got {got}; give {' '.join(f'{option} FILE' for option in self.options)}"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A task ready to train, and its data."""
+
+    task: "RecipeTask[Any]"
+    data: Encoded[Any]
+
+
+class Trained(Protocol):
+    """A model as `clearhead.load` returns it."""
+
+    network: Transformer
+    generation: GenerationConfig
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+        ...
+
+    def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
+        """The best translation of each text."""
+        ...
+
+    def generate(self, prompt: str = "", config: GenerationConfig | None = None) -> str:
+        """The continuation of a text."""
+        ...
+
+
+class RecipeTask(Task, Generic[R]):
+    """What a task's file states besides how a network trains: what the commands do before and after."""
+
+    recipe: type[Recipe]
+    """The tables of its recipe, with the data it reads."""
+    files: Files
+    """The files it learns from, where a command line gives them."""
+    measures: tuple[str, ...] = ()
+    """The options of `clearhead evaluate`, besides files, that `measured` takes."""
+    use: str
+    """How to use a model of it, as a command with {} where the model's folder goes."""
+
+    @classmethod
+    @abstractmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        """Raises UserError, which begins with `where`, if no network of this kind can do the task."""
+
+    @classmethod
+    @abstractmethod
+    def prepared(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
+        """Reads the recipe's data, trains the tokenizer unless one is given, and makes the task."""
+
+    @classmethod
+    @abstractmethod
+    def measured(
+        cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]
+    ) -> tuple[Score, ...]:
+        """The scores of a model on a source; if it is None, on the test (else validation) data of its recipe.
+
+        `options` are those of `measures` that the command line gives.
+        """
+
+    @classmethod
+    @abstractmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
+        """The line that the model says of each text."""

@@ -1,33 +1,83 @@
 """Translation: source sentences in, target sentences out, by teacher forcing (Vaswani et al. 2017, 3.1)."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
+from torch import Tensor
 
-from clearhead.config import ModelConfig
+from clearhead.config import Config, ModelConfig
 from clearhead.data.batches import token_budget_batches
+from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.marks import source_marks, target_marks
 from clearhead.data.sequences import largest_of, lengths_of
+from clearhead.data.sources import Pairs, read_pairs
+from clearhead.data.splits import pair_splits
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
+from clearhead.generation.settings import searching
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
-from clearhead.recipe.evaluation import Tokenize
+from clearhead.recipe import Recipe
+from clearhead.recipe.data import Data, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.metrics import bleu, bleu_metric, bleu_name, chrf, exact_match, perplexity
+from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
+from clearhead.tasks.metrics import (
+    Score,
+    Tokenize,
+    bleu,
+    bleu_metric,
+    bleu_name,
+    chrf,
+    exact_match,
+    moses_bleu,
+    perplexity,
+)
 from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.task import Batch, Evaluation, Sample, Task, check_length, check_vocabulary, check_writes
+from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained, head_loss
 
 N_SAMPLES = 4
 
 
-class Translation(Task):
+class TranslationData(Data):
+    """Sentence pairs."""
+
+    test: Source | None = None
+    held_out: PositiveInt = 1000
+    """Training pairs that are the validation data where `valid` is None, chosen by their source's hash."""
+    preparation: Preparation = Preparation()
+
+
+class EvaluationConfig(Config):
+    """The settings of the scores that choose the best checkpoint."""
+
+    tokenize: Tokenize = "auto"
+    """The tokenizer of BLEU, by sacreBLEU's name; auto: by the script of the reference translations.
+
+    auto takes zh for Chinese, char for other scripts without spaces (Japanese, Thai, Lao, Khmer, Burmese), else 13a.
+    """
+
+
+class TranslationRecipe(Recipe):
+    """How to train a translator."""
+
+    task: Literal["translation"]
+    data: TranslationData
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+class Translation(RecipeTask[TranslationRecipe]):
     """p(target | source), one token after another."""
 
+    recipe = TranslationRecipe
+    files = Files("sentences and their translations", {"kind": "parallel", "source": "--source", "target": "--target"})
+    measures = ("beams", "length_penalty", "tokenize", "moses")
+    use = 'translate {} "A sentence."'
     higher_is_better = True
 
     def __init__(
@@ -41,12 +91,12 @@ class Translation(Task):
         generation: GenerationConfig,
         tokenize: Tokenize = "auto",
     ) -> None:
-        """`tokenize` is BLEU's; "auto" decides by the references of `valid`, once.
+        """`tokenize` is that of BLEU; "auto" chooses by the references of `valid`.
 
         Raises UserError if the package of that tokenizer is not installed.
         """
         self.tokenize: Tokenize = bleu_tokenizer(valid.text.target) if tokenize == "auto" else tokenize
-        bleu_metric(self.tokenize)  # A package that lacks is told before anything takes long.
+        bleu_metric(self.tokenize)  # Reports a missing package before anything takes long.
         self.main_score = bleu_name(self.tokenize)
         self.tokenizer, self.train, self.valid = tokenizer, train, valid
         self.max_tokens, self.packed, self.generation = max_tokens, packed, generation
@@ -58,7 +108,7 @@ class Translation(Task):
         return token_budget_batches(self.lengths(self.train), max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     def lengths(self, pairs: EncodedPairs) -> np.ndarray:
-        """n 2: tokens of each pair as the network sees them."""
+        """n 2: the tokens of each pair's sides, with marks."""
         sides = lengths_of(pairs.source) + len(self.source_marks), lengths_of(pairs.target) + len(self.target_marks)
         return np.stack(sides, axis=1)
 
@@ -75,25 +125,28 @@ class Translation(Task):
 
     @property
     def pad(self) -> int:
-        """What fills a grid, where nothing is read."""
+        """The token of cells that are padding."""
         pad = self.generation.pad_id
         return (self.tokenizer.pad_id if pad is None else pad) or 0
 
-    @staticmethod
-    def check_kind(config: ModelConfig, *, where: str = "model", remedy: str = "try preset transformer-tiny") -> None:
-        """Nothing, if a network of this kind can translate; `where` names it in the error."""
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
         if config.encoder is None or config.decoder is None:
             raise UserError(f"{where}: expected an encoder and a decoder to translate, got one of them; {remedy}")
         check_writes(config, where=where)
 
-    def check(self, config: ModelConfig) -> None:
-        self.check_kind(config)
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        self.check_kind(config, where="model", remedy="try preset transformer-tiny")
         assert config.encoder is not None
         longest = np.maximum(*(self.lengths(pairs).max(axis=0) for pairs in (self.train, self.valid))).tolist()
         for name, stack, length in zip(("encoder", "decoder"), (config.encoder, config.output), longest, strict=True):
             check_length(name, stack, length, remedy="try a lower data.preparation.max_length")
         check_vocabulary("encoder", config.encoder, max(map(largest_of, (self.train.source, self.valid.source))))
         check_vocabulary("decoder", config.output, max(map(largest_of, (self.train.target, self.valid.target))))
+        return config
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.measure(network, self.valid, self.generation)
@@ -128,7 +181,7 @@ class Translation(Task):
         return self.tokenizer.decode_batch([best[0].tokens for best in hypotheses])
 
     def log_loss(self, network: Transformer, pairs: EncodedPairs) -> tuple[float, int]:
-        """Nats of the targets given the sources, without label smoothing, and the number of their tokens."""
+        """The targets' negative log-likelihood in nats, without label smoothing, and the number of their tokens."""
         nats, n_tokens = 0.0, 0
         lengths = self.lengths(pairs)
         budget = max(self.max_tokens, 4096, int(lengths.sum(axis=1).max()))
@@ -138,3 +191,41 @@ class Translation(Task):
                 total, count = self.loss(network, batch)
                 nats, n_tokens = nats + total.item(), n_tokens + count
         return nats, n_tokens
+
+    @classmethod
+    def prepared(cls, recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data = recipe.data
+        found = encoded_pairs(recipe, tokenizer, held_out=data.held_out, preparation=data.preparation)
+        task = cls(
+            found.tokenizer,
+            found.train,
+            found.valid,
+            max_tokens=recipe.training.max_tokens,
+            packed=recipe.training.packed,
+            generation=recipe.generation,
+            tokenize=recipe.evaluation.tokenize,
+        )
+        return Prepared(task, found)
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: TranslationRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> tuple[Score, ...]:
+        """`moses` adds the BLEU of papers on small corpora, which has a tokenizer of its own."""
+        if source is not None:
+            text = read_pairs(source)
+        else:
+            assert recipe is not None
+            splits = pair_splits(recipe.data, recipe.data.held_out)
+            text = Pairs.of(splits.get("test", splits["valid"]))
+        search, pairs = dict(options), EncodedPairs.of(text, model.tokenizer)
+        tokenize = search.pop("tokenize", recipe.evaluation.tokenize if recipe else "auto")
+        moses, generation = search.pop("moses", None), searching(model.generation, search)
+        task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, tokenize=tokenize)
+        found = task.evaluate(model.network)
+        extra = (moses_bleu(found.outputs, text.target, moses),) if moses else ()
+        return (*found.scores, *extra)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
+        yield from model.translate(texts, searching(model.generation, {}))

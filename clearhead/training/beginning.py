@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
-from clearhead.recipe import LanguageRecipe, TranslationRecipe
+from clearhead.recipe import Recipe
 from clearhead.storage.disk import replace_file, temporary_file
 from clearhead.storage.manifest import JsonObject
 from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
@@ -51,7 +51,7 @@ def require_run(folder: Path) -> None:
         )
 
 
-def with_absolute_paths(recipe: TranslationRecipe | LanguageRecipe) -> TranslationRecipe | LanguageRecipe:
+def with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with absolute paths, so that the run finds its files from any working directory."""
     data = recipe.data.model_copy(update={"folder": recipe.data.folder.absolute()})
     start = recipe.model.start
@@ -84,7 +84,7 @@ def recipe_begun(folder: Path) -> JsonObject:
     return document
 
 
-def begin_folder(folder: Path, recipe: TranslationRecipe | LanguageRecipe) -> None:
+def begin_folder(folder: Path, recipe: Recipe) -> None:
     """Writes the recipe, and removes what a run left that ended before its first checkpoint."""
     for name in LEFT:
         path = folder / name

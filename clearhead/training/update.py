@@ -22,7 +22,7 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     config, at, ranks = run.config, run.progress, run.ranks
     run.network.train()
     torch.manual_seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
-    count = round(ranks.sum(sum(batch.n_tokens for batch, counts in batches if counts)))
+    count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
     total = 0.0
     for i, (batch, counts) in enumerate(batches):
         with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():

@@ -50,6 +50,7 @@ WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "cli"),
     *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
+    "tasks.registry",
     "explorer.static_files",
 )
 

@@ -75,7 +75,7 @@ def test_peers_learn(kind: Kind) -> None:
     losses = [peer.steps(1) for _ in range(8)]
     assert peer.ready is batch  # pyrefly: ignore[missing-attribute]
     assert losses[-1][1] < losses[0][1] < 1.2 * math.log(TINY.vocab_size)
-    assert losses[0][0] == batch[0].n_tokens > 0
+    assert losses[0][0] == batch[0].count > 0
 
 
 def test_a_library_that_is_not_there_is_left_out(
@@ -105,7 +105,7 @@ def test_both_sides_see_the_same_batches() -> None:
         assert torch.equal(source.ids, theirs.source)
         assert torch.equal(target.ids, theirs.target)
         assert torch.equal(ours.labels, theirs.labels[theirs.labels != 0])
-        assert ours.n_tokens == theirs.n_tokens
+        assert ours.count == theirs.n_tokens
 
 
 def test_random_batches_are_of_the_same_sentences() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from clearhead.cli import main
 from clearhead.commands import serve
-from clearhead.commands.use import searching
+from clearhead.generation.settings import searching
 from clearhead.web import listen
 from tests import processes
 from tests.conftest import ROOT
@@ -94,7 +94,7 @@ def test_a_translator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         found.append(posted(url, "/translate", example))
 
     run(monkeypatch, visit, folder, "--port", 0)
-    translations = model.translate(PAIRS.source[:3], searching(model, {}))
+    translations = model.translate(PAIRS.source[:3], searching(model.generation, {}))
     assert found == [(200, {"model": str(folder), "translations": translations})]
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from clearhead.commands.train import is_restart, start_again, train_command
 from clearhead.errors import UserError
-from clearhead.recipe import read, validate
+from clearhead.recipe import read
 from clearhead.storage import checkpoints
+from clearhead.tasks.registry import validate
 from clearhead.training.beginning import RECIPE, begin_folder, with_absolute_paths
 from clearhead.training.ranks import ALONE
 from tests.training.tiny import begin, drive, losses, write_recipe

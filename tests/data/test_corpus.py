@@ -10,8 +10,9 @@ import pytest
 from clearhead.data import corpus as module
 from clearhead.data.sequences import IdsFile
 from clearhead.errors import UserError
-from clearhead.recipe import merge, validate
+from clearhead.recipe import merge
 from clearhead.runs import Prepared, resume, start
+from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
 from clearhead.training.ranks import Ranks
 from clearhead.training.run import Run
@@ -52,8 +53,8 @@ def test_losses_are_equal_to_the_bit_and_what_was_made_is_kept(tmp_path: Path, t
     for name in ("first", "second"):
         run, other = begun(tables, tmp_path / name, storage="disk")
         assert losses(drive(run)) == wanted
-        assert (other.digest, other.report) == (prepared.digest, prepared.report)
-        assert other.lines()[-1] == f"data: encoded on disk, in {tmp_path / 'cache'} (data.storage)"
+        assert (other.data.digest, other.data.report) == (prepared.data.digest, prepared.data.report)
+        assert other.data.lines()[-1] == f"data: encoded on disk, in {tmp_path / 'cache'} (data.storage)"
         found.append(contents(tmp_path))
     assert found[0] == found[1]
     assert len(found[0]) == 2, "a tokenizer, and the ids"
@@ -126,7 +127,7 @@ def test_auto_goes_by_the_size_of_the_files(tmp_path: Path, monkeypatch: pytest.
         run, prepared = begun(tables, tmp_path / f"run-{limit}")
         reading = run.task.train.ids  # pyrefly: ignore[missing-attribute]
         assert isinstance(reading, IdsFile) == on_disk
-        assert ("on disk" in prepared.storage, bool(contents(tmp_path))) == (on_disk, on_disk)
+        assert ("on disk" in prepared.data.storage, bool(contents(tmp_path))) == (on_disk, on_disk)
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from clearhead.data import files
 from clearhead.data.files import UNPACKED
-from clearhead.data.sources import Pairs, Texts, read, read_pairs, read_texts
+from clearhead.data.sources import Pairs, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
 
@@ -23,7 +23,7 @@ def put(path: Path, content: str | bytes) -> Path:
 
 def refusal(source: Source) -> str:
     with pytest.raises(UserError) as error:
-        read(source)
+        (read_pairs if source.is_paired else read_texts)(source)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -42,7 +42,7 @@ def test_parallel_files_in_every_dress(tmp_path: Path) -> None:
         target=put(tmp_path / "b.de", gzip.compress(b"ein Mann\n\nz\n")),
     )
     expected = Pairs(["a man", "", "x\u2028y"], ["ein Mann", "", "z"])
-    assert read(plain) == read_pairs(packed) == expected
+    assert read_pairs(plain) == read_pairs(packed) == expected
 
 
 def test_misaligned_files(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path: Path) -
         message = refusal(source)
         assert message.startswith(f"{path}: expected at most 200 times its packed size, got 33,"), "before its end"
     packed = gzip.compress(np.random.default_rng(0).integers(97, 123, UNPACKED, np.uint8).tobytes() + b"\n")
-    assert len(read_texts(TextFiles(paths=(put(tmp_path / "b.gz", packed),))).text[0]) == UNPACKED + 1
+    assert len(read_texts(TextFiles(paths=(put(tmp_path / "b.gz", packed),)))[0]) == UNPACKED + 1
 
 
 def test_a_parquet_file_that_unpacks_to_far_too_much(tmp_path: Path) -> None:
@@ -131,15 +131,15 @@ def test_pairs_from_every_table(tables: dict[str, Path]) -> None:
     for kind in ("tsv", "csv"):
         named = Table(path=tables[kind], source="en", target="de", header=True)
         counted = Table(path=tables[kind], source=1, target=2, header=True)
-        assert read(named) == read(counted) == PAIRS
+        assert read_pairs(named) == read_pairs(counted) == PAIRS
         without = Table(path=tables[kind], source=1, target=2)
         assert read_pairs(without).source == ["en", *PAIRS.source], "a header is one only when the config says so"
     for kind in ("jsonl", "parquet"):
-        assert read(Table(path=tables[kind], source="x.en", target="x.de")) == PAIRS
+        assert read_pairs(Table(path=tables[kind], source="x.en", target="x.de")) == PAIRS
 
 
 def test_one_column_is_text(tables: dict[str, Path]) -> None:
-    assert read_texts(Table(path=tables["csv"], text="de", header=True)) == Texts(PAIRS.target)
+    assert read_texts(Table(path=tables["csv"], text="de", header=True)) == PAIRS.target
 
 
 def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]) -> None:
@@ -189,7 +189,7 @@ def test_documents(tmp_path: Path) -> None:
     two = put(tmp_path / "2.txt", "d\n")
 
     def texts(documents: str) -> list[str]:
-        return read_texts(TextFiles.model_validate({"paths": [one, two], "documents": documents})).text
+        return read_texts(TextFiles.model_validate({"paths": [one, two], "documents": documents}))
 
     assert texts("file") == ["\n\na\nb\n\n \n  c\n", "d\n"]
     assert texts("line") == ["", "", "a", "b", "", " ", "  c", "d"]
@@ -221,8 +221,8 @@ def test_a_folder_of_a_dataset(tables: dict[str, Path], tmp_path: Path) -> None:
     rows = {"x": [{"en": s, "de": t} for s, t in zip(PAIRS.source, PAIRS.target, strict=True)]}
     splits = datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows)})
     splits.save_to_disk(str(folder))
-    assert read(HubDataset(name=str(folder), source="x.en", target="x.de")) == PAIRS
-    assert read(HubDataset(name=str(folder / "train"), source="x.en", target="x.de")) == PAIRS
+    assert read_pairs(HubDataset(name=str(folder), source="x.en", target="x.de")) == PAIRS
+    assert read_pairs(HubDataset(name=str(folder / "train"), source="x.en", target="x.de")) == PAIRS
     lost = refusal(HubDataset(name=str(folder), split="tran", text="x.en"))
     assert lost == f"{folder}: expected a split 'tran', got none; try train"
     assert "expected a column 'text', got none; there are x" in refusal(HubDataset(name=str(folder), text="text"))
@@ -239,4 +239,4 @@ def test_real_files(shared_data: Path) -> None:
     pairs = read_pairs(Table(path=folder / "en-de.train.tsv.gz", source=0, target=1))
     assert len(pairs) == len(pairs.target) == 165_034
     texts = read_texts(TextFiles(paths=tuple((shared_data / "tinyshakespeare").glob("*.txt"))))
-    assert len(texts.text[0].encode()) == 1_115_394
+    assert len(texts[0].encode()) == 1_115_394

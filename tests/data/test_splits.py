@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from clearhead.data.sources import Pairs
-from clearhead.data.splits import fingerprint, language_splits, translation_splits
+from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.errors import UserError
-from clearhead.recipe import LanguageData, TranslationData
+from clearhead.tasks.language_model import LanguageData
+from clearhead.tasks.translation import TranslationData
 
 TEXT = "one two\n\nthree four five\nsix\n\nseven\n" * 4
 
@@ -18,8 +19,8 @@ def language(folder: Path, **fields: object) -> list[list[str]]:
     (folder / "b.txt").write_text("eight\n", encoding="utf-8")
     train = {"kind": "text", "paths": ["a.txt", "b.txt"], "documents": fields.pop("documents", "file")}
     data = LanguageData.model_validate({"folder": folder, "train": train, **fields})
-    found = [[["".join(document) for document in text] for text in language_splits(data)] for _ in range(2)]
-    splits = language_splits(data)
+    found = [[["".join(document) for document in text] for text in text_splits(data, data.held_out)] for _ in range(2)]
+    splits = text_splits(data, data.held_out)
     assert found[0] == found[1] == [["".join(document) for document in text] for text in splits]
     assert [len(documents) for documents in found[0]] == [text.n_documents for text in splits]
     return found[0]
@@ -49,7 +50,7 @@ def test_no_source_is_in_two_splits(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("\n".join(f"t{i}" for i in range(40)), encoding="utf-8")
     files = {"kind": "parallel", "source": "a", "target": "b"}
     data = TranslationData.model_validate({"folder": tmp_path, "train": files, "held_out": 3, "test": files})
-    splits = {name: Pairs.of(rows) for name, rows in translation_splits(data).items()}
+    splits = {name: Pairs.of(rows) for name, rows in pair_splits(data, data.held_out).items()}
     assert len(splits["valid"]) == 3
     assert not set(splits["train"].source) & set(splits["valid"].source)
     assert set(splits["train"].source) | set(splits["valid"].source) == set(sources)
@@ -57,7 +58,7 @@ def test_no_source_is_in_two_splits(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_text("x\n" * 9, encoding="utf-8")
     with pytest.raises(UserError, match=r"data\.train: expected at least 10 pairs to hold some out, got 9; give"):
-        translation_splits(data)
+        pair_splits(data, data.held_out)
 
 
 def test_fingerprint_is_of_the_text_and_not_of_how_it_was_read() -> None:

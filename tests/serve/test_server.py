@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
-from clearhead.commands.use import searching
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.generation.settings import searching
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve import schemas
 from clearhead.serve import server as module
@@ -197,7 +197,7 @@ def test_chat(model: Model, monkeypatch: pytest.MonkeyPatch):
 
 def test_translations(translator: TestClient):
     model = model_of("demo")
-    expected = model.translate(PAIRS.source[:5], searching(model, {}))
+    expected = model.translate(PAIRS.source[:5], searching(model.generation, {}))
     assert ask(translator, "/translate", text=PAIRS.source[:5], model=NAME)["translations"] == expected
     assert ask(translator, "/translate", text=PAIRS.source[1])["translations"] == expected[1:2]
     with ThreadPoolExecutor(8) as pool:

@@ -3,7 +3,7 @@
 import pytest
 
 from clearhead.api import Model
-from clearhead.commands.use import searching
+from clearhead.generation.settings import searching
 from clearhead.serve.translations import Source, Translated, Translator
 from clearhead.serve.worker import Failed, Ticket
 from tests.serve.tiny import run
@@ -19,7 +19,7 @@ def model() -> Model:
 
 def translator_of(model: Model) -> Translator:
     """One whose turns the test takes."""
-    return Translator(model, searching(model, {}), most_waiting=9)
+    return Translator(model, searching(model.generation, {}), most_waiting=9)
 
 
 def sources(model: Model) -> list[Source]:
@@ -42,7 +42,7 @@ def test_a_turn_is_a_step(model: Model) -> None:
             worker.turn()
             n_turns += 1
         assert n_turns > 3
-        expected = model.translate(TEXTS, searching(model, {}))
+        expected = model.translate(TEXTS, searching(model.generation, {}))
         assert sorted(news(worker), key=str) == [Translated(i, text) for i, text in enumerate(expected)]
 
     run(play())

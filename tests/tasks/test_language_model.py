@@ -44,7 +44,7 @@ def test_every_token_is_labelled_with_the_next():
     batch = task.collate(starts)
     (tokens,) = batch.inputs
     assert tokens.ids.shape == (len(starts), 12)
-    assert batch.n_tokens == 12 * len(starts)
+    assert batch.count == 12 * len(starts)
     for row, start in enumerate(starts):
         assert tokens.ids[row].tolist() == text[start : start + 12].tolist()
         assert batch.labels.view(len(starts), 12)[row].tolist() == text[start + 1 : start + 13].tolist()
@@ -99,7 +99,7 @@ def test_documents_are_read_each_alone_from_bos_to_eos():
         plan = task.plan(seed=0, epoch=epoch)
         batches = [task.collate(examples) for examples in plan]
         assert all(batch.inputs[0].ids.numel() <= 36 for batch in batches)
-        assert sum(batch.n_tokens for batch in batches) == n
+        assert sum(batch.count for batch in batches) == n
         assert sum(task.loss(network, batch)[0].item() for batch in batches) == pytest.approx(wanted, rel=1e-5)
     assert task.plan(seed=0, epoch=0) != task.plan(seed=0, epoch=1)
 
@@ -116,7 +116,7 @@ def test_a_text_shorter_than_a_window_is_told(name: str):
 
 def test_a_network_that_cannot_do_it_is_told():
     task = language()
-    task.check(preset("nano"))
+    task.fit(preset("nano"))
     short = ModelChoice(preset="nano", stacks={"positions": {"kind": "learned", "max_length": 11}})
     for config, wanted in (
         (preset("demo"), r"^model: expected a decoder alone"),
@@ -128,7 +128,7 @@ def test_a_network_that_cannot_do_it_is_told():
         (preset("nano").model_copy(update={"head": TaggingHead(n_labels=2)}), r"^model\.head\.kind: expected language"),
     ):
         with pytest.raises(UserError, match=wanted):
-            task.check(config)
+            task.fit(config)
 
 
 def test_windows_of_one_token_are_evaluated_too():

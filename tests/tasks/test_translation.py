@@ -7,11 +7,12 @@ from clearhead.api import architecture
 from clearhead.data.sources import Pairs
 from clearhead.model import Transformer
 from clearhead.model.layout import Tokens
-from clearhead.recipe import TranslationRecipe, merge, read, recipe_folders, validate
+from clearhead.recipe import merge, read, recipe_folders
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import AdamW, Constant
+from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch
-from clearhead.tasks.translation import EncodedPairs
+from clearhead.tasks.translation import EncodedPairs, TranslationRecipe
 from clearhead.training.events import Evaluated
 from clearhead.training.train import train
 from tests.training.tiny import encoded, new_network, new_run, number_pairs, translation
@@ -36,7 +37,7 @@ def test_a_batch_is_what_the_paper_says(packed: bool):
         ends = ends[len(t) + 1 :]
     assert not ends
     assert (target.rows is not None) == (source.rows is not None) == packed
-    assert batch.n_tokens == sum(len(task.train.target[i]) + 1 for i in range(3))
+    assert batch.count == sum(len(task.train.target[i]) + 1 for i in range(3))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -49,7 +50,7 @@ def test_loss_is_the_sum_over_real_tokens_alone(packed: bool):
     for i in range(4):
         batch = task.collate([i])
         logits = network(*batch.inputs).log_softmax(-1)[0]
-        one_by_one -= logits[range(batch.n_tokens), batch.labels].sum().item()
+        one_by_one -= logits[range(batch.count), batch.labels].sum().item()
     assert together.item() == pytest.approx(one_by_one, rel=1e-5)
     assert count == len(task.collate([0, 1, 2, 3]).labels)
 
@@ -58,7 +59,7 @@ def test_smoothing_spreads_its_share_over_the_vocabulary():
     task = translation()
     network, batch = new_network(task).eval(), task.collate([0, 1, 2])
     log_p = network(*batch.inputs).log_softmax(-1)
-    plain = -log_p[range(batch.n_tokens), batch.labels].sum()
+    plain = -log_p[range(batch.count), batch.labels].sum()
     wanted = 0.9 * plain - 0.1 * log_p.mean(-1).sum()
     assert task.loss(network, batch, smoothing=0.1)[0].item() == pytest.approx(wanted.item(), rel=1e-5)
 

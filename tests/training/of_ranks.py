@@ -14,8 +14,9 @@ from typing import Any
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from clearhead.recipe import merge, nested, read, validate
+from clearhead.recipe import merge, nested, read
 from clearhead.runs import Keeper, resume, start
+from clearhead.tasks.registry import validate
 from clearhead.training.events import Ended, Evaluated, Skipped, Stepped
 from clearhead.training.ranks import Ranks, joined
 from clearhead.training.run import Run

@@ -15,9 +15,10 @@ import pytest
 from clearhead.api import load
 from clearhead.commands.train import next_folder, resume_command
 from clearhead.errors import UserError
-from clearhead.recipe import read, validate
+from clearhead.recipe import read
 from clearhead.runs import Keeper, resume, start
 from clearhead.storage import checkpoints
+from clearhead.tasks.registry import validate
 from clearhead.training.consumers import MetricsLog, read_metrics
 from clearhead.training.events import Event, Stepped
 from clearhead.training.lock import OWNER, FileLock, held

@@ -41,14 +41,14 @@ def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatc
 
     def try_and_take_fp32(network, batch, *others):
         choose(network, batch, *others)
-        tried.append(batch.n_tokens)
+        tried.append(batch.count)
         return Choice(Arithmetic("fp32"), "")
 
     monkeypatch.setattr(loop, "choose", try_and_take_fp32)
     run = new_run(translation(), precision="auto")
     assert finish(run) == wanted
     [n_tokens] = tried
-    assert n_tokens < 0.7 * Feed(run).first().n_tokens, "half a batch takes less memory than an update"
+    assert n_tokens < 0.7 * Feed(run).first().count, "half a batch takes less memory than an update"
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "wanted"), [(1.0, 2.0, "fp32"), (2.0, 1.0, "bf16")])

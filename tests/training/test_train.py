@@ -106,7 +106,7 @@ def test_a_checkpoint_holds_what_the_next_step_needs(tmp_path: Path):
 def test_accumulated_gradients_are_those_of_one_large_batch(monkeypatch: pytest.MonkeyPatch):
     task = translation(11)
     parts = [[0], [1, 2, 3, 4, 5], [6, 7], [8, 9, 10]]
-    counts = [task.collate(part).n_tokens for part in parts]
+    counts = [task.collate(part).count for part in parts]
     assert len(set(counts)) > 2, "unequal counts are what tells a mean of means from the mean"
     gradients: list[dict[str, torch.Tensor]] = []
     norms: list[float] = []

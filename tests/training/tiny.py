@@ -17,7 +17,7 @@ from clearhead.data.encoded import EncodedPairs, EncodedText
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
-from clearhead.recipe import ModelChoice, merge, nested, read, validate
+from clearhead.recipe import ModelChoice, merge, nested, read
 from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import AdamW, Constant, Muon, Training
@@ -26,6 +26,7 @@ from clearhead.storage import checkpoints
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.metrics import Score
+from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch, Evaluation, Task
 from clearhead.tasks.translation import Translation
 from clearhead.training.events import Event, Stepped
@@ -160,8 +161,8 @@ class Around(Task):
     def collate(self, examples):
         return self.inner.collate(examples)
 
-    def check(self, config: ModelConfig) -> None:
-        self.inner.check(config)
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        return self.inner.fit(config)
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         total, count = self.inner.loss(network, batch, smoothing=smoothing)

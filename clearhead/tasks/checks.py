@@ -1,0 +1,25 @@
+"""What a task requires of an architecture."""
+
+from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
+from clearhead.errors import UserError
+
+
+def check_writes(config: ModelConfig, *, where: str) -> None:
+    """Raises UserError unless the network gives every token a probability."""
+    if not isinstance(config.head, LanguageHead):
+        raise UserError(f"{where}.head.kind: expected language, got {config.head.kind}; try a model with such a head")
+
+
+def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> None:
+    """Raises UserError unless the stack's positions reach as far as the data."""
+    if stack.max_length is not None and length > stack.max_length:
+        raise UserError(f"model.{name}: expected positions for {length} tokens, got {stack.max_length}; {remedy}")
+
+
+def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
+    """Raises UserError unless the stack has an embedding for every token of the data, up to the `largest`."""
+    if isinstance(stack.input, TokenInput) and largest >= stack.input.vocab_size:
+        raise UserError(
+            f"model.{name}: expected tokens below {stack.input.vocab_size}, the size of its embedding, got {largest};"
+            " try the tokenizer that belongs to it"
+        )

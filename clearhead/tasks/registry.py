@@ -1,0 +1,63 @@
+"""The tasks by name. A task's module is imported when a recipe names it: this one imports no torch."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from clearhead.config import ModelConfig
+from clearhead.errors import UserError
+from clearhead.recipe import Recipe, explain, nearest
+from clearhead.recipe.names import Names
+
+if TYPE_CHECKING:
+    from clearhead.tasks.task import RecipeTask
+
+TASKS = {
+    "translation": "clearhead.tasks.translation:Translation",
+    "lm": "clearhead.tasks.language_model:LanguageModel",
+}
+"""Where the class of each task is, by the name that a recipe's `task` gives."""
+
+
+def find(name: object, *, where: str) -> "type[RecipeTask[Any]]":
+    """The task of this name. Raises UserError, which begins with `where`, if there is none."""
+    if not isinstance(name, str) or name not in TASKS:
+        known = sorted(TASKS)
+        got, remedy = (
+            ("none", f"set it to one of {', '.join(known)}") if name is None else (name, nearest(f"{name}", known))
+        )
+        raise UserError(f"{where}: expected one of {', '.join(known)}, got {got}; {remedy}")
+    return resolve_name(TASKS[name])
+
+
+def suitable(config: ModelConfig, *, where: str) -> "type[RecipeTask[Any]]":
+    """The first task that a network of this architecture can do. Raises UserError if it can do none."""
+    for name in TASKS:
+        with suppress(UserError):
+            (task := find(name, where=where)).check_kind(config, where=where, remedy="")
+            return task
+    raise UserError(f"{where}: expected a model for one of {', '.join(sorted(TASKS))}, got another; try another model")
+
+
+def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:
+    """A recipe from its tables. Raises UserError for the first mistake; `where` names the file in it."""
+    recipe = find(tables.get("task"), where=f"{where}:task").recipe
+    try:
+        return recipe.model_validate(dict(tables))
+    except ValidationError as error:
+        raise UserError(explain(error, where, schema=recipe.model_json_schema(), names=field_names())) from None
+
+
+def field_names() -> Names:
+    """The fields of every task's recipe."""
+    return _field_names(tuple(TASKS.items()))
+
+
+@cache
+def _field_names(tasks: tuple[tuple[str, str], ...]) -> Names:
+    recipes = [find(name, where="task").recipe.model_json_schema() for name, _ in tasks]
+    return Names.of(recipes, ModelConfig.model_json_schema())

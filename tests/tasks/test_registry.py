@@ -1,0 +1,66 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearhead.config import TaggingHead
+from clearhead.errors import UserError
+from clearhead.families import preset
+from clearhead.model import Tokens
+from clearhead.runs import resume, start
+from clearhead.tasks.registry import TASKS, find, suitable, validate
+from clearhead.tasks.task import Batch
+from clearhead.training.beginning import RECIPE
+from tests.training.test_ranks import rewound
+from tests.training.tiny import drive, losses
+
+OLD = sorted((Path(__file__).parent / "old_runs").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_the_recipe_of_a_run_of_an_older_version_opens_and_means_the_same(path: Path):
+    """As clearhead wrote it when recipes were not yet part of their tasks."""
+    tables = json.loads(path.read_bytes())
+    assert validate(tables, where="old").model_dump(mode="json") == tables
+
+
+def test_a_run_of_an_older_version_is_resumed(tmp_path: Path):
+    tables = json.loads((Path(__file__).parent / "old_runs" / "lm.json").read_bytes())
+    (tmp_path / "book.txt").write_text("one two three four\n" * 40, encoding="utf-8")
+    small = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}
+    tables["data"] |= {"folder": str(tmp_path), "length": 8}
+    tables["model"]["stacks"] = small
+    tables["training"] |= {"steps": 4, "save_every": 2, "precision": "fp32", "matmul_precision": "highest"}
+    tables["generation"] |= {"max_new_tokens": 4}
+    whole = losses(drive(start(validate(tables, where="x"), tmp_path / "run")[0]))
+    rewound(tmp_path / "run", 2)
+    assert json.loads((tmp_path / "run" / "step-00000002" / RECIPE).read_bytes()) == tables, "in the old form"
+    assert losses(drive(resume(tmp_path / "run")[0])) == {step: loss for step, loss in whole.items() if step > 2}
+
+
+def test_every_task_is_there_by_its_name():
+    for name in TASKS:
+        assert find(name, where="x").recipe.model_fields["task"].annotation.__args__ == (name,)  # pyrefly: ignore
+
+
+def test_a_name_that_is_none_is_told_with_the_nearest():
+    with pytest.raises(UserError, match=r"^my\.toml:task: expected one of lm, translation, got lmm; did you mean lm\?"):
+        find("lmm", where="my.toml:task")
+    for odd in (3, ["lm"], {}):
+        with pytest.raises(UserError, match=r"^x: expected one of lm, translation, got"):
+            find(odd, where="x")
+
+
+def test_a_model_without_a_recipe_has_the_task_of_its_kind():
+    assert suitable(preset("demo"), where="x") is find("translation", where="x")
+    assert suitable(preset("nano"), where="x") is find("lm", where="x")
+    for config in (preset("bert-base"), preset("nano").model_copy(update={"head": TaggingHead(n_labels=2)})):
+        with pytest.raises(UserError, match=r"^x: expected a model for one of lm, translation, got another; try"):
+            suitable(config, where="x")
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 2), (6, 5), (6, 4, 4)], ids=["classes", "spans", "vectors", "pixels"])
+def test_labels_are_counted_along_their_first_axis(shape: tuple[int, ...]):
+    batch = Batch((Tokens(torch.zeros(6, 3, dtype=torch.long)),), torch.zeros(shape), n_ignored=2)
+    assert batch.count == batch.to(torch.device("cpu")).count == 4
