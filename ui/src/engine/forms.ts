@@ -1,7 +1,6 @@
 /** What "how one number was made" says: a few forms that cover every op, each with its numbers by name, in float64. */
 
 import { activation, softCap } from "./functions";
-import type { Kind } from "./ops";
 
 /** A number and where it stands: a cell of a value, of a parameter, or of what a stack reads (its ids, positions). */
 export interface Term {
@@ -53,7 +52,7 @@ export type Form =
   | { form: "mask"; of: Term; open: boolean; causal: boolean; window: number | null; query: number; key: number };
 
 export type Explanation = Form & {
-  op: Kind;
+  op: string;
   /** The number explained. */
   out: string;
   index: number[];

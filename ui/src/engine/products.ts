@@ -7,6 +7,10 @@ export interface Rows {
   step: number;
 }
 
+export function rows(data: Float32Array, step: number, start = 0): Rows {
+  return { data, start, step };
+}
+
 /** out[i, j] = a[i] . b[j] (+ bias[j]) for `n` rows of a and `m` of b, all `width` long; summed in float64. */
 export function dotRows(out: Rows, a: Rows, b: Rows, n: number, m: number, width: number, bias?: Float32Array): void {
   if (n === 1) oneRow(out, a, b, m, width, bias);

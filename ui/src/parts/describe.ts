@@ -1,6 +1,6 @@
 /** Names for people of what a config says. */
 
-import type { About, Plan, StackConfig } from "../core/protocol";
+import type { About, Plan } from "../core/protocol";
 import { integer, t } from "../i18n/index.svelte";
 import type { Part } from "../state/page";
 
@@ -19,10 +19,6 @@ export function describeModel(about: About): string {
   ];
   if (about.step !== null) parts.push(t("model.step", { n: integer(about.step) }));
   return parts.join(" · ");
-}
-
-export function headWidth(stack: StackConfig): number {
-  return stack.d_head ?? stack.d_model / stack.n_heads;
 }
 
 /** Self-attention of a decoder is masked: that is its name in the paper's figure. */

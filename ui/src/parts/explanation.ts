@@ -2,9 +2,8 @@
 
 import { formatAddress, type Address } from "../core/address";
 import type { StackName } from "../core/protocol";
-import { explained, sources, type Stored } from "../engine/derive";
+import { explained, sources } from "../engine/explain";
 import type { Explanation } from "../engine/forms";
-import { numbersOf } from "../engine/run";
 import type { Page, View } from "../state/page";
 import type { Run } from "../state/run";
 
@@ -16,27 +15,19 @@ export interface Made {
 
 /** How the number at an address was made, from as few numbers as it is made of. */
 export async function madeOf(run: Run, address: Address): Promise<Made> {
-  const at = formatAddress(address), stored = storedOf(run);
+  const at = formatAddress(address), { plan, numbers, reply: { facts } } = run, stored = { plan, numbers, facts };
   const { values, weights } = sources(at, stored);
-  const isStored = address.path in run.reply.facts;
-  const [numbers, rows, own] = await Promise.all([
+  const [found, rows, own] = await Promise.all([
     Promise.all(values.map((one) => run.value(one))),
     weights.length ? run.weights(weights) : null,
-    isStored ? run.value(at) : null,
+    address.path in facts ? run.value(at) : null,
   ]);
-  const fetched = new Map([...(rows ?? []), ...values.map((one, i) => [one, numbers[i]!] as const)]);
+  const fetched = new Map([...(rows ?? []), ...values.map((one, i) => [one, found[i]!] as const)]);
   const value = own?.data[0];
   return {
     explanation: explained(at, stored, fetched),
     recorded: value === undefined ? null : Number.isNaN(value) ? -Infinity : value,
   };
-}
-
-function storedOf(run: Run): Stored {
-  const { plan, reply } = run;
-  // The pixels of an image stay with the host: what is made of them is explained up to there.
-  const pixels = { shape: [0, 0, 0], data: new Float32Array(0) };
-  return { plan, facts: reply.facts, numbers: numbersOf(plan.config, reply.tokens, pixels) };
 }
 
 /** What a step rounds by: in float32, or, where the last bits of a number say so, in float16 or bfloat16. */

@@ -2,13 +2,15 @@
 
 import { formatAddress, parseAddress, type Address } from "../core/address";
 import type { CheckReply, Host, Op, Plan, RunReply, RunRequest, Tensor, Token, ValuesReply, WeightsReply } from "../core/protocol";
-import { derive } from "./derive";
+import { derive, type Source } from "../engine/derive";
+import { NO_PIXELS, numbersOf } from "../engine/forward";
 
-export class Run {
+export class Run implements Source {
   #values = new Map<string, Promise<Tensor>>();
   #waiting: { at: string; resolve(value: Tensor): void; reject(error: unknown): void }[] = [];
   #ops: Map<string, Op>;
   #check: Promise<CheckReply> | null = null;
+  readonly numbers: ReadonlyMap<string, Tensor>;
 
   constructor(
     readonly host: Host,
@@ -18,6 +20,7 @@ export class Run {
     readonly plan: Plan,
   ) {
     this.#ops = new Map(plan.ops.map((op) => [op.out, op]));
+    this.numbers = numbersOf(plan.config, reply.tokens, NO_PIXELS);
   }
 
   static async of(host: Host, request: RunRequest, plan: Plan, signal?: AbortSignal): Promise<Run> {

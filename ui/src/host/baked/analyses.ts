@@ -3,7 +3,7 @@
 import type { Op, StackName, Tensor } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
 import { compute } from "../../engine/ops";
-import { rerun, type Options, type Run } from "../../engine/run";
+import { rerun, type Options, type Pass } from "../../engine/forward";
 import { largest, likeliest, logSumExp } from "./glance";
 
 const SITE = /^(encoder|decoder)\.blocks\.\d+\.(?:(?:attn|cross)\.z\[h=-?\d+\]|ffn\.post\[f=-?\d+\])$/;
@@ -11,7 +11,7 @@ const SITE = /^(encoder|decoder)\.blocks\.\d+\.(?:(?:attn|cross)\.z\[h=-?\d+\]|f
 // --- effects ---------------------------------------------------------------------------------------------------------
 
 /** KL(as it is || without that part), in nats: the mean over positions, or at one. */
-export function effect(whole: Run, site: string, position: number | undefined, options: Options): number {
+export function effect(whole: Pass, site: string, position: number | undefined, options: Options): number {
   if (!SITE.test(site)) throw new Error(`${site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]`);
   const without = rerun(whole, [...whole.edits, { at: site, do: "zero" }], options);
   const expected = distributions(whole, position), actual = distributions(without, position);
@@ -20,8 +20,8 @@ export function effect(whole: Run, site: string, position: number | undefined, o
 }
 
 /** Log probabilities, one row for each distribution that counts. */
-function distributions(run: Run, position: number | undefined): Float64Array[] {
-  const logits = run.values.get("head.logits"), kind = run.plan.config.head.kind;
+function distributions(pass: Pass, position: number | undefined): Float64Array[] {
+  const logits = pass.values.get("head.logits"), kind = pass.plan.config.head.kind;
   if (!logits) throw new Error("effects: expected a network with a head, got one that ends in its states");
   const n = logits.shape[0] ?? 0, width = logits.shape[1] ?? 1;
   if (kind === "classification") return [logs(logits.data)];
@@ -47,8 +47,8 @@ function divergence(p: Float64Array, q: Float64Array): number {
 export interface Lens { addresses: string[]; ids: Tensor; probabilities: Tensor; lse: Tensor }
 
 /** What the head would say of the states after the embedding and after each block, each position on its own. */
-export function lens(run: Run, k: number): Lens {
-  const { config, ops } = run.plan, last: StackName = config.decoder ? "decoder" : "encoder";
+export function lens(pass: Pass, k: number): Lens {
+  const { config, ops } = pass.plan, last: StackName = config.decoder ? "decoder" : "encoder";
   if (config.head.kind === "none" || config.head.kind === "span") {
     throw new Error(`logit lens: expected a head over tokens or labels, got '${config.head.kind}'`);
   }
@@ -56,7 +56,7 @@ export function lens(run: Run, k: number): Lens {
   const addresses = [`${last}.blocks.0.resid_pre`, ...Array.from({ length: n }, (_, i) => `${last}.blocks.${i}.resid_post`)];
   const tail = ops.slice(ops.findIndex((op) => op.out === end) + 1);
   const layers = addresses.map((at) => {
-    const { ids, values, lse } = likeliest(read(run, tail, end, run.values.get(at)!), k);
+    const { ids, values, lse } = likeliest(read(pass, tail, end, pass.values.get(at)!), k);
     const width = ids.shape.at(-1) ?? 1;
     return { ids, lse, shares: Float32Array.from(values.data, (x, i) => Math.exp(x - lse.data[Math.floor(i / width)]!)) };
   });
@@ -71,12 +71,12 @@ export function lens(run: Run, k: number): Lens {
 }
 
 /** The logits of these states in place of the last ones: what pools takes each position as if it were alone. */
-function read(run: Run, tail: readonly Op[], end: string, states: Floats): Floats {
+function read(pass: Pass, tail: readonly Op[], end: string, states: Floats): Floats {
   const made = new Map([[end, states]]);
   let logits = states;
   for (const op of tail) {
-    const inputs = (op.inputs ?? []).map((name) => made.get(name)!), weights = (op.weights ?? []).map((name) => run.weights.get(name)!);
-    logits = op.op === "pool" ? inputs[0]! : compute(op, inputs, weights, run.plan.masks);
+    const inputs = (op.inputs ?? []).map((name) => made.get(name)!), weights = (op.weights ?? []).map((name) => pass.weights.get(name)!);
+    logits = op.op === "pool" ? inputs[0]! : compute(op, inputs, weights, pass.plan.masks);
     made.set(op.out, logits);
   }
   return logits;
@@ -85,9 +85,9 @@ function read(run: Run, tail: readonly Op[], end: string, states: Floats): Float
 // --- neighbours ------------------------------------------------------------------------------------------------------
 
 /** The rows of a stack's token table with the largest cosine: of a token, which is left out, or of a vector. */
-export function neighbours(run: Run, stack: StackName, of: number | Tensor, k: number): { ids: number[]; cosines: number[] } {
-  const name = run.plan.ops.find((op) => op.op === "lookup" && op.inputs?.[0] === `${stack}.ids`)?.weights?.[0];
-  const table = name === undefined ? undefined : run.weights.get(name);
+export function neighbours(pass: Pass, stack: StackName, of: number | Tensor, k: number): { ids: number[]; cosines: number[] } {
+  const name = pass.plan.ops.find((op) => op.op === "lookup" && op.inputs?.[0] === `${stack}.ids`)?.weights?.[0];
+  const table = name === undefined ? undefined : pass.weights.get(name);
   if (!table) throw new Error("token table: expected a stack that reads tokens, got one that reads images");
   const [n, width] = table.shape as [number, number];
   if (typeof of === "number" && !(of >= 0 && of < n)) throw new Error(`token ${of}: expected a number below ${n}`);

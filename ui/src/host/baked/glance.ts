@@ -3,26 +3,26 @@
 import type { Fact, Tensor } from "../../core/protocol";
 import type { Floats } from "../../core/tensor";
 import { byPath } from "../../engine/edits";
-import type { Run } from "../../engine/run";
+import type { Pass } from "../../engine/forward";
 import { factsOf } from "../../engine/taps";
 
 const LIKELIEST = 20;
 
-export function facts(run: Run): Record<string, Fact> {
-  const found = factsOf(run.values, new Set(byPath(run.edits).keys()));
-  const pixels = run.numbers.get("encoder.embed.pixels");
+export function facts(pass: Pass): Record<string, Fact> {
+  const found = factsOf(pass.values, new Set(byPath(pass.edits).keys()));
+  const pixels = pass.numbers.get("encoder.embed.pixels");
   return pixels ? { ...found, "encoder.embed.pixels": { shape: pixels.shape, axes: "c y x" } } : found;
 }
 
 /** Attention as pixels, and the likeliest answers or all. */
-export function glance(run: Run): Map<string, Tensor> {
+export function glance(pass: Pass): Map<string, Tensor> {
   const tensors = new Map<string, Tensor>();
-  for (const [path, value] of run.values) {
+  for (const [path, value] of pass.values) {
     if (!path.endsWith(".weights")) continue;
     const { pixels, max } = toPixels(value);
     tensors.set(`${path}.u8`, pixels).set(`${path}.max`, max);
   }
-  const logits = run.values.get("head.logits"), kind = run.plan.config.head.kind;
+  const logits = pass.values.get("head.logits"), kind = pass.plan.config.head.kind;
   if (!logits) return tensors;
   if (kind !== "language") return tensors.set("output.logits", logits);
   for (const [name, tensor] of Object.entries(likeliest(logits, LIKELIEST))) tensors.set(`output.${name}`, tensor);

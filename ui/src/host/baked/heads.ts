@@ -2,14 +2,14 @@
 
 import type { HeadFacts, Tensor } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
-import type { Run } from "../../engine/run";
+import type { Pass } from "../../engine/forward";
 
 const POINTED = 0.5, UNIFORM = 0.9;
 const PLACES = ["first", "previous", "same", "next"] as const;
 
-export function statistics(run: Run): Record<string, HeadFacts> {
+export function statistics(pass: Pass): Record<string, HeadFacts> {
   const heads: [string, HeadFacts][] = [];
-  for (const [path, value] of run.values) {
+  for (const [path, value] of pass.values) {
     if (!path.endsWith(".weights")) continue;
     const [count = 0, queries = 0, keys = 0] = value.shape;
     for (let h = 0; h < count; h++) heads.push([`${path}[h=${h}]`, ofHead(row(value, h), queries, keys)]);
@@ -64,9 +64,9 @@ function kindOf(shares: Record<(typeof PLACES)[number], number>, relativeEntropy
 }
 
 /** h t s: || w_ts v_s W_O^h ||, how much each key gave. */
-export function weightedNorms(run: Run, path: string): Tensor {
-  const weights = run.values.get(`${path}.weights`), v = run.values.get(`${path}.v`);
-  const out = run.weights.get(`${path}.out.weight`);
+export function weightedNorms(pass: Pass, path: string): Tensor {
+  const weights = pass.values.get(`${path}.weights`), v = pass.values.get(`${path}.v`);
+  const out = pass.weights.get(`${path}.out.weight`);
   if (!weights || !v || !out) throw new Error(`${path}: expected an attention, such as decoder.blocks.0.attn`);
   const [heads = 1, queries = 0, keys = 0] = weights.shape, group = heads / (v.shape[0] ?? heads);
   const made = floats([heads, queries, keys]);

@@ -6,7 +6,7 @@ import type {
 } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
 import { noSuch } from "../../engine/edits";
-import { numbersOf, rerun, run as whole, type Run } from "../../engine/run";
+import { forward, numbersOf, rerun, type Pass } from "../../engine/forward";
 import { axesOf } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { effect, lens, neighbours } from "./analyses";
@@ -19,7 +19,7 @@ import type { Parts } from "./parts";
 /** Runs that are kept, and milliseconds after which others have their turn. */
 const KEPT = 8, AT_A_TIME = 12;
 
-interface Made { key: string; input: LiveInput; run: Run }
+interface Made { key: string; input: LiveInput; pass: Pass }
 
 export class Live implements Source {
   readonly #about: About;
@@ -42,7 +42,7 @@ export class Live implements Source {
   }
 
   run(request: RunRequest): Promise<Reply<RunReply>> {
-    const input = this.#input(request), made = this.#run(request), tensors = glance(made);
+    const input = this.#input(request), made = this.#pass(request), tensors = glance(made);
     const ids = tensors.get("output.ids"), isChanged = made.plan !== this.#plan({ ...request, change: {} });
     const wrote = request.target === null && input.run.target !== null && (request.edits.length > 0 || isChanged);
     const json: RunReply = {
@@ -53,7 +53,7 @@ export class Live implements Source {
   }
 
   values(request: RunRequest, at: string[]): Promise<Reply<ValuesReply>> {
-    const made = this.#run(request);
+    const made = this.#pass(request);
     const tensors = new Map(at.map((address) => [address, opened(valueAt(made, address))]));
     return Promise.resolve({ json: { shapes: shapesOf(tensors) }, tensors });
   }
@@ -66,7 +66,7 @@ export class Live implements Source {
   }
 
   async effects(request: RunRequest, at: string[], position: number | undefined, signal?: AbortSignal): Promise<Record<string, number>> {
-    const made = this.#run(request), options = { other: this.#other }, found: Record<string, number> = {};
+    const made = this.#pass(request), options = { other: this.#other }, found: Record<string, number> = {};
     let began = performance.now();
     for (const site of at) {
       found[site] = effect(made, site, position, options);
@@ -79,13 +79,13 @@ export class Live implements Source {
   }
 
   statistics(request: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>> {
-    const made = this.#run(request);
+    const made = this.#pass(request);
     const norms = at.map((address) => [`${address}.norms`, weightedNorms(made, address.replace(/\.weights$/, ""))] as const);
     return Promise.resolve({ json: { heads: statistics(made) }, tensors: new Map(norms) });
   }
 
   lens(request: RunRequest, k: number): Promise<Reply<LensReply>> {
-    const { addresses, ids, probabilities, lse } = lens(this.#run(request), k);
+    const { addresses, ids, probabilities, lse } = lens(this.#pass(request), k);
     return Promise.resolve({
       json: { addresses, words: this.#words(ids.data) },
       tensors: new Map(Object.entries({ ids, probabilities, lse })),
@@ -93,7 +93,7 @@ export class Live implements Source {
   }
 
   neighbours(request: RunRequest, stack: StackName, of: { id: number } | { at: string }, k: number): NeighboursReply {
-    const made = this.#run(request), from = "id" in of ? of.id : valueAt(made, of.at);
+    const made = this.#pass(request), from = "id" in of ? of.id : valueAt(made, of.at);
     const found = neighbours(made, stack, from, k);
     return { ...found, words: Object.fromEntries(found.ids.map((id) => [id, this.#token(id)])) };
   }
@@ -114,25 +114,25 @@ export class Live implements Source {
     return found.plan;
   }
 
-  /** The run as it was made last, or made again from the one of the same input that was made last. */
-  #run(request: RunRequest): Run {
+  /** The pass as it was made last, or made again from the one of the same input that was made last. */
+  #pass(request: RunRequest): Pass {
     const key = JSON.stringify(request);
     const known = this.#made.find((one) => one.key === key);
-    if (known) return known.run;
+    if (known) return known.pass;
     const input = this.#input(request), plan = this.#plan(request);
-    const before = this.#made.filter((one) => one.input === input && one.run.plan === plan).at(-1)?.run;
+    const before = this.#made.filter((one) => one.input === input && one.pass.plan === plan).at(-1)?.pass;
     const made = before ? rerun(before, request.edits, { other: this.#other }) : this.#first(input, plan, request);
-    this.#made = [...this.#made.slice(1 - KEPT), { key, input, run: made }];
+    this.#made = [...this.#made.slice(1 - KEPT), { key, input, pass: made }];
     return made;
   }
 
-  #first(input: LiveInput, plan: Plan, request: RunRequest): Run {
+  #first(input: LiveInput, plan: Plan, request: RunRequest): Pass {
     const numbers = numbersOf(plan.config, input.reply.tokens, this.pixels.get(`pixels.${this.model.inputs.indexOf(input)}`));
-    return whole(plan, this.weightsOf.get(input.weights) ?? new Map(), numbers, request.edits, { other: this.#other });
+    return forward(plan, this.weightsOf.get(input.weights) ?? new Map(), numbers, request.edits, { other: this.#other });
   }
 
   /** Where a patch comes from. */
-  #other = (from: RunRequest, path: string): Tensor => valueAt(this.#run(from), path);
+  #other = (from: RunRequest, path: string): Tensor => valueAt(this.#pass(from), path);
 
   // --- words ---
 
@@ -154,9 +154,9 @@ async function parameters(parts: Parts, name: string): Promise<Map<string, Tenso
   return found;
 }
 
-function valueAt(run: Run, at: string): Tensor {
+function valueAt(pass: Pass, at: string): Tensor {
   const { path, index } = parseAddress(at);
-  const value = run.values.get(path) ?? (path.endsWith(".embed.pixels") ? run.numbers.get(path) : undefined);
+  const value = pass.values.get(path) ?? (path.endsWith(".embed.pixels") ? pass.numbers.get(path) : undefined);
   const axes = value && (path.endsWith(".embed.pixels") ? "c y x" : axesOf(path, value.shape.length));
   if (!value || !axes) throw new Error(noSuch(path));
   return indexed(value, axes, index, at);

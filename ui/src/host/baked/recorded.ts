@@ -1,11 +1,11 @@
 /** Answers from what a model said that is too large for the file: its runs as they were, and each head's absence. */
 
 import { indexed, parseAddress } from "../../core/address";
-import type { About, Edit, Fact, HeadFacts, LensReply, Op, Plan, Reply, RunReply, RunRequest, Tensor, ValuesReply } from "../../core/protocol";
-import { floats, row, size, type Floats } from "../../core/tensor";
+import type { About, Edit, Fact, HeadFacts, LensReply, Plan, Reply, RunReply, RunRequest, Tensor, ValuesReply } from "../../core/protocol";
+import { floats, row, size, toFloats, type Floats } from "../../core/tensor";
+import { derive } from "../../engine/derive";
 import { edited } from "../../engine/edits";
-import { compute } from "../../engine/ops";
-import { numbersOf } from "../../engine/run";
+import { NO_PIXELS, numbersOf } from "../../engine/forward";
 import { axesOf } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { changeOf, heldInput } from "./ask";
@@ -16,9 +16,12 @@ import type { Parts } from "./parts";
 /** A recorded run, and the edit that was made of it, if any. */
 interface Found { held: RecordedRun; edit: Edit | null }
 
+/** What the file does not hold, and what does not follow from what it holds. */
+class Absent extends Error {}
+
 export class Recorded implements Source {
   readonly #about: About;
-  #made = new Map<string, Promise<Floats | null>>();
+  #made = new Map<string, Promise<Floats>>();
 
   constructor(
     private readonly document: FileDocument,
@@ -37,9 +40,13 @@ export class Recorded implements Source {
   async values(request: RunRequest, at: string[]): Promise<Reply<ValuesReply>> {
     const found = this.#find(request), tensors = new Map<string, Tensor>();
     for (const address of at) {
-      const { path, index } = parseAddress(address), value = await this.#value(found, path);
-      const axes = value && axesOf(path, value.shape.length);
-      if (axes) tensors.set(address, opened(indexed(value, axes, index, address)));
+      const { path, index } = parseAddress(address);
+      try {
+        const value = await this.#value(found, path), axes = axesOf(path, value.shape.length);
+        if (axes) tensors.set(address, opened(indexed(value, axes, index, address)));
+      } catch (error) {
+        if (!(error instanceof Absent)) throw error;
+      }
     }
     if (tensors.size === 0) throw new Error(this.#say("file.value", { at: at[0] ?? "" }));
     return { json: { shapes: shapesOf(tensors) }, tensors };
@@ -124,45 +131,35 @@ export class Recorded implements Source {
 
   // --- values ---
 
-  /** A value that is held, or follows from some that are; null where it does not. */
-  async #value({ held, edit }: Found, path: string): Promise<Floats | null> {
-    if (edit && this.#after(parseAddress(edit.at).path).has(path)) {
-      const at = parseAddress(edit.at);
-      const value = at.path === path ? await this.#whole(held, path) : null;
-      return value && edited(value, edit, at);
-    }
-    return this.#whole(held, path);
+  /** A value that is held, or follows from some that are. */
+  async #value({ held, edit }: Found, path: string): Promise<Floats> {
+    const at = edit && parseAddress(edit.at);
+    if (!edit || !at || !this.#after(at.path).has(path)) return this.#whole(held, path);
+    if (at.path !== path) throw new Absent(path);
+    return edited(await this.#whole(held, path), edit, at);
   }
 
-  #whole(held: RecordedRun, path: string): Promise<Floats | null> {
+  #whole(held: RecordedRun, path: string): Promise<Floats> {
     const key = `${this.runs.indexOf(held)} ${path}`;
     let found = this.#made.get(key);
     if (!found) this.#made.set(key, (found = this.#make(held, path)));
     return found;
   }
 
-  async #make(held: RecordedRun, path: string): Promise<Floats | null> {
+  async #make(held: RecordedRun, path: string): Promise<Floats> {
     const part = held.values[path];
-    if (part) return (await this.parts.read(held.parts[part]!)).tensors.get(path) as Floats;
+    if (part) return toFloats((await this.parts.read(held.parts[part]!)).tensors.get(path)!);
     const { json } = await this.#reply(held), plan: Plan = json.plan ?? this.#about.plan;
     const op = plan.ops.find((one) => one.out === path);
-    if (!op) return null;
-    const known = op.weights?.length && held.parts.parameters ? (await this.parts.read(held.parts.parameters)).tensors : null;
-    const weights = (op.weights ?? []).map((name) => known?.get(name) ?? null);
-    if (!areAll(weights)) return null;
-    const inputs = await Promise.all((op.inputs ?? []).map((name) => this.#input(held, name, op, json, plan)));
-    return areAll(inputs) ? compute(op, inputs, weights, plan.masks) : null;
+    if (!op) throw new Absent(path);
+    const weights = async (names: string[]): Promise<ReadonlyMap<string, Tensor>> => {
+      const known = held.parts.parameters ? (await this.parts.read(held.parts.parameters)).tensors : new Map<string, Tensor>();
+      if (names.some((name) => !known.has(name))) throw new Absent(path);
+      return known;
+    };
+    const numbers = numbersOf(plan.config, json.tokens, NO_PIXELS), value = (at: string): Promise<Floats> => this.#whole(held, at);
+    return toFloats(await derive(op, { path, index: [] }, { plan, numbers, value, weights }));
   }
-
-  async #input(held: RecordedRun, name: string, op: Op, reply: RunReply, plan: Plan): Promise<Floats | null> {
-    if (!/^(encoder|decoder)\.(ids|types|positions)$/.test(name)) return this.#whole(held, name);
-    const numbers = numbersOf(plan.config, reply.tokens, { shape: [0, 0, 0], data: new Float32Array(0) });
-    return (numbers.get(name) as Floats | undefined) ?? Promise.reject(new Error(`${op.out}: needs ${name}`));
-  }
-}
-
-function areAll<T>(found: (T | null)[]): found is T[] {
-  return !found.includes(null);
 }
 
 /** The first k along the last axis. */

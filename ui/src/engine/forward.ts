@@ -5,7 +5,7 @@ import { floats, toFloats, type Floats } from "../core/tensor";
 import { byPath, edited, noSuch, type Other } from "./edits";
 import { compute } from "./ops";
 
-export interface Run {
+export interface Pass {
   readonly plan: Plan;
   readonly weights: ReadonlyMap<string, Tensor>;
   /** What the stacks read: `encoder.ids`, `.types` and `.positions`, or `encoder.embed.pixels`. */
@@ -21,22 +21,22 @@ export interface Options {
 }
 
 /** Every value. Throws a one-line Error for an edit that meets no value, does not fit, or makes no finite numbers. */
-export function run(
+export function forward(
   plan: Plan,
   weights: ReadonlyMap<string, Tensor>,
   numbers: ReadonlyMap<string, Tensor>,
   edits: readonly Edit[] = [],
   options: Options = {},
-): Run {
+): Pass {
   return evaluate({ plan, weights, numbers, edits }, null, options);
 }
 
 /** The same pass with other edits: only what comes after a change is made again, the rest is shared. */
-export function rerun(previous: Run, edits: readonly Edit[], options: Options = {}): Run {
+export function rerun(previous: Pass, edits: readonly Edit[], options: Options = {}): Pass {
   return evaluate({ ...previous, edits }, previous, options);
 }
 
-function evaluate(what: Omit<Run, "values">, previous: Run | null, options: Options): Run {
+function evaluate(what: Omit<Pass, "values">, previous: Pass | null, options: Options): Pass {
   const { plan, weights, numbers, edits } = what;
   const edit = byPath(edits), stale = previous ? changed(previous.edits, edits) : null;
   const values = new Map<string, Floats>();
@@ -93,6 +93,9 @@ function checkFinite(op: Op, { data }: Floats): void {
     }
   }
 }
+
+/** In place of an image that stays with its host: what is made of its pixels cannot be computed. */
+export const NO_PIXELS: Tensor = floats([0, 0, 0]);
 
 /** What the stacks read: ids and types of tokens, or the pixels of an image (c y x), and each position's number. */
 export function numbersOf(
