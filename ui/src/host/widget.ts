@@ -1,6 +1,6 @@
 /** Questions as messages of a notebook's widget (anywidget): never a synced trait, so that notebooks do not swell. */
 
-import type { Host, Reply } from "../core/protocol";
+import type { Answered, Ask, Asked, Host } from "../core/protocol";
 import { readReply } from "./reply";
 
 type Listener = (content: Answer, buffers: DataView[]) => void;
@@ -25,7 +25,7 @@ export class WidgetHost implements Host {
     model.on("msg:custom", this.#answered);
   }
 
-  async ask<T>(question: { ask: string } & Record<string, unknown>, signal?: AbortSignal): Promise<Reply<T>> {
+  async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {
     signal?.throwIfAborted();
     const id = ++this.#last;
     const abort = (): void => this.#cancel(id, signal?.reason);
@@ -33,9 +33,9 @@ export class WidgetHost implements Host {
     try {
       const bytes = await new Promise<ArrayBuffer>((resolve, reject) => {
         this.#waiting.set(id, { resolve, reject });
-        this.model.send({ id, question });
+        this.model.send({ id, question: { ask, ...asked } });
       });
-      return readReply<T>(bytes);
+      return readReply(bytes);
     } finally {
       signal?.removeEventListener("abort", abort);
     }

@@ -1,6 +1,6 @@
 /** Every text that a reader sees, by key, in the language of the page. English is built in; others come from the host. */
 
-import type { About, Host, TextsReply } from "../core/protocol";
+import type { About, Host } from "../core/protocol";
 
 type Catalogue = Record<string, string>;
 
@@ -37,7 +37,7 @@ export async function chooseLanguage(host: Host, about: About): Promise<void> {
 /** Fetched once; the language stays what it was where it cannot be had. */
 export async function setLanguage(name: string, host: Host): Promise<void> {
   if (!catalogues.has(name)) {
-    const { json } = await host.ask<TextsReply>({ ask: "texts", language: name });
+    const { json } = await host.ask("texts", { language: name });
     catalogues.set(name, json.texts);
   }
   current.language = name;

@@ -5,7 +5,7 @@ import { integer, t } from "../i18n/index.svelte";
 import type { Part } from "../state/page";
 
 /** The last part of a path. */
-export function shortName(about: About): string {
+export function modelName(about: About): string {
   return about.name.split("/").at(-1) || about.name;
 }
 

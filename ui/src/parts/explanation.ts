@@ -4,7 +4,8 @@ import { formatAddress, type Address } from "../core/address";
 import type { StackName } from "../core/protocol";
 import { explained, sources } from "../engine/explain";
 import type { Explanation } from "../engine/forms";
-import type { Page, View } from "../state/page";
+import type { Page } from "../state/page";
+import { PLACES } from "../state/places";
 import type { Run } from "../state/run";
 
 export interface Made {
@@ -43,10 +44,10 @@ export function isClose(result: number, recorded: number, largest = 0): boolean 
   return Math.abs(result - recorded) <= roundingOf(recorded) * Math.max(1, Math.abs(recorded), largest);
 }
 
-/** Where in the page a value is seen, and the selection that shows it; null of one that no place is for. */
-export function placeOf(path: string, index: Readonly<Record<string, number>>): Partial<Page> | null {
+/** Where in the page a value is seen, and the selection that shows it; null if it is seen nowhere. */
+export function seenAt(path: string, index: Readonly<Record<string, number>>): Partial<Page> | null {
   const block = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross|ffn|resid)?/.exec(path);
-  const view = viewOf(path);
+  const view = PLACES.find(({ values }) => values?.test(path))?.name;
   if (!view) return null;
   const at: Partial<Page> = { view };
   if (block) Object.assign(at, { stack: block[1] as StackName, layer: Number(block[2]) });
@@ -57,19 +58,4 @@ export function placeOf(path: string, index: Readonly<Record<string, number>>): 
   const component = index.k ?? index.d ?? index.f;
   if (component !== undefined) at.dim = component;
   return at;
-}
-
-const PLACES: [RegExp, View][] = [
-  [/\.embed\.positions$/, "position"],
-  [/\.embed\./, "embedding"],
-  [/norm\.(mean|rstd|out)$|_sum$/, "norm"],
-  [/\.(attn|cross)\.(heads|out)$/, "output"],
-  [/\.(attn|cross)\./, "attention"],
-  [/\.ffn\./, "ffn"],
-  [/\.resid_/, "residual"],
-  [/^head\./, "logits"],
-];
-
-function viewOf(path: string): View | null {
-  return PLACES.find(([pattern]) => pattern.test(path))?.[1] ?? null;
 }

@@ -1,9 +1,7 @@
 /** The keyboard, for everything. Typing in a field and the arrows inside a figure are theirs. */
 
 import type { Explorer } from "../state/explorer.svelte";
-import type { Step } from "../state/page";
-
-const STEPS: Step[] = ["qkv", "scores", "scaled", "masked", "softmax", "weighted"];
+import { STEPS } from "../state/places";
 
 export const KEYS: readonly [keys: string, what: string][] = [
   ["/", "text"], ["[ ]", "head"], ["{ }", "layer"], [", .", "step"], ["↑ ↓", "query"], ["← →", "key"],

@@ -14,7 +14,7 @@ export interface Row {
 }
 
 /** One line of the arithmetic; `name` is a key of the catalogue. */
-export interface Step {
+export interface Line {
   name: string;
   pieces: Piece[];
   value: number;
@@ -28,7 +28,7 @@ export interface Making {
   rows: Row[];
   /** The row that the number is about, where it is a share of them. */
   at: number | null;
-  steps: Step[];
+  steps: Line[];
 }
 
 /** What is explained, its terms and its steps in the order of the arithmetic. */
@@ -153,7 +153,7 @@ function plainRow(term: Term): Row {
   return { of: term, pieces: [term], amount: term.value };
 }
 
-function step(name: string, pieces: Piece[], value: number): Step {
+function step(name: string, pieces: Piece[], value: number): Line {
   return { name: `made.step.${name}`, pieces, value };
 }
 

@@ -1,10 +1,10 @@
 /** The one state of a page: the two forward passes, the selection that every view shares, and what may be done to it. */
 
 import { getContext, setContext } from "svelte";
-import { fromFragment, toFragment } from "../core/permalink";
 import type { About, Change, Edit, Host, RunRequest, Tensor } from "../core/protocol";
 import { chooseLanguage, t } from "../i18n/index.svelte";
-import { attentionAt, requestA, requestB, startPage, type Page, type Reads, type Side } from "./page";
+import { attentionAt, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
+import { fromFragment, toFragment } from "./permalink";
 import { Run } from "./run";
 
 /** The number that the reader looks at: a cell of the value at `path`. */
@@ -41,7 +41,7 @@ export class Explorer {
   }
 
   static async open(host: Host, fragment = ""): Promise<Explorer> {
-    const { json } = await host.ask<About>({ ask: "about" });
+    const { json } = await host.ask("about", {});
     await chooseLanguage(host, json);
     const explorer = new Explorer(host, json, fragment);
     await explorer.refresh();
@@ -54,7 +54,7 @@ export class Explorer {
     const { config } = this.about.plan;
     const stack = config.encoder ? "encoder" : "decoder";
     const n = config[stack]?.n_layers ?? 1;
-    return { ...startPage(reads), stack, layer: Math.min(1, n - 1) };
+    return { ...plainPage(reads), stack, layer: Math.min(1, n - 1) };
   }
 
   /** Where the present head looks hardest at another token: a first pair worth seeing. */

@@ -1,7 +1,7 @@
 /** One forward pass as the page holds it: what the host said of it, and its values, fetched when first needed. */
 
 import { formatAddress, parseAddress, type Address } from "../core/address";
-import type { CheckReply, Host, Op, Plan, RunReply, RunRequest, Tensor, Token, ValuesReply, WeightsReply } from "../core/protocol";
+import type { Check, Host, Op, Plan, RunReply, RunRequest, Tensor, Token } from "../core/protocol";
 import { derive, type Source } from "../engine/derive";
 import { NO_PIXELS, numbersOf } from "../engine/forward";
 
@@ -9,7 +9,7 @@ export class Run implements Source {
   #values = new Map<string, Promise<Tensor>>();
   #waiting: { at: string; resolve(value: Tensor): void; reject(error: unknown): void }[] = [];
   #ops: Map<string, Op>;
-  #check: Promise<CheckReply> | null = null;
+  #check: Promise<Check> | null = null;
   readonly numbers: ReadonlyMap<string, Tensor>;
 
   constructor(
@@ -24,7 +24,7 @@ export class Run implements Source {
   }
 
   static async of(host: Host, request: RunRequest, plan: Plan, signal?: AbortSignal): Promise<Run> {
-    const { json, tensors } = await host.ask<RunReply>({ ask: "run", run: request }, signal);
+    const { json, tensors } = await host.ask("run", { run: request }, signal);
     return new Run(host, request, json, tensors, json.plan ?? plan);
   }
 
@@ -68,11 +68,11 @@ export class Run implements Source {
 
   async weights(at: string[]): Promise<Map<string, Tensor>> {
     const step = this.request.step ?? null;
-    return (await this.host.ask<WeightsReply>({ ask: "weights", step, at })).tensors;
+    return (await this.host.ask("weights", { step, at })).tensors;
   }
 
-  check(): Promise<CheckReply> {
-    this.#check ??= this.host.ask<CheckReply>({ ask: "check", run: this.request }).then((reply) => reply.json);
+  check(): Promise<Check> {
+    this.#check ??= this.host.ask("check", { run: this.request }).then(({ json }) => json.check);
     return this.#check;
   }
 
@@ -88,7 +88,7 @@ export class Run implements Source {
     this.#waiting = [];
     try {
       const at = asked.map((one) => one.at);
-      const { tensors } = await this.host.ask<ValuesReply>({ ask: "values", run: this.request, at, dtype: "float32" });
+      const { tensors } = await this.host.ask("values", { run: this.request, at, dtype: "float32" });
       for (const one of asked) {
         const tensor = tensors.get(one.at);
         if (tensor) one.resolve(tensor);

@@ -3,7 +3,7 @@
 import type { StackName } from "../core/protocol";
 import { tokenText } from "../parts/describe";
 import type { Explorer } from "../state/explorer.svelte";
-import { tokensOf } from "./attention/attention.svelte";
+import { tokensOf } from "../state/attention.svelte";
 
 export interface Chosen { t: number; name: string; names: string[] }
 

@@ -1,7 +1,7 @@
 /** What an exported file says of its parts: clearhead/explorer/baking.py. */
 
 import type {
-  About, Change, HeadFacts, LensReply, Plan, Reply, RunReply, RunRequest, TokenizeReply, ValuesReply,
+  About, Answered, Ask, Asked, Change, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,
 } from "../../core/protocol";
 
 export interface FileDocument {
@@ -44,13 +44,7 @@ export interface RecordedRun {
 /** Part `without`: of a language head tensors `ids` and `values` (n t k: log probabilities); of another `logits`. */
 export interface WithoutHeads { sites: string[]; words: Record<string, string> }
 
-export type Question = { ask: string } & Record<string, unknown>;
-
-/** What answers the questions about runs, either way. */
-export interface Source {
-  run(run: RunRequest): Promise<Reply<RunReply>>;
-  values(run: RunRequest, at: string[]): Promise<Reply<ValuesReply>>;
-  effects(run: RunRequest, at: string[], position: number | undefined, signal?: AbortSignal): Promise<Record<string, number>>;
-  statistics(run: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>>;
-  lens(run: RunRequest, k: number): Promise<Reply<LensReply>>;
-}
+/** What answers questions: each by a method of its name. */
+export type Answers = {
+  [A in Ask]?: (asked: Asked<A>, signal?: AbortSignal) => Answered<A> | Promise<Answered<A>>;
+};

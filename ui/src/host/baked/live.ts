@@ -1,9 +1,7 @@
 /** Answers from the model itself, which is in the file: the engine makes every run that is asked for. */
 
 import { formatAddress, indexed, parseAddress } from "../../core/address";
-import type {
-  About, HeadFacts, LensReply, NeighboursReply, Plan, Reply, RunReply, RunRequest, StackName, Tensor, ValuesReply, WeightsReply,
-} from "../../core/protocol";
+import type { About, Answered, Asked, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
 import { noSuch } from "../../engine/edits";
 import { forward, numbersOf, rerun, type Pass } from "../../engine/forward";
@@ -11,7 +9,7 @@ import { axesOf } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { effect, lens, neighbours } from "./analyses";
 import { changeOf, heldInput } from "./ask";
-import type { FileDocument, LiveInput, LiveModel, Source } from "./document";
+import type { Answers, FileDocument, LiveInput, LiveModel } from "./document";
 import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
 import type { Parts } from "./parts";
@@ -21,7 +19,7 @@ const KEPT = 8, AT_A_TIME = 12;
 
 interface Made { key: string; input: LiveInput; pass: Pass }
 
-export class Live implements Source {
+export class Live implements Answers {
   readonly #about: About;
   #made: Made[] = [];
 
@@ -41,7 +39,7 @@ export class Live implements Source {
     return new Live(document, model, weights, pixels);
   }
 
-  run(request: RunRequest): Promise<Reply<RunReply>> {
+  run({ run: request }: Asked<"run">): Answered<"run"> {
     const input = this.#input(request), made = this.#pass(request), tensors = glance(made);
     const ids = tensors.get("output.ids"), isChanged = made.plan !== this.#plan({ ...request, change: {} });
     const wrote = request.target === null && input.run.target !== null && (request.edits.length > 0 || isChanged);
@@ -49,53 +47,48 @@ export class Live implements Source {
       ...input.reply, facts: facts(made), words: ids ? this.#words(ids.data) : {},
       notes: wrote ? [...input.reply.notes, t("file.target")] : input.reply.notes,
     };
-    return Promise.resolve({ json: isChanged ? { ...json, plan: made.plan } : json, tensors });
+    return { json: isChanged ? { ...json, plan: made.plan } : json, tensors };
   }
 
-  values(request: RunRequest, at: string[]): Promise<Reply<ValuesReply>> {
-    const made = this.#pass(request);
-    const tensors = new Map(at.map((address) => [address, opened(valueAt(made, address))]));
-    return Promise.resolve({ json: { shapes: shapesOf(tensors) }, tensors });
+  values({ run, at }: Asked<"values">): Answered<"values"> {
+    const made = this.#pass(run);
+    return withShapes(new Map(at.map((address) => [address, opened(valueAt(made, address))])));
   }
 
-  weights(step: number | null, at: string[]): Reply<WeightsReply> {
+  weights({ step, at }: Asked<"weights">): Answered<"weights"> {
     const held = this.model.inputs.find((input) => (input.run.step ?? this.#about.step) === (step ?? this.#about.step));
-    const known = this.weightsOf.get(held?.weights ?? "");
-    const tensors = new Map(at.map((address) => [address, parameterAt(known ?? new Map(), address)]));
-    return { json: { shapes: shapesOf(tensors) }, tensors };
+    const known = this.weightsOf.get(held?.weights ?? "") ?? new Map<string, Tensor>();
+    return withShapes(new Map(at.map((address) => [address, parameterAt(known, address)])));
   }
 
-  async effects(request: RunRequest, at: string[], position: number | undefined, signal?: AbortSignal): Promise<Record<string, number>> {
-    const made = this.#pass(request), options = { other: this.#other }, found: Record<string, number> = {};
+  async effects({ run, at, position }: Asked<"effects">, signal?: AbortSignal): Promise<Answered<"effects">> {
+    const made = this.#pass(run), options = { other: this.#other }, effects: Record<string, number> = {};
     let began = performance.now();
     for (const site of at) {
-      found[site] = effect(made, site, position, options);
+      effects[site] = effect(made, site, position, options);
       if (performance.now() - began < AT_A_TIME) continue;
       await new Promise((resolve) => setTimeout(resolve));
       signal?.throwIfAborted();
       began = performance.now();
     }
-    return found;
+    return { json: { effects }, tensors: new Map() };
   }
 
-  statistics(request: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>> {
-    const made = this.#pass(request);
+  statistics({ run, at }: Asked<"statistics">): Answered<"statistics"> {
+    const made = this.#pass(run);
     const norms = at.map((address) => [`${address}.norms`, weightedNorms(made, address.replace(/\.weights$/, ""))] as const);
-    return Promise.resolve({ json: { heads: statistics(made) }, tensors: new Map(norms) });
+    return { json: { heads: statistics(made) }, tensors: new Map(norms) };
   }
 
-  lens(request: RunRequest, k: number): Promise<Reply<LensReply>> {
-    const { addresses, ids, probabilities, lse } = lens(this.#pass(request), k);
-    return Promise.resolve({
-      json: { addresses, words: this.#words(ids.data) },
-      tensors: new Map(Object.entries({ ids, probabilities, lse })),
-    });
+  lens({ run, k }: Asked<"lens">): Answered<"lens"> {
+    const { addresses, ...tensors } = lens(this.#pass(run), k);
+    return { json: { addresses, words: this.#words(tensors.ids.data) }, tensors: new Map(Object.entries(tensors)) };
   }
 
-  neighbours(request: RunRequest, stack: StackName, of: { id: number } | { at: string }, k: number): NeighboursReply {
-    const made = this.#pass(request), from = "id" in of ? of.id : valueAt(made, of.at);
-    const found = neighbours(made, stack, from, k);
-    return { ...found, words: Object.fromEntries(found.ids.map((id) => [id, this.#token(id)])) };
+  neighbours({ run, stack, of, k }: Asked<"neighbours">): Answered<"neighbours"> {
+    const made = this.#pass(run), found = neighbours(made, stack, "id" in of ? of.id : valueAt(made, of.at), k);
+    const words = Object.fromEntries(found.ids.map((id) => [id, this.#token(id)]));
+    return { json: { ...found, words }, tensors: new Map() };
   }
 
   // --- runs ---
@@ -179,6 +172,6 @@ function parameterAt(known: ReadonlyMap<string, Tensor>, at: string): Tensor {
   return { shape: found.shape.slice(1), data: row(found, i) };
 }
 
-export function shapesOf(tensors: ReadonlyMap<string, Tensor>): Record<string, number[]> {
-  return Object.fromEntries([...tensors].map(([at, { shape }]) => [at, shape]));
+export function withShapes(tensors: Map<string, Tensor>): Answered<"values"> {
+  return { json: { shapes: Object.fromEntries([...tensors].map(([at, { shape }]) => [at, shape])) }, tensors };
 }

@@ -1,7 +1,7 @@
 /** Answers from what a model said that is too large for the file: its runs as they were, and each head's absence. */
 
 import { indexed, parseAddress } from "../../core/address";
-import type { About, Edit, Fact, HeadFacts, LensReply, Plan, Reply, RunReply, RunRequest, Tensor, ValuesReply } from "../../core/protocol";
+import type { About, Answered, Asked, Edit, Fact, LensReply, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
 import { floats, row, size, toFloats, type Floats } from "../../core/tensor";
 import { derive } from "../../engine/derive";
 import { edited } from "../../engine/edits";
@@ -9,8 +9,8 @@ import { NO_PIXELS, numbersOf } from "../../engine/forward";
 import { axesOf } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { changeOf, heldInput } from "./ask";
-import type { FileDocument, RecordedRun, Source, WithoutHeads } from "./document";
-import { opened, shapesOf } from "./live";
+import type { Answers, FileDocument, RecordedRun, WithoutHeads } from "./document";
+import { opened, withShapes } from "./live";
 import type { Parts } from "./parts";
 
 /** A recorded run, and the edit that was made of it, if any. */
@@ -19,7 +19,7 @@ interface Found { held: RecordedRun; edit: Edit | null }
 /** What the file does not hold, and what does not follow from what it holds. */
 class Absent extends Error {}
 
-export class Recorded implements Source {
+export class Recorded implements Answers {
   readonly #about: About;
   #made = new Map<string, Promise<Floats>>();
 
@@ -31,14 +31,14 @@ export class Recorded implements Source {
     this.#about = document.about;
   }
 
-  async run(request: RunRequest): Promise<Reply<RunReply>> {
-    const { held, edit } = this.#find(request), reply = await this.#reply(held);
+  async run({ run }: Asked<"run">): Promise<Answered<"run">> {
+    const { held, edit } = this.#find(run), reply = await this.#reply(held);
     return edit ? this.#without(held, reply, edit) : reply;
   }
 
   /** Those of the addresses that there are; an Error where there is none of them. */
-  async values(request: RunRequest, at: string[]): Promise<Reply<ValuesReply>> {
-    const found = this.#find(request), tensors = new Map<string, Tensor>();
+  async values({ run, at }: Asked<"values">): Promise<Answered<"values">> {
+    const found = this.#find(run), tensors = new Map<string, Tensor>();
     for (const address of at) {
       const { path, index } = parseAddress(address);
       try {
@@ -49,24 +49,24 @@ export class Recorded implements Source {
       }
     }
     if (tensors.size === 0) throw new Error(this.#say("file.value", { at: at[0] ?? "" }));
-    return { json: { shapes: shapesOf(tensors) }, tensors };
+    return withShapes(tensors);
   }
 
-  effects(request: RunRequest, at: string[], position: number | undefined): Promise<Record<string, number>> {
-    const { held, edit } = this.#find(request), known = edit || position !== undefined ? {} : (held.effects ?? {});
+  effects({ run, at, position }: Asked<"effects">): Answered<"effects"> {
+    const { held, edit } = this.#find(run), known = edit || position !== undefined ? {} : (held.effects ?? {});
     const missing = at.find((site) => !(site in known));
-    if (missing !== undefined) return Promise.reject(new Error(this.#say("file.value", { at: missing })));
-    return Promise.resolve(Object.fromEntries(at.map((site) => [site, known[site]!])));
+    if (missing !== undefined) throw new Error(this.#say("file.value", { at: missing }));
+    return { json: { effects: Object.fromEntries(at.map((site) => [site, known[site]!])) }, tensors: new Map() };
   }
 
-  statistics(request: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>> {
-    const { held, edit } = this.#find(request);
-    if (edit || at.length) return Promise.reject(new Error(this.#say("file.value", { at: at[0] ?? "head" })));
-    return Promise.resolve({ json: { heads: held.heads }, tensors: new Map() });
+  statistics({ run, at }: Asked<"statistics">): Answered<"statistics"> {
+    const { held, edit } = this.#find(run);
+    if (edit || at.length) throw new Error(this.#say("file.value", { at: at[0] ?? "head" }));
+    return { json: { heads: held.heads }, tensors: new Map() };
   }
 
-  async lens(request: RunRequest, k: number): Promise<Reply<LensReply>> {
-    const { held, edit } = this.#find(request), name = held.parts.lens;
+  async lens({ run, k }: Asked<"lens">): Promise<Answered<"lens">> {
+    const { held, edit } = this.#find(run), name = held.parts.lens;
     if (edit || !name) throw new Error(this.#say("file.change"));
     const { json, tensors } = await this.parts.read<LensReply>(name), cut = new Map(tensors);
     for (const of of ["ids", "probabilities"]) cut.set(of, firstOf(tensors.get(of)!, k));
@@ -96,14 +96,14 @@ export class Recorded implements Source {
     return t(key, { ...values, command: this.document.command });
   }
 
-  #reply(held: RecordedRun): Promise<Reply<RunReply>> {
+  #reply(held: RecordedRun): Promise<Answered<"run">> {
     return this.parts.read<RunReply>(held.parts.run!);
   }
 
   // --- without a head ---
 
   /** What is said in the end, and what comes before the edit. */
-  async #without(held: RecordedRun, { json, tensors }: Reply<RunReply>, edit: Edit): Promise<Reply<RunReply>> {
+  async #without(held: RecordedRun, { json, tensors }: Answered<"run">, edit: Edit): Promise<Answered<"run">> {
     const said = await this.parts.read<WithoutHeads>(held.parts.without!), i = said.json.sites.indexOf(edit.at);
     const after = this.#after(parseAddress(edit.at).path), path = parseAddress(edit.at).path;
     const isBefore = (address: string): boolean => !after.has(address.replace(/\.(u8|max)$/, ""));

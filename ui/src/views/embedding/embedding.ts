@@ -34,8 +34,7 @@ async function rowOf(op: Op, run: Run, position: number, rows: ReadonlyMap<strin
   const weights = op.weights ?? [], [input = ""] = op.inputs ?? [];
   const inputs = (op.inputs ?? []).flatMap((name) => rows.get(name) ?? []);
   if (op.op === "lookup" && !(op.out in run.reply.facts)) {
-    const [stack, what] = input.split(".") as [StackName, string];
-    const at = `${weights[0]}[i=${numberOf(run, stack, what, position) + (op.by?.offset ?? 0)}]`;
+    const at = `${weights[0]}[i=${(run.numbers.get(input)?.data[position] ?? 0) + (op.by?.offset ?? 0)}]`;
     return Float32Array.from((await run.weights([at])).get(at)?.data ?? []);
   }
   if (op.out in run.reply.facts || inputs.length < (op.inputs ?? []).length) {
@@ -51,12 +50,6 @@ function patchStep(op: Op, patches: Tensor, run: Run, position: number): EmbedSt
   const all = run.reply.facts[op.out.replace(/\.embed\..*$/, ".embed.sum")]?.shape[0] ?? n;
   const at = position - (all - n);
   return at < 0 ? null : { op, at, row: Float32Array.from(patches.data.subarray(at * width, (at + 1) * width)) };
-}
-
-/** Of `STACK.ids`, `.types` and `.positions`, the whole number at a position. */
-function numberOf(run: Run, stack: StackName, what: string, position: number): number {
-  const token = run.reply.tokens[stack]?.[position];
-  return what === "positions" ? position : (what === "types" ? token?.type : token?.id) ?? 0;
 }
 
 export function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {

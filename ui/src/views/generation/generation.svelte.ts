@@ -45,9 +45,7 @@ export class Generation {
     [this.busy, this.error] = [true, null];
     try {
       const ask = (run: RunRequest): Promise<Written> =>
-        host
-          .ask<Written>({ ask: "generate", run: this.#start(run), settings: $state.snapshot(this.settings) })
-          .then(({ json }) => json);
+        host.ask("generate", { run: this.#start(run), settings: $state.snapshot(this.settings) }).then(({ json }) => json);
       const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
       [this.a, this.b, this.at, this.#made] = [a, b, 0, wanted];
     } catch (error) {

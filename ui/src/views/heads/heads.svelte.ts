@@ -1,6 +1,6 @@
 /** What is measured of the heads of a run: once, one attention after another, while the page is used. */
 
-import type { EffectsReply, HeadFacts, StatisticsReply } from "../../core/protocol";
+import type { HeadFacts } from "../../core/protocol";
 import type { Run } from "../../state/run";
 import { headsOf, pooledPixels, type Head, type Pixels } from "./heads";
 
@@ -46,7 +46,7 @@ export class HeadMeasures {
     if (this.#asked) return;
     this.#asked = true;
     try {
-      const { json } = await this.run.host.ask<StatisticsReply>({ ask: "statistics", run: this.run.request, at: [] });
+      const { json } = await this.run.host.ask("statistics", { run: this.run.request, at: [] });
       this.facts = json.heads;
     } catch (error) {
       this.#failed(error);
@@ -62,7 +62,7 @@ export class HeadMeasures {
         const at = own.filter((z) => !this.effects.has(z));
         if (at.length === 0) continue;
         if (this.#wanted === 0) return;
-        const { json } = await this.run.host.ask<EffectsReply>({ ask: "effects", run: this.run.request, at });
+        const { json } = await this.run.host.ask("effects", { run: this.run.request, at });
         this.effects = new Map([...this.effects, ...Object.entries(json.effects)]);
       }
     } catch (error) {

@@ -17,7 +17,7 @@ export interface Head {
 }
 
 export type Order = "place" | "effect" | "kind";
-export const KINDS = ["previous", "same", "next", "first", "uniform", "other"] as const;
+export const HEAD_KINDS = ["previous", "same", "next", "first", "uniform", "other"] as const;
 
 export interface Group { key: string; heads: Head[] }
 
@@ -45,7 +45,7 @@ export function grouped(
   if (order === "effect") return [{ key: "all", heads: byEffect(heads) }];
   if (order === "kind") {
     const of = (head: Head): string => facts[head.weights]?.kind ?? "other";
-    const groups = KINDS.map((key) => ({ key, heads: byEffect(heads.filter((head) => of(head) === key)) }));
+    const groups = HEAD_KINDS.map((key) => ({ key, heads: byEffect(heads.filter((head) => of(head) === key)) }));
     return groups.filter((group) => group.heads.length > 0);
   }
   const modules = [...new Set(heads.map((head) => head.module))];

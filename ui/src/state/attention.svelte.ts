@@ -1,7 +1,8 @@
 /** One head of one attention: the addresses of its values, its tokens, and which cells are closed to it. */
 
-import type { Mask, Plan, StackConfig, Token } from "../../core/protocol";
-import type { Explorer } from "../../state/explorer.svelte";
+import type { Mask, Plan, StackConfig, Token } from "../core/protocol";
+import { isOpen } from "../engine/functions";
+import type { Explorer } from "./explorer.svelte";
 
 export interface AttentionPlace {
   at: string;
@@ -36,7 +37,7 @@ export function attention(state: Explorer): AttentionPlace {
     at, stack, mask, queries, keys,
     q: `${at}.q${own}`, k: `${at}.k${shared}`, v: `${at}.v${shared}`, z: `${at}.z${own}`,
     product: `${at}.scores.product${own}`, scores: `${at}.scores${own}`, weights: `${at}.weights${own}`,
-    closed: (query, key) => (mask?.causal === true && key > query) || (mask?.window != null && Math.abs(query - key) >= mask.window),
+    closed: (query, key) => mask !== null && !isOpen(mask, query, key),
   };
   last.set(state, { key, plan, place });
   return place;

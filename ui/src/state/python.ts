@@ -1,8 +1,8 @@
 /** The Python that computes what is on the screen, with the same addresses. */
 
-import { parseAddress } from "./address";
-import type { About, Edit, RunRequest } from "./protocol";
-import type { Run } from "../state/run";
+import { parseAddress } from "../core/address";
+import type { About, Edit, RunRequest } from "../core/protocol";
+import type { Run } from "./run";
 
 const IMAGE = "image.png";
 

@@ -3,16 +3,16 @@
  * What people read and may change by hand stands by itself; the rest is one base64url field of JSON.
  */
 
-import type { Edit } from "./protocol";
-import { startPage, type Page, type Reads } from "../state/page";
+import type { Edit } from "../core/protocol";
+import { plainPage, type Page, type Reads } from "./page";
+import { PLACES, STEPS } from "./places";
 
 const VERSION = "1";
 const PLAIN = ["view", "step", "stack", "part", "side", "mode"] as const;
 const COUNTS = ["layer", "head", "query", "key"] as const;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
-  view: ["tokens", "embedding", "position", "attention", "heads", "output", "norm", "ffn", "residual", "logits",
-    "generation", "lens", "geometry", "scale", "training", "image"],
-  step: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
+  view: PLACES.map((place) => place.name),
+  step: STEPS,
   stack: ["encoder", "decoder"],
   part: ["attn", "cross"],
   side: ["a", "b", "diff"],
@@ -20,7 +20,7 @@ const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
 };
 
 export function toFragment(page: Page): string {
-  const plain = startPage(page.reads);
+  const plain = plainPage(page.reads);
   const fields = new URLSearchParams({ v: VERSION, s: page.reads.text });
   if (page.reads.target !== null) fields.set("t", page.reads.target);
   for (const name of [...PLAIN, ...COUNTS]) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
@@ -36,7 +36,7 @@ export function toFragment(page: Page): string {
 export function fromFragment(fragment: string, start: Reads): Page | null {
   const fields = new URLSearchParams(fragment.replace(/^#/, ""));
   if (fields.get("v") !== VERSION) return null;
-  const page = startPage({ ...start, text: fields.get("s") ?? start.text, target: fields.get("t") ?? null });
+  const page = plainPage({ ...start, text: fields.get("s") ?? start.text, target: fields.get("t") ?? null });
   for (const name of PLAIN) {
     const value = fields.get(name);
     if (value !== null && ALLOWED[name].includes(value)) Object.assign(page, { [name]: value });
