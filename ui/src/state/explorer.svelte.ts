@@ -1,6 +1,7 @@
 /** The one state of a page: the two forward passes, the selection that every view shares, and what may be done to it. */
 
 import { getContext, setContext } from "svelte";
+import { messageOf } from "../core/errors";
 import type { About, Change, Edit, Host, RunRequest, Tensor } from "../core/protocol";
 import { chooseLanguage, t } from "../i18n/index.svelte";
 import { attentionAt, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
@@ -59,16 +60,13 @@ export class Explorer {
 
   /** Where the present head looks hardest at another token: a first pair worth seeing. */
   #look(): void {
-    const found = this.a?.pixels(`${this.at}.weights`);
-    if (!found) return;
-    const [, rows = 0, cols = 0] = found.shape, start = this.page.head * rows * cols;
+    const found = this.a?.heads(`${this.at}.weights`)[this.page.head];
     let most = 0;
-    for (let i = 0; i < rows * cols; i++) {
-      const [query, key] = [Math.floor(i / cols), i % cols];
-      const share = (found.pixels[start + i] ?? 0) * (found.max[this.page.head * rows + query] ?? 0);
+    found?.pixels.forEach((pixel, i) => {
+      const query = Math.floor(i / found.cols), key = i % found.cols, share = pixel * found.max[query]!;
       const same = query === key && this.page.part === "attn";
       if (share > most && !same && key > 0) [most, this.page.query, this.page.key] = [share, query, key];
-    }
+    });
   }
 
   // --- what is shown ---
@@ -204,7 +202,7 @@ export class Explorer {
       this.#clamp();
       this.onpage?.(toFragment(this.page));
     } catch (error) {
-      if (!asking.signal.aborted) this.error = error instanceof Error ? error.message : String(error);
+      if (!asking.signal.aborted) this.error = messageOf(error);
     } finally {
       if (this.#asking === asking) this.busy = false;
     }

@@ -75,22 +75,3 @@ export function moments(app: Explorer): Moments {
   if (!found) known.set(app, (found = new Moments(app)));
   return found;
 }
-
-/** One head's attention as pixels, for a thumbnail. */
-export function headPixels(
-  run: Run,
-  weights: string,
-  head: number,
-): { pixels: Uint8Array; max: Float32Array; rows: number; cols: number } | null {
-  const found = run.pixels(weights);
-  if (!found) return null;
-  const [heads = 0, rows = 0, cols = 0] = found.shape;
-  if (head >= heads) return null;
-  const cells = rows * cols;
-  return {
-    pixels: found.pixels.subarray(head * cells, (head + 1) * cells),
-    max: found.max.subarray(head * rows, (head + 1) * rows),
-    rows,
-    cols,
-  };
-}

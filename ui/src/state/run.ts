@@ -5,6 +5,9 @@ import type { Check, Host, Op, Plan, RunReply, RunRequest, Tensor, Token } from 
 import { derive, type Source } from "../engine/derive";
 import { NO_PIXELS, numbersOf } from "../engine/forward";
 
+/** The weights of one head: 8-bit shares of the largest of their row. */
+export interface Pixels { pixels: Uint8Array; max: Float32Array; rows: number; cols: number }
+
 export class Run implements Source {
   #values = new Map<string, Promise<Tensor>>();
   #waiting: { at: string; resolve(value: Tensor): void; reject(error: unknown): void }[] = [];
@@ -59,11 +62,13 @@ export class Run implements Source {
     return found;
   }
 
-  /** A value that is there already, or null. */
-  pixels(weights: string): { pixels: Uint8Array; max: Float32Array; shape: number[] } | null {
-    const pixels = this.tensors.get(`${weights}.u8`), max = this.tensors.get(`${weights}.max`);
-    if (!(pixels?.data instanceof Uint8Array) || !(max?.data instanceof Float32Array)) return null;
-    return { pixels: pixels.data, max: max.data, shape: pixels.shape };
+  /** Each head of an attention by its weights' address, as it came with the run; none if it did not. */
+  heads(weights: string): Pixels[] {
+    const { data: pixels, shape = [] } = this.tensors.get(`${weights}.u8`) ?? {}, max = this.tensors.get(`${weights}.max`)?.data;
+    if (!(pixels instanceof Uint8Array) || !(max instanceof Float32Array)) return [];
+    const [n = 0, rows = 0, cols = 0] = shape;
+    const part = <T extends Uint8Array | Float32Array>(data: T, i: number, size: number): T => data.subarray(i * size, (i + 1) * size) as T;
+    return Array.from({ length: n }, (_, i) => ({ pixels: part(pixels, i, rows * cols), max: part(max, i, rows), rows, cols }));
   }
 
   async weights(at: string[]): Promise<Map<string, Tensor>> {

@@ -1,7 +1,8 @@
 import { describe, expect, it, vi } from "vitest";
 import type { Host, Op, RunReply, Tensor } from "../../src/core/protocol";
+import { cosine } from "../../src/core/vectors";
 import { Run } from "../../src/state/run";
-import { cosine, embedSteps, strong } from "../../src/views/embedding/embedding";
+import { embedSteps, strong } from "../../src/views/embedding/embedding";
 
 const OPS: Op[] = [
   { out: "decoder.embed.lookup", op: "lookup", inputs: ["decoder.ids"], weights: ["decoder.embed.tokens.weight"] },

@@ -52,22 +52,6 @@ function patchStep(op: Op, patches: Tensor, run: Run, position: number): EmbedSt
   return at < 0 ? null : { op, at, row: Float32Array.from(patches.data.subarray(at * width, (at + 1) * width)) };
 }
 
-export function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i]! * b[i]!;
-  return sum;
-}
-
-/** The cosine of the angle between two vectors; 0 where one of them is zero. */
-export function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  const lengths = Math.sqrt(dot(a, a) * dot(b, b));
-  return lengths > 0 ? dot(a, b) / lengths : 0;
-}
-
-export function length(a: ArrayLike<number>): number {
-  return Math.sqrt(dot(a, a));
-}
-
 /** What the strongest colour means: a size that only one number in 200 exceeds, for a few are often far larger. */
 export function strong(values: Float32Array): number {
   const sizes = values.map(Math.abs).sort();

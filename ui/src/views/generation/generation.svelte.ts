@@ -1,5 +1,6 @@
 /** What the model writes, A and B, and the settings it writes with: kept while the reader is in other views. */
 
+import { messageOf } from "../../core/errors";
 import type { GenerateReply, GenerateSettings, RunRequest } from "../../core/protocol";
 import type { Explorer } from "../../state/explorer.svelte";
 import { requestA, requestB } from "../../state/page";
@@ -49,7 +50,7 @@ export class Generation {
       const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
       [this.a, this.b, this.at, this.#made] = [a, b, 0, wanted];
     } catch (error) {
-      this.error = error instanceof Error ? error.message : String(error);
+      this.error = messageOf(error);
     } finally {
       this.busy = false;
     }

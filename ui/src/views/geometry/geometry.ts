@@ -3,7 +3,7 @@
 import type { Tensor } from "../../core/protocol";
 import { plane, type Plane } from "../../core/plane";
 import { row } from "../../core/tensor";
-import { length } from "../embedding/embedding";
+import { length } from "../../core/vectors";
 
 /** Rows of a tensor `t d`; of unit length where only directions matter. */
 export function rowsOf(tensor: Tensor, positions: readonly number[], unit: boolean): Float32Array[] {

@@ -1,8 +1,9 @@
 /** What is measured of the heads of a run: once, one attention after another, while the page is used. */
 
+import { messageOf } from "../../core/errors";
 import type { HeadFacts } from "../../core/protocol";
-import type { Run } from "../../state/run";
-import { headsOf, pooledPixels, type Head, type Pixels } from "./heads";
+import type { Pixels, Run } from "../../state/run";
+import { headsOf, pooledPixels, type Head } from "./heads";
 
 export class HeadMeasures {
   /** KL(with || without) in nats, by the address of z: more with every attention that is done. */
@@ -28,18 +29,13 @@ export class HeadMeasures {
   }
 
   /** One head's attention, small. */
-  thumb(head: Head): Pixels | null {
-    let found = this.#thumbs.get(head.weights);
-    if (found === undefined) this.#thumbs.set(head.weights, (found = this.#pixels(head)));
+  thumb({ weights, module, head }: Head): Pixels | null {
+    let found = this.#thumbs.get(weights);
+    if (found === undefined) {
+      const pixels = this.run.heads(`${module}.weights`)[head];
+      this.#thumbs.set(weights, (found = pixels ? pooledPixels(pixels) : null));
+    }
     return found;
-  }
-
-  #pixels({ module, head }: Head): Pixels | null {
-    const found = this.run.pixels(`${module}.weights`);
-    if (!found) return null;
-    const [, rows = 0, cols = 0] = found.shape, cells = rows * cols;
-    const pixels = found.pixels.subarray(head * cells, (head + 1) * cells);
-    return pooledPixels({ pixels, max: found.max.subarray(head * rows, (head + 1) * rows), rows, cols });
   }
 
   async #describe(): Promise<void> {
@@ -73,7 +69,7 @@ export class HeadMeasures {
   }
 
   #failed(error: unknown): void {
-    this.error = error instanceof Error ? error.message : String(error);
+    this.error = messageOf(error);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import type { HeadFacts, StackName } from "../../core/protocol";
 import type { Part } from "../../state/page";
-import type { Run } from "../../state/run";
+import type { Pixels, Run } from "../../state/run";
 
 export interface Head {
   stack: StackName;
@@ -59,8 +59,6 @@ export function carriers(values: readonly number[], share = 0.9): number {
   while (count < order.length && held < share * total) held += order[count++]!;
   return count;
 }
-
-export interface Pixels { pixels: Uint8Array; max: Float32Array; rows: number; cols: number }
 
 /** A picture in at most `most` rows and columns: each cell the largest of those that it covers. */
 export function pooledPixels({ pixels, max, rows, cols }: Pixels, most = 32): Pixels {

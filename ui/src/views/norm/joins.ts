@@ -71,31 +71,3 @@ export function normsAround(plan: Plan, join: Join): { before: Norm[]; after: No
   const before = own.filter((norm) => norm.of === join.stream || norm.out === join.branch);
   return { before, after: own.filter((norm) => norm.of === join.sum) };
 }
-
-// --- vectors -----------------------------------------------------------------------------------------------------------
-
-export function length(x: ArrayLike<number>): number {
-  return Math.sqrt(dot(x, x));
-}
-
-export function dot(x: ArrayLike<number>, y: ArrayLike<number>): number {
-  let sum = 0;
-  for (let i = 0; i < x.length; i++) sum += x[i]! * (y[i] ?? 0);
-  return sum;
-}
-
-/** Of two directions; 0 where one of the vectors is 0. */
-export function cosine(x: ArrayLike<number>, y: ArrayLike<number>): number {
-  const product = length(x) * length(y);
-  return product > 0 ? dot(x, y) / product : 0;
-}
-
-/** The length of each row. */
-export function lengths(data: ArrayLike<number>, rows: number): Float32Array {
-  const width = data.length / Math.max(1, rows);
-  return Float32Array.from({ length: rows }, (_, r) => {
-    let sum = 0;
-    for (let i = r * width; i < (r + 1) * width; i++) sum += data[i]! * data[i]!;
-    return Math.sqrt(sum);
-  });
-}

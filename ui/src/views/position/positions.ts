@@ -4,7 +4,7 @@ import type { Op, Tensor } from "../../core/protocol";
 import { floats } from "../../core/tensor";
 import { wave } from "../../engine/kinds/positions";
 import { compute } from "../../engine/ops";
-import { cosine, dot } from "../embedding/embedding";
+import { cosine, dot } from "../../core/vectors";
 
 const upTo = (n: number, from = 0): Tensor => floats([n], Float32Array.from({ length: n }, (_, i) => from + i));
 

@@ -1,6 +1,7 @@
 /** The residual stream of one token as a river: its width where each part flows in. */
 
-import { cosine, length, type Join } from "../norm/joins";
+import { cosine, length } from "../../core/vectors";
+import type { Join } from "../norm/joins";
 
 /** One addition, by lengths. */
 export interface Measured {
