@@ -1,17 +1,17 @@
 /** What a page may ask of its host, and what it gets: the same in every host.
  *
- * A question is JSON: `ask` names a row of `Questions`, the other fields are its own. A reply is one safetensors file whose `__metadata__.reply` is the JSON part: over HTTP it is the
- * body, in a notebook the buffer of a message, in an exported file a value made by the engine in the page.
- * The Python side of it is clearhead/explorer/session.py.
+ * A question is JSON: `ask` names a row of `Questions`, the other fields are its arguments. A reply is one safetensors
+ * file whose `__metadata__.reply` holds the JSON part. HTTP sends it as the body, a notebook as the buffer of a message;
+ * in an exported file the engine in the page makes it. The Python side is clearhead/explorer/session.py.
  */
 
-/** Which forward pass: everything that decides its numbers. Two equal ones have equal values. */
+/** One forward pass: everything that decides its numbers. Equal requests have equal values. */
 export interface RunRequest {
   text: string;
   /** Of an encoder-decoder: what the decoder reads after its start token. null: what the model writes itself, with
    *  these edits. Of an encoder: a second text, or null. */
   target: string | null;
-  /** The tokens that the decoder reads in place of the target's: what a model writes may spell no text. */
+  /** The tokens that the decoder reads instead of the target's: a model may write tokens that spell no text. */
   written?: number[];
   /** A data URL of a PNG or JPEG, or `example:3`: the input of a model that reads images. */
   image?: string | null;
@@ -25,11 +25,11 @@ export interface RunRequest {
 export interface Change {
   /** false: scores are not divided by sqrt(d_k). */
   scale?: boolean;
-  /** Of every stack: what tells tokens where they are. */
+  /** The position encoding of every stack. */
   positions?: "sinusoidal" | "rotary" | "alibi" | "none";
 }
 
-/** A value put where another was: `at` is an address with indices, such as `encoder.blocks.1.attn.z[h=2]`. */
+/** Replaces a value: `at` is an address with indices, such as `encoder.blocks.1.attn.z[h=2]`. */
 export interface Edit {
   at: string;
   /** mean: the mean over the positions (axis t, or s); close: -inf, as a mask does; patch: from another run. */
@@ -81,11 +81,11 @@ export interface Moment { step: number; loss: number | null; score: number | nul
 
 // --- questions and replies ----------------------------------------------------------------------------------------
 
-/** Every question by its name, with its fields and its reply. A new question is a row here: `host.ask` checks the rest. */
+/** Every question by its name, with its arguments and its reply. `host.ask` takes its types from here. */
 export interface Questions {
   about(asked: object): About;
   run(asked: { run: RunRequest }): RunReply;
-  /** A tensor for each address, under it as asked. Cells that an edit closed (masked) are NaN. */
+  /** A tensor for each address, named as it was asked. Cells that an edit closed (masked) are NaN. */
   values(asked: { run: RunRequest; at: string[]; dtype: "float32" | "float16" }): ShapesReply;
   /** Parameters, whole (`encoder.blocks.0.attn.q.bias`) or one row of them (`encoder.blocks.0.attn.q.weight[i=3]`). */
   weights(asked: { step: number | null; at: string[] }): ShapesReply;
@@ -94,8 +94,8 @@ export interface Questions {
   tokenize(asked: { text: string; target: boolean }): TokenizeReply;
   /** KL(plain || without), in nats, for each address; at one position, or the mean over all. */
   effects(asked: { run: RunRequest; at: string[]; position?: number }): { effects: Record<string, number> };
-  /** Of each head, by its weights' address with [h=…]. A tensor `A.norms` (h t s) where asked with at: ["A"]:
-   *  ||w v W_O||, the value-weighted norms. */
+  /** The facts of each head, by the address of its weights with [h=…]. For each A in `at` a tensor `A.norms` (h t s): the
+   *  value-weighted norms ||w v W_O||. */
   statistics(asked: { run: RunRequest; at: string[] }): { heads: Record<string, HeadFacts> };
   /** Tensors `ids`, `probabilities` (l t k), `lse` (l t). */
   lens(asked: { run: RunRequest; k: number }): LensReply;
@@ -120,7 +120,7 @@ export interface About {
   kind: "encoder-decoder" | "decoder" | "encoder" | "image";
   family: string | null;
   parameters: number;
-  /** Tokens at most, by stack; null: no limit. */
+  /** The largest number of tokens of each stack; null: no limit. */
   limits: Partial<Record<StackName, number | null>>;
   has_tokenizer: boolean;
   labels: string[] | null;
@@ -128,9 +128,9 @@ export interface About {
   plan: Plan;
   /** The run's checkpoints, oldest first. */
   history: Moment[];
-  /** Every logged training loss, thinned to at most 400: for the curve. */
+  /** At most 400 of the logged training losses, evenly spaced, for the curve. */
   losses: [step: number, loss: number][];
-  /** Where to begin. */
+  /** The run that the page opens with. */
   start: RunRequest;
   examples: RunRequest[];
   /** Questions this host answers. */
@@ -147,7 +147,7 @@ export interface About {
 export interface RunReply {
   tokens: Partial<Record<StackName, Token[]>>;
   facts: Record<string, Fact>;
-  /** The target that was read, where there is one: `request.target`, or what the model wrote. */
+  /** The target that the decoder read, if any: `request.target`, or what the model wrote. */
   target: string | null;
   /** Present where the request changes the config. */
   plan?: Plan;
@@ -155,7 +155,7 @@ export interface RunReply {
   words: Record<string, string>;
   /** Of image models: [rows, columns] of patches; the class token comes first. */
   grid?: [number, number];
-  /** Things a reader should know, such as words without tokens. */
+  /** Notes for the reader, for example words that have no tokens. */
   notes: string[];
 }
 
@@ -200,7 +200,7 @@ export interface GenerateReply {
   words: Record<string, string>;
 }
 
-/** In place of any reply. */
+/** The reply to a question that failed. */
 export interface Failure { error: string }
 
 export type Numbers = Float32Array | Uint8Array | Int32Array;
@@ -208,7 +208,7 @@ export interface Tensor { shape: number[]; data: Numbers }
 
 export interface Reply<T> { json: T; tensors: Map<string, Tensor> }
 
-/** One host. Rejects with an Error whose message is one line for the reader. */
+/** Answers questions. Rejects with an Error whose message is one line for the reader. */
 export interface Host {
   ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>>;
 }

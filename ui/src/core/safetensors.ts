@@ -28,7 +28,7 @@ const CODECS: Record<string, Codec> = {
 const LONGEST_HEADER = 100_000_000;
 const AGAIN = "try reading it again";
 
-/** Everything is checked before an array is made. Throws a one-line Error. */
+/** Checks the whole header before it makes an array. Throws a one-line Error. */
 export function readSafetensors(content: ArrayBuffer | Uint8Array): SafeFile {
   const bytes = content instanceof Uint8Array ? content : new Uint8Array(content);
   const { header, numbers } = split(bytes);

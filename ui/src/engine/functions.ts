@@ -25,14 +25,14 @@ export function activation(name: string): (x: number) => number {
   return found;
 }
 
-/** What an op's `by` says. */
+/** A setting of an op, from its `by`. */
 export function setting(op: Op, name: string, otherwise?: number): number {
   const found = op.by?.[name] ?? otherwise;
   if (found === undefined) throw new Error(`${op.out}: ${op.op} needs a setting "${name}"`);
   return found;
 }
 
-/** x, held between -cap and cap. */
+/** x, limited to -cap .. cap. */
 export function softCap(x: number, cap: number): number {
   return cap * Math.tanh(x / cap);
 }

@@ -1,4 +1,4 @@
-/** Questions to an exported file: it answers from what it holds, without a server or a network. */
+/** Answers questions from an exported file, without a server or a network. */
 
 import type { Answered, Ask, Asked, Host, Reply } from "../core/protocol";
 import { t } from "../i18n/index.svelte";
@@ -14,7 +14,7 @@ export class BakedHost implements Host {
 
   constructor(find: Find) {
     this.#opened = open(new Parts(find));
-    this.#opened.catch(() => undefined); // Each question says so.
+    this.#opened.catch(() => undefined); // Each question rejects with it.
   }
 
   async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {

@@ -13,7 +13,7 @@ export class HttpHost implements Host {
       signal: signal ?? null,
     }).catch((error: unknown) => {
       signal?.throwIfAborted();
-      // The browser's own words for it say nothing to a reader.
+      // The browser's own message does not help a reader.
       throw new Error(t("error.no_answer"), { cause: error });
     });
     if (!response.ok) throw new Error(await failure(response));

@@ -1,4 +1,4 @@
-/** Questions as messages of a notebook's widget (anywidget): never a synced trait, so that notebooks do not swell. */
+/** Sends questions as messages of a notebook's widget (anywidget). Synced traits would be saved in the notebook. */
 
 import type { Answered, Ask, Asked, Host } from "../core/protocol";
 import { readReply } from "./reply";
@@ -17,7 +17,7 @@ interface Answer { id: number; error?: string }
 interface Waiting { resolve(bytes: ArrayBuffer): void; reject(error: unknown): void }
 
 export class WidgetHost implements Host {
-  /** A widget may be shown several times, and every page of it hears all answers: each counts from its own number. */
+  /** A widget may be shown several times, and every page receives all answers: each counts from a random number. */
   #last = Math.floor(Math.random() * 2 ** 52);
   #waiting = new Map<number, Waiting>();
 
@@ -59,14 +59,14 @@ export class WidgetHost implements Host {
     if (!waiting) return;
     const bytes = buffers[0];
     if (content.error !== undefined || !bytes) waiting.reject(new Error(content.error ?? "no answer"));
-    // A notebook hands out views into a larger message: a copy of its own starts aligned.
+    // A notebook passes views into a larger message: a copy is aligned.
     else waiting.resolve(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer);
   };
 }
 
-/** JupyterLab takes a letter pressed outside a field for a command, such as dd, which deletes the cell, unless the
- *  element that has the focus says otherwise. Its keys with Ctrl, Alt or Meta stay its own: Ctrl+S saves the notebook.
- *  Returns what ends it. */
+/** Keeps letters from JupyterLab, which takes one pressed outside a field for a command (dd deletes the cell) unless the
+ *  focused element has an attribute. Keys with Ctrl, Alt or Meta still reach it: Ctrl+S saves the notebook.
+ *  Returns a function that undoes this. */
 export function keepKeys(el: HTMLElement): () => void {
   const mark = (event: KeyboardEvent): void => {
     if (!(event.target instanceof Element) || !el.contains(event.target)) return;

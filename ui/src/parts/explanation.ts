@@ -1,4 +1,4 @@
-/** What is fetched to explain one number of a run, and where in the page a value is shown. */
+/** Fetches what explains one number of a run, and finds where the page shows a value. */
 
 import { formatAddress, type Address } from "../core/address";
 import type { StackName } from "../core/protocol";
@@ -10,11 +10,11 @@ import type { Run } from "../state/run";
 
 export interface Made {
   explanation: Explanation;
-  /** What the host recorded; null of a step that it does not store. */
+  /** What the host recorded; null for a step that it does not store. */
   recorded: number | null;
 }
 
-/** How the number at an address was made, from as few numbers as it is made of. */
+/** How the number at an address was made. Only the numbers that it is made of are fetched. */
 export async function madeOf(run: Run, address: Address): Promise<Made> {
   const at = formatAddress(address), { plan, numbers, reply: { facts } } = run, stored = { plan, numbers, facts };
   const { values, weights } = sources(at, stored);
@@ -31,14 +31,14 @@ export async function madeOf(run: Run, address: Address): Promise<Made> {
   };
 }
 
-/** What a step rounds by: in float32, or, where the last bits of a number say so, in float16 or bfloat16. */
+/** The rounding error of a step: of float32, or of float16 or bfloat16 if the last bits of the number are zero. */
 export function roundingOf(recorded: number): number {
   const [bits = 0] = new Uint32Array(Float32Array.of(recorded).buffer);
   if (recorded === 0 || (bits & 0x1fff) !== 0) return 1e-5;
   return (bits & 0xffff) === 0 ? 2 ** -6 : 2 ** -9;
 }
 
-/** How far apart two ways of adding the same terms may be; `largest` is the largest of them in size. */
+/** Whether two ways of adding the same terms agree; `largest` is the largest absolute value among the terms. */
 export function isClose(result: number, recorded: number, largest = 0): boolean {
   if (!Number.isFinite(recorded)) return result === recorded;
   return Math.abs(result - recorded) <= roundingOf(recorded) * Math.max(1, Math.abs(recorded), largest);

@@ -1,4 +1,4 @@
-/** One head of one attention: the addresses of its values, its tokens, and which cells are closed to it. */
+/** One head of one attention: the addresses of its values, its tokens, and the cells that its mask closes. */
 
 import type { Mask, Plan, StackConfig, Token } from "../core/protocol";
 import { isOpen } from "../engine/functions";
@@ -14,7 +14,7 @@ export interface AttentionPlace {
   closed: (query: number, key: number) => boolean;
 }
 
-/** The last place of a page: the same object while nothing about it changes, so that what shows it is left alone. */
+/** The last place of a page: the same object while nothing in it changes, so that its views do not draw it again. */
 const last = new WeakMap<Explorer, { key: string; plan: Plan; place: AttentionPlace }>();
 
 export function attention(state: Explorer): AttentionPlace {
@@ -43,7 +43,7 @@ export function attention(state: Explorer): AttentionPlace {
   return place;
 }
 
-/** The tokens of a sequence; patches of an image have numbers, and the class token its mark. */
+/** The tokens of a sequence. Patches of an image are numbered; the class token is “[class]”. */
 export function tokensOf(state: Explorer, stack: "encoder" | "decoder", value: string): Token[] {
   const run = state.shown;
   const tokens = run?.reply.tokens[stack] ?? [];

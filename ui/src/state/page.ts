@@ -1,4 +1,4 @@
-/** What a reader has chosen: all of it is in the permalink, and undo goes back through it. */
+/** What the reader has chosen. The permalink holds all of it, and undo steps back through it. */
 
 import type { Change, Edit, RunRequest, StackName } from "../core/protocol";
 import type { PlaceName, Step } from "./places";
@@ -22,7 +22,7 @@ export interface Page {
   /** Which position's answer is shown; null: the least certain one. */
   position: number | null;
   side: Side;
-  /** What A reads; B reads `other`, or the same. */
+  /** What A reads. B reads `other` if it is set, else the same. */
   reads: Reads;
   other: Reads | null;
   /** Of B. */

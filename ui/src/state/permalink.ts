@@ -1,6 +1,6 @@
 /** The page's state in the fragment of its URL, which no server ever sees.
  *
- * What people read and may change by hand stands by itself; the rest is one base64url field of JSON.
+ * Fields that people read and may change by hand are plain; the rest is one base64url field of JSON.
  */
 
 import type { Edit } from "../core/protocol";
@@ -32,7 +32,7 @@ export function toFragment(page: Page): string {
   return `#${fields.toString()}`;
 }
 
-/** The page of a fragment; null where it is none, or one of another version. Fields that make no sense are left out. */
+/** The page of a fragment; null for no link, or one of another version. Ignores fields that make no sense. */
 export function fromFragment(fragment: string, start: Reads): Page | null {
   const fields = new URLSearchParams(fragment.replace(/^#/, ""));
   if (fields.get("v") !== VERSION) return null;
@@ -56,7 +56,7 @@ export function fromFragment(fragment: string, start: Reads): Page | null {
     if (typeof rest.image === "string") page.reads.image = rest.image;
     if (isCount(rest.step)) page.reads.step = rest.step;
   } catch {
-    // No such field, or a cut one: the rest of the page still says where to look.
+    // The field is missing or cut short; the rest of the link still says where to look.
   }
   return page;
 }

@@ -1,4 +1,4 @@
-/** One forward pass as the page holds it: what the host said of it, and its values, fetched when first needed. */
+/** One forward pass as the page holds it: the host's reply, and the values, which are fetched when first needed. */
 
 import { formatAddress, parseAddress, type Address } from "../core/address";
 import type { Check, Host, Op, Plan, RunReply, RunRequest, Tensor, Token } from "../core/protocol";
@@ -31,12 +31,12 @@ export class Run implements Source {
     return new Run(host, request, json, tensors, json.plan ?? plan);
   }
 
-  /** What the last stack reads: the sequence of which each position has an answer. */
+  /** What the last stack reads: each position of this sequence has an answer. */
   get tokens(): Token[] {
     return this.reply.tokens.decoder ?? this.reply.tokens.encoder ?? [];
   }
 
-  /** What the model wrote, as the tokens that its decoder reads after the start token; null where nothing was written. */
+  /** The tokens that the model wrote, without the start token; null if it wrote nothing. */
   get writtenTokens(): number[] | null {
     return this.reply.target === null ? null : (this.reply.tokens.decoder ?? []).slice(1).map((token) => token.id);
   }
@@ -45,12 +45,13 @@ export class Run implements Source {
     return this.#ops.get(path);
   }
 
-  /** Whether an address has a value: stored, or made by an op from stored ones. */
+  /** Whether an address has a value: a stored one, or one that an op derives. */
   has(path: string): boolean {
     return path in this.reply.facts || this.#ops.has(path);
   }
 
-  /** A value, exact, at an address with or without indices. Asked for once; several at a time go in one question. */
+  /** A value at an address with or without indices, in float32. It is fetched once; several at a time share a
+   *  question. */
   value(at: string): Promise<Tensor> {
     let found = this.#values.get(at);
     if (!found) {

@@ -1,4 +1,4 @@
-/** What is measured of a pass of the engine: as clearhead/analysis/{ablation,lens,geometry}.py do it. */
+/** Measurements of a pass of the engine, as clearhead/analysis/{ablation,lens,geometry}.py make them. */
 
 import type { Op, StackName, Tensor } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
@@ -10,7 +10,7 @@ const SITE = /^(encoder|decoder)\.blocks\.\d+\.(?:(?:attn|cross)\.z\[h=-?\d+\]|f
 
 // --- effects ---------------------------------------------------------------------------------------------------------
 
-/** KL(as it is || without that part), in nats: the mean over positions, or at one. */
+/** KL(whole || without that part), in nats: at one position, or the mean over all. */
 export function effect(whole: Pass, site: string, position: number | undefined, options: Options): number {
   if (!SITE.test(site)) throw new Error(`${site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]`);
   const without = rerun(whole, [...whole.edits, { at: site, do: "zero" }], options);
@@ -19,7 +19,7 @@ export function effect(whole: Pass, site: string, position: number | undefined, 
   return Math.max(0, each.reduce((sum, x) => sum + x, 0) / each.length);
 }
 
-/** Log probabilities, one row for each distribution that counts. */
+/** Log probabilities, one row for each distribution. */
 function distributions(pass: Pass, position: number | undefined): Float64Array[] {
   const logits = pass.values.get("head.logits"), kind = pass.plan.config.head.kind;
   if (!logits) throw new Error("effects: expected a network with a head, got one that ends in its states");
@@ -46,7 +46,7 @@ function divergence(p: Float64Array, q: Float64Array): number {
 
 export interface Lens { addresses: string[]; ids: Tensor; probabilities: Tensor; lse: Tensor }
 
-/** What the head would say of the states after the embedding and after each block, each position on its own. */
+/** What the head makes of the states after the embedding and after each block, each position on its own. */
 export function lens(pass: Pass, k: number): Lens {
   const { config, ops } = pass.plan, last: StackName = config.decoder ? "decoder" : "encoder";
   if (config.head.kind === "none" || config.head.kind === "span") {
@@ -70,7 +70,7 @@ export function lens(pass: Pass, k: number): Lens {
   };
 }
 
-/** The logits of these states in place of the last ones: what pools takes each position as if it were alone. */
+/** The logits of these states instead of the last ones. Pooling is skipped: each position is read as if it were alone. */
 function read(pass: Pass, tail: readonly Op[], end: string, states: Floats): Floats {
   const made = new Map([[end, states]]);
   let logits = states;
@@ -84,7 +84,7 @@ function read(pass: Pass, tail: readonly Op[], end: string, states: Floats): Flo
 
 // --- neighbours ------------------------------------------------------------------------------------------------------
 
-/** The rows of a stack's token table with the largest cosine: of a token, which is left out, or of a vector. */
+/** The rows of a stack's token table with the largest cosine to a token (itself excluded) or to a vector. */
 export function neighbours(pass: Pass, stack: StackName, of: number | Tensor, k: number): { ids: number[]; cosines: number[] } {
   const name = pass.plan.ops.find((op) => op.op === "lookup" && op.inputs?.[0] === `${stack}.ids`)?.weights?.[0];
   const table = name === undefined ? undefined : pass.weights.get(name);

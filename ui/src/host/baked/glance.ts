@@ -1,4 +1,4 @@
-/** The reply to `run` from a pass of the engine: as clearhead/explorer/session.py makes it. */
+/** The reply to `run` from a pass of the engine, as clearhead/explorer/session.py makes it. */
 
 import type { Fact, Tensor } from "../../core/protocol";
 import type { Floats } from "../../core/tensor";

@@ -1,4 +1,4 @@
-/** What each head of a pass does, measured from its weights: as clearhead/analysis/heads.py does it, of one text. */
+/** What each head of a pass does, measured from its weights on one text, as clearhead/analysis/heads.py does. */
 
 import type { HeadFacts, Tensor } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
@@ -50,7 +50,7 @@ function ofHead(weights: ArrayLike<number>, queries: number, keys: number): Head
   };
 }
 
-/** The diagonal with the most weight, the nearer to 0 where two are alike. */
+/** The diagonal with the most weight; of equal ones, the one nearer to 0. */
 function heaviest(diagonals: Float64Array, queries: number): number {
   const offsets = Array.from(diagonals, (_, i) => i - queries + 1).sort((a, b) => Math.abs(a) - Math.abs(b) || a - b);
   const ranked = offsets.map((offset, i) => diagonals[offset + queries - 1]! - 1e-9 * i);

@@ -1,4 +1,4 @@
-/** Answers from the model itself, which is in the file: the engine makes every run that is asked for. */
+/** Answers from the model, which the file holds: the engine computes every run. */
 
 import { formatAddress, indexed, parseAddress } from "../../core/address";
 import type { About, Answered, Asked, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
@@ -14,7 +14,7 @@ import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
 import type { Parts } from "./parts";
 
-/** Runs that are kept, and milliseconds after which others have their turn. */
+/** The number of passes kept, and the milliseconds of work after which the page may draw. */
 const KEPT = 8, AT_A_TIME = 12;
 
 interface Made { key: string; input: LiveInput; pass: Pass }
@@ -107,7 +107,7 @@ export class Live implements Answers {
     return found.plan;
   }
 
-  /** The pass as it was made last, or made again from the one of the same input that was made last. */
+  /** The pass of this request if it is kept, else a rerun of the latest pass of the same input. */
   #pass(request: RunRequest): Pass {
     const key = JSON.stringify(request);
     const known = this.#made.find((one) => one.key === key);
@@ -155,7 +155,7 @@ function valueAt(pass: Pass, at: string): Tensor {
   return indexed(value, axes, index, at);
 }
 
-/** Closed cells as NaN. */
+/** Writes closed cells as NaN. */
 export function opened(tensor: Tensor): Tensor {
   if (!tensor.data.includes(-Infinity)) return tensor;
   return { shape: tensor.shape, data: toFloats(tensor).data.map((x) => (x === -Infinity ? NaN : x)) };

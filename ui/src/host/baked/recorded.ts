@@ -1,4 +1,4 @@
-/** Answers from what a model said that is too large for the file: its runs as they were, and each head's absence. */
+/** Answers from recorded runs, and from runs without one head, of a model that is too large for the file. */
 
 import { indexed, parseAddress } from "../../core/address";
 import type { About, Answered, Asked, Edit, Fact, LensReply, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
@@ -16,7 +16,7 @@ import type { Parts } from "./parts";
 /** A recorded run, and the edit that was made of it, if any. */
 interface Found { held: RecordedRun; edit: Edit | null }
 
-/** What the file does not hold, and what does not follow from what it holds. */
+/** Thrown for a value that the file does not hold and that cannot be derived from what it holds. */
 class Absent extends Error {}
 
 export class Recorded implements Answers {
@@ -36,7 +36,7 @@ export class Recorded implements Answers {
     return edit ? this.#without(held, reply, edit) : reply;
   }
 
-  /** Those of the addresses that there are; an Error where there is none of them. */
+  /** Returns the addresses that exist. Throws an Error if none does. */
   async values({ run, at }: Asked<"values">): Promise<Answered<"values">> {
     const found = this.#find(run), tensors = new Map<string, Tensor>();
     for (const address of at) {
@@ -102,7 +102,7 @@ export class Recorded implements Answers {
 
   // --- without a head ---
 
-  /** What is said in the end, and what comes before the edit. */
+  /** The final answer without the head, and all values before the edit. */
   async #without(held: RecordedRun, { json, tensors }: Answered<"run">, edit: Edit): Promise<Answered<"run">> {
     const said = await this.parts.read<WithoutHeads>(held.parts.without!), i = said.json.sites.indexOf(edit.at);
     const after = this.#after(parseAddress(edit.at).path), path = parseAddress(edit.at).path;
@@ -122,7 +122,7 @@ export class Recorded implements Answers {
     };
   }
 
-  /** All that an edit at a path changes, itself among it. */
+  /** The paths that an edit changes, its own included. */
   #after(path: string): Set<string> {
     const after = new Set([path]);
     for (const op of this.#about.plan.ops) if ((op.inputs ?? []).some((input) => after.has(input))) after.add(op.out);
@@ -131,7 +131,7 @@ export class Recorded implements Answers {
 
   // --- values ---
 
-  /** A value that is held, or follows from some that are. */
+  /** A value that the file holds, or that follows from those. */
   async #value({ held, edit }: Found, path: string): Promise<Floats> {
     const at = edit && parseAddress(edit.at);
     if (!edit || !at || !this.#after(at.path).has(path)) return this.#whole(held, path);

@@ -19,11 +19,11 @@ export class Generation {
   });
   a = $state.raw<Written | null>(null);
   b = $state.raw<Written | null>(null);
-  /** The step that is looked at: how many tokens stand before it. */
+  /** The selected step: the number of tokens before it. */
   at = $state(0);
   busy = $state(false);
   error = $state<string | null>(null);
-  /** The text, the edits and the settings that `a` and `b` are of. */
+  /** The text, edits and settings that `a` and `b` were written with. */
   #made = "";
 
   constructor(readonly app: Explorer) {}
@@ -33,12 +33,12 @@ export class Generation {
     return this.app.side === "b" ? this.b : this.a;
   }
 
-  /** Whether something was changed since. */
+  /** Whether the text, an edit or a setting has changed since. */
   get stale(): boolean {
     return this.a !== null && this.#made !== this.#wanted;
   }
 
-  /** Write, as the page is now. */
+  /** Writes with the page as it is now. */
   async write(): Promise<void> {
     const { host, page } = this.app;
     const wanted = this.#wanted;
@@ -56,7 +56,7 @@ export class Generation {
     }
   }
 
-  /** The attention that the step's token was written with: the page reads what stood before it. */
+  /** Shows the attention that wrote the step's token: the page reads the text before it. */
   async explain(): Promise<void> {
     const { app, shown } = this;
     if (!shown) return;
@@ -84,7 +84,7 @@ export class Generation {
     return JSON.stringify([reads, other, edits, change, this.settings]);
   }
 
-  /** A model that writes its target writes it from the beginning. */
+  /** An encoder-decoder writes its target from the beginning. */
   #start(run: RunRequest): RunRequest {
     return this.app.about.kind === "encoder-decoder" ? { ...run, target: null } : run;
   }

@@ -21,7 +21,7 @@ export function window(n: number, around: number, most: number): number[] {
 
 export interface Flight { from: [number, number]; to: [number, number] }
 
-/** Where vectors are, and where they came from, in the plane that keeps most of both. */
+/** Vectors before and after, in the plane that keeps most of both. */
 export function flights(from: Float32Array[], to: Float32Array[]): { flights: Flight[]; explained: number } {
   const { points, explained } = plane([...from, ...to]);
   return { flights: to.map((_, i) => ({ from: points[i]!, to: points[from.length + i]! })), explained };

@@ -1,4 +1,4 @@
-/** What is measured of the heads of a run: once, one attention after another, while the page is used. */
+/** Measures the heads of a run, once, one attention after another, while the page is in use. */
 
 import { messageOf } from "../../core/errors";
 import type { HeadFacts } from "../../core/protocol";
@@ -6,7 +6,7 @@ import type { Pixels, Run } from "../../state/run";
 import { headsOf, pooledPixels, type Head } from "./heads";
 
 export class HeadMeasures {
-  /** KL(with || without) in nats, by the address of z: more with every attention that is done. */
+  /** KL(with || without) in nats, by the address of z. Grows with every attention measured. */
   effects: ReadonlyMap<string, number> = $state.raw(new Map());
   facts: Readonly<Record<string, HeadFacts>> = $state.raw({});
   error = $state<string | null>(null);
@@ -20,7 +20,7 @@ export class HeadMeasures {
     this.heads = headsOf(run);
   }
 
-  /** Measure what is missing for as long as a component wants it. */
+  /** Measures what is missing, for as long as a component wants it. */
   follow(answers: readonly string[]): () => void {
     this.#wanted += 1;
     if (answers.includes("statistics")) void this.#describe();

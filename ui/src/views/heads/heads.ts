@@ -11,7 +11,7 @@ export interface Head {
   head: number;
   /** The address of its attention, without the index of the head. */
   module: string;
-  /** With it: of its weights (what statistics are by), and of what it gives (what is switched off). */
+  /** With that index: its weights (the key of its statistics), and its output (which an edit switches off). */
   weights: string;
   z: string;
 }
@@ -21,7 +21,7 @@ export const HEAD_KINDS = ["previous", "same", "next", "first", "uniform", "othe
 
 export interface Group { key: string; heads: Head[] }
 
-/** From this share of its weight on the first token a head is a sink. */
+/** A head with at least this share of its weight on the first token is a sink. */
 export const SINK = 0.5;
 
 /** Every head of every attention, in the order of the ops. */
@@ -52,7 +52,7 @@ export function grouped(
   return modules.map((key) => ({ key, heads: heads.filter((head) => head.module === key) }));
 }
 
-/** How many of the largest, together, hold this share of the sum. */
+/** How many of the largest values together hold this share of the sum. */
 export function carriers(values: readonly number[], share = 0.9): number {
   const order = [...values].sort((one, other) => other - one), total = order.reduce((sum, x) => sum + x, 0);
   let held = 0, count = 0;
@@ -60,7 +60,7 @@ export function carriers(values: readonly number[], share = 0.9): number {
   return count;
 }
 
-/** A picture in at most `most` rows and columns: each cell the largest of those that it covers. */
+/** A picture of at most `most` rows and columns: each cell is the largest of the cells it covers. */
 export function pooledPixels({ pixels, max, rows, cols }: Pixels, most = 32): Pixels {
   if (rows <= most && cols <= most) return { pixels, max, rows, cols };
   const height = Math.min(rows, most), width = Math.min(cols, most);

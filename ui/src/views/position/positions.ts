@@ -1,4 +1,4 @@
-/** What positions do to vectors and scores, from the ops that say so. */
+/** What positions do to vectors and scores, computed by their ops. */
 
 import type { Op, Tensor } from "../../core/protocol";
 import { floats } from "../../core/tensor";
