@@ -15,7 +15,7 @@ export interface Source extends Context {
 
 /** If an op makes each head of its inputs' heads alone, only the head of the address is fetched and computed. */
 export async function derive(op: Op, { path, index }: Address, source: Source): Promise<Tensor> {
-  const heads = headsOf(op, index.find(([axis]) => axis === "h")?.[1], source);
+  const heads = headsRead(op, index.find(([axis]) => axis === "h")?.[1], source);
   const inputs = (op.inputs ?? []).map(async (input, i) => {
     const here = input.endsWith(".pixels") ? undefined : source.numbers.get(input);
     if (here || !heads) return here ?? source.value(input);
@@ -32,7 +32,7 @@ export async function derive(op: Op, { path, index }: Address, source: Source): 
 }
 
 /** Of each input, the head that a head of the output is made of; null where it is made of more, or of parameters. */
-function headsOf(op: Op, head: number | undefined, context: Context): number[] | null {
+function headsRead(op: Op, head: number | undefined, context: Context): number[] | null {
   if (head === undefined || op.weights?.length) return null;
   const found = needs({ op, index: [head, 0, 0], context });
   return found.length && found.every(({ index }) => index.length === 3) ? found.map(({ index }) => index[0]!) : null;

@@ -75,7 +75,7 @@ function meanOverPositions(edit: Edit, at: Address, part: View, axes: string): R
   const n = part.shape[axis]!, step = size(part.shape.slice(axis + 1));
   const sums = new Float64Array(size(part.shape) / n);
   const place = (i: number): number => Math.floor(i / (n * step)) * step + (i % step);
-  numbersOf(part).forEach((x, i) => (sums[place(i)]! += x / n));
+  cellsOf(part).forEach((x, i) => (sums[place(i)]! += x / n));
   return (i) => sums[place(i)]!;
 }
 
@@ -87,11 +87,11 @@ function patch(edit: Edit, at: Address, part: View, axes: string, other?: Other)
   const fits = from.shape.length === part.shape.length && from.shape.every((n, i) => n === 1 || n === part.shape[i]);
   if (!fits) throw new Error(misfit(edit, part, from.shape));
   const steps = from.strides.map((step, axis) => (from.shape[axis] === 1 ? 0 : step));
-  const numbers = numbersOf({ ...from, shape: part.shape, strides: steps });
+  const numbers = cellsOf({ ...from, shape: part.shape, strides: steps });
   return (i) => numbers[i]!;
 }
 
-function numbersOf(part: View): number[] {
+function cellsOf(part: View): number[] {
   const numbers: number[] = [];
   eachPlace(part, (place) => numbers.push(part.data[place]!));
   return numbers;

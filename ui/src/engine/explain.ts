@@ -31,7 +31,7 @@ export function sources(at: string, stored: Stored): Sources {
     if (stored.numbers.has(need.name)) return;
     const address = fetchAddress(need, stored);
     if (address) (need.kind === "weight" ? weights : values).add(address);
-    else made(need, stored).flatMap((one) => one.needs).forEach(visit);
+    else remade(need, stored).flatMap((one) => one.needs).forEach(visit);
   };
   needs(cellAt(at, stored)).forEach(visit);
   return { values: [...values], weights: [...weights] };
@@ -50,7 +50,7 @@ export function explained(at: string, stored: Stored, fetched: ReadonlyMap<strin
     const here = stored.numbers.get(need.name);
     if (here) return sliced(here, need.index);
     const address = fetchAddress(need, stored);
-    if (!address) return made(need, stored).map((one) => explain(one.cell, one.given(read)).result);
+    if (!address) return remade(need, stored).map((one) => explain(one.cell, one.given(read)).result);
     const tensor = fetched.get(address);
     if (!tensor) throw new Error(`${address}: expected it with the numbers fetched, got none`);
     // A host says NaN where an edit closed a cell.
@@ -103,14 +103,14 @@ function fetchAddress({ kind, name, index }: Need, stored: Stored): string | nul
 // --- what is not stored ----------------------------------------------------------------------------------------------
 
 /** A number to be made, and what of. */
-interface Made {
+interface Remade {
   cell: Cell;
   needs: Need[];
   given(read: (need: Need) => ArrayLike<number>): ArrayLike<number>[];
 }
 
 /** The cells of a part of a value that no host stores. */
-function made(need: Need, stored: Stored): Made[] {
+function remade(need: Need, stored: Stored): Remade[] {
   const op = opOf(need.name, stored), free = need.index.findIndex((at) => at === null);
   const cell = (i: number): Cell => ({ op, index: need.index.map((at) => at ?? i), context: stored });
   const length = free < 0 ? 1 : lengthOf(need.name, free, stored);

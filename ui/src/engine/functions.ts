@@ -3,7 +3,7 @@
 import type { Mask, Op } from "../core/protocol";
 
 /** 2 / sqrt(pi) * sum of exp(-x^2) 2^n x^(2n+1) / (2n+1)!!, whose terms are all of one sign. */
-export function erf(x: number): number {
+function erf(x: number): number {
   if (Math.abs(x) > 6) return Math.sign(x);
   let term = x, sum = x;
   for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) sum += term *= (2 * x * x) / (2 * n + 1);

@@ -3,7 +3,7 @@
 import type { Answered, Ask, Asked, Host } from "../core/protocol";
 import { readReply } from "./reply";
 
-type Listener = (content: Answer, buffers: DataView[]) => void;
+type Listener = (content: AnswerMessage, buffers: DataView[]) => void;
 
 /** The part of anywidget's model that is used here. */
 export interface WidgetModel {
@@ -13,7 +13,7 @@ export interface WidgetModel {
 }
 
 type Message = { id: number; question: object } | { id: number; cancel: true };
-interface Answer { id: number; error?: string }
+interface AnswerMessage { id: number; error?: string }
 interface Waiting { resolve(bytes: ArrayBuffer): void; reject(error: unknown): void }
 
 export class WidgetHost implements Host {
@@ -53,7 +53,7 @@ export class WidgetHost implements Host {
     this.model.send({ id, cancel: true });
   }
 
-  #answered = (content: Answer, buffers: DataView[]): void => {
+  #answered = (content: AnswerMessage, buffers: DataView[]): void => {
     const waiting = this.#waiting.get(content.id);
     this.#waiting.delete(content.id);
     if (!waiting) return;

@@ -18,6 +18,6 @@ export function chosen(app: Explorer): Chosen {
   return { t, name: names[t] ?? "", names };
 }
 
-export function tokenNames(app: Explorer, stack: StackName): string[] {
+function tokenNames(app: Explorer, stack: StackName): string[] {
   return tokensOf(app, stack, `${stack}.blocks.0.attn.q`).map((token) => tokenText(token.text));
 }

@@ -4,7 +4,7 @@ import type { Op, StackName, Tensor } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
 import { compute } from "../../engine/ops";
 import { rerun, type Options, type Pass } from "../../engine/forward";
-import { largest, likeliest, logSumExp } from "./glance";
+import { likeliest, logSumExp, topIndices } from "./glance";
 
 const SITE = /^(encoder|decoder)\.blocks\.\d+\.(?:(?:attn|cross)\.z\[h=-?\d+\]|ffn\.post\[f=-?\d+\])$/;
 
@@ -96,7 +96,7 @@ export function neighbours(pass: Pass, stack: StackName, of: number | Tensor, k:
   }
   const vector = typeof of === "number" ? row(table, of) : of.data;
   const cosines = Float64Array.from({ length: n }, (_, i) => (i === of ? -Infinity : cosine(row(table, i), vector)));
-  const ids = largest(cosines, Math.min(k, typeof of === "number" ? n - 1 : n));
+  const ids = topIndices(cosines, Math.min(k, typeof of === "number" ? n - 1 : n));
   return { ids, cosines: ids.map((id) => Math.max(-1, Math.min(1, cosines[id]!))) };
 }
 

@@ -51,7 +51,7 @@ export function likeliest(logits: Tensor, k: number): { ids: Tensor; values: Ten
   const ids = new Int32Array(rows * n), values = new Float32Array(rows * n), lse = new Float32Array(rows);
   for (let row = 0; row < rows; row++) {
     const data = logits.data.subarray(row * v, (row + 1) * v);
-    const top = largest(data, n);
+    const top = topIndices(data, n);
     top.forEach((id, i) => {
       ids[row * n + i] = id;
       values[row * n + i] = data[id]!;
@@ -62,7 +62,7 @@ export function likeliest(logits: Tensor, k: number): { ids: Tensor; values: Ten
 }
 
 /** The places of the n largest, the largest first. */
-export function largest(data: ArrayLike<number>, n: number): number[] {
+export function topIndices(data: ArrayLike<number>, n: number): number[] {
   const top: number[] = [];
   for (let i = 0; i < data.length; i++) {
     if (top.length === n && !(data[i]! > data[top[n - 1]!]!)) continue;

@@ -5,7 +5,7 @@ import { floats, row, type Floats } from "../../core/tensor";
 import type { Pass } from "../../engine/forward";
 
 const POINTED = 0.5, UNIFORM = 0.9;
-const PLACES = ["first", "previous", "same", "next"] as const;
+const TARGETS = ["first", "previous", "same", "next"] as const;
 
 export function statistics(pass: Pass): Record<string, HeadFacts> {
   const heads: [string, HeadFacts][] = [];
@@ -45,7 +45,7 @@ function ofHead(weights: ArrayLike<number>, queries: number, keys: number): Head
   const shares = { first: mean("first"), previous: mean("previous"), same: mean("same"), next: mean("next") };
   const relative_entropy = mean("relative"), offset = heaviest(diagonals, queries);
   return {
-    kind: kindOf(shares, relative_entropy), entropy: sums.entropy / queries, relative_entropy, ...shares,
+    kind: headKind(shares, relative_entropy), entropy: sums.entropy / queries, relative_entropy, ...shares,
     offset, offset_share: diagonals[offset + queries - 1]!, distance: sums.distance / queries,
   };
 }
@@ -57,8 +57,8 @@ function heaviest(diagonals: Float64Array, queries: number): number {
   return offsets[ranked.indexOf(Math.max(...ranked))]!;
 }
 
-function kindOf(shares: Record<(typeof PLACES)[number], number>, relativeEntropy: number): string {
-  const best = PLACES.reduce((found, place) => (shares[place] > shares[found] ? place : found));
+function headKind(shares: Record<(typeof TARGETS)[number], number>, relativeEntropy: number): string {
+  const best = TARGETS.reduce((found, place) => (shares[place] > shares[found] ? place : found));
   if (shares[best] >= POINTED) return best;
   return relativeEntropy >= UNIFORM ? "uniform" : "other";
 }

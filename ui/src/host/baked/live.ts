@@ -17,11 +17,11 @@ import type { Parts } from "./parts";
 /** The number of passes kept, and the milliseconds of work after which the page may draw. */
 const KEPT = 8, AT_A_TIME = 12;
 
-interface Made { key: string; input: LiveInput; pass: Pass }
+interface KeptPass { key: string; input: LiveInput; pass: Pass }
 
 export class Live implements Answers {
   readonly #about: About;
-  #made: Made[] = [];
+  #made: KeptPass[] = [];
 
   private constructor(
     private readonly document: FileDocument,

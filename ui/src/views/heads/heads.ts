@@ -17,7 +17,7 @@ export interface Head {
 }
 
 export type Order = "place" | "effect" | "kind";
-export const HEAD_KINDS = ["previous", "same", "next", "first", "uniform", "other"] as const;
+const HEAD_KINDS = ["previous", "same", "next", "first", "uniform", "other"] as const;
 
 export interface Group { key: string; heads: Head[] }
 
