@@ -211,7 +211,9 @@ def test_a_large_model_takes_any_head_off_and_refuses_the_rest(
         says(opened, 2, {f"decoder.blocks.{layer}.{part}.z[h={head}]": zero}, within=2e-3)
         opened.button("reset", ".change").click()
     opened.button("mean", ".change").click()
-    eventually(lambda: _contains(opened.alert, "no other change. For any change, open the model: clearhead explore translator"))
+    eventually(
+        lambda: _contains(opened.alert, "no other change. For any change, open the model: clearhead explore translator")
+    )
     assert "any one head" in (opened.alert or "")
 
 
