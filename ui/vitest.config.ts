@@ -9,6 +9,5 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     environment: "node",
-    testTimeout: 60_000,
   },
 });

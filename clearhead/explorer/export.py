@@ -137,7 +137,7 @@ def _edit(edited: Edited) -> dict[str, JsonValue]:
 
 
 def fragment(run: RunRequest, edits: Sequence[Mapping[str, JsonValue]]) -> str:
-    """The permalink of a page that shows a run with edits beside the one without: ui/src/state/permalink.ts."""
+    """The permalink of a page that shows a run with edits beside the one without: ui/src/core/permalink.ts."""
     rest = json.dumps({"edits": list(edits), "image": run.image}).encode()
     fields = {"v": "1", "s": run.text, "side": "b", "e": base64.urlsafe_b64encode(rest).decode().rstrip("=")}
     return "#" + urlencode(fields | ({} if run.target is None else {"t": run.target}))
