@@ -128,16 +128,11 @@ class Opened:
         self.page.evaluate(self.FOLLOW, fragment)
         self.settled()
 
-    # The page writes its own link a moment after a click, which may come between the two: then once more.
     FOLLOW = """(link) => new Promise((done) => {
-      const go = () => {
-        const before = location.hash;
-        addEventListener("hashchange", () => setTimeout(() => location.hash === given ? done() : go()), { once: true });
-        location.hash = link;
-        const given = location.hash;
-        if (given === before) dispatchEvent(new HashChangeEvent("hashchange"));
-      };
-      go();
+      const before = location.hash;
+      addEventListener("hashchange", () => setTimeout(done), { once: true });
+      location.hash = link;
+      if (location.hash === before) dispatchEvent(new HashChangeEvent("hashchange", { newURL: location.href }));
     })"""
 
     def settled(self) -> None:

@@ -211,7 +211,9 @@ def test_a_large_model_takes_any_head_off_and_refuses_the_rest(
         says(opened, 2, {f"decoder.blocks.{layer}.{part}.z[h={head}]": zero}, within=2e-3)
         opened.button("reset", ".change").click()
     opened.button("mean", ".change").click()
-    eventually(lambda: _contains(opened.alert, "no other change. For any: clearhead explore translator"))
+    eventually(
+        lambda: _contains(opened.alert, "no other change. For any change, open the model: clearhead explore translator")
+    )
     assert "any one head" in (opened.alert or "")
 
 
@@ -223,7 +225,7 @@ def _contains(text: str | None, part: str) -> None:
 def test_another_text_is_refused_in_one_line(open_file: OpenFile, translator: Session, tmp_path: Path) -> None:
     opened = open_file(translator, written(translator, tmp_path / "a.html"))
     opened.run("one two three")
-    line = f"This file holds “{SOURCE}” alone. To type your own, open the model: clearhead explore translator"
+    line = f"This file only holds “{SOURCE}”. To type your own text, open the model: clearhead explore translator"
     eventually(lambda: _contains(opened.alert, line))
     opened.run(SOURCE)
     eventually(lambda: _equal(opened.alert, None))

@@ -47,6 +47,23 @@ def test_a_link_in_the_address_bar_of_an_open_page(open_page: Open) -> None:
     said(opened.page.locator("main h2").inner_text, "Head 1")
 
 
+def test_a_link_is_followed_though_the_page_writes_its_own_in_between(open_page: Open) -> None:
+    """The page writes its link a moment after a click, which may be the moment between a link and its event."""
+    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
+    opened.page.evaluate(
+        """(link) => new Promise((done) => {
+          const own = location.hash;
+          addEventListener("hashchange", () => setTimeout(done), { once: true });
+          location.hash = link;
+          history.replaceState(null, "", own);
+        })""",
+        fragment("four nine", "neun vier", layer=0, head=1),
+    )
+    opened.settled()
+    said(opened.page.locator(".ribbon").inner_text, "four")
+    becomes(lambda: opened.fragment()["s"], "four nine")
+
+
 def hostile() -> list[str]:
     """Links cut short, and links that were made to break a page."""
     whole = fragment(SOURCE, TARGET, **STATE)

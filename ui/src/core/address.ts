@@ -13,7 +13,7 @@ export interface Address {
 const ADDRESS = /^([A-Za-z_][\w.]*)(?:\[([^\]]*)\])?$/;
 const PART = /^\s*([a-z])\s*=\s*(-?\d+)\s*$/;
 
-/** From its written form; throws a one-line Error where it is not one. */
+/** Parses an address. Throws a one-line Error if the text is not one. */
 export function parseAddress(text: string): Address {
   const match = ADDRESS.exec(text.trim());
   if (!match) throw new Error(`"${text}": expected an address such as decoder.blocks.0.attn.weights[h=2]`);
@@ -68,7 +68,7 @@ export function indexed(tensor: Tensor, axes: string, index: readonly Index[], n
   return { shape: part.shape, data };
 }
 
-/** Calls with the place in `data` of each number of a view, in order. */
+/** Calls `visit` with the offset in `data` of each number of a view, in order. */
 export function eachPlace(part: View, visit: (place: number) => void): void {
   const go = (axis: number, start: number): void => {
     if (axis === part.shape.length) return visit(start);

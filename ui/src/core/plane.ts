@@ -1,5 +1,7 @@
 /** The plane that keeps most of a few vectors (principal components), from their inner products. */
 
+import { dot } from "./vectors";
+
 export interface Plane { points: [number, number][]; explained: number }
 
 /** Coordinates of each vector on the first two principal axes; about the origin, or about their mean. n x n work. */
@@ -48,10 +50,4 @@ function centre(vectors: ArrayLike<number>[]): number[][] {
 function unit(vector: number[]): number[] {
   const length = Math.sqrt(dot(vector, vector));
   return length > 0 ? vector.map((x) => x / length) : vector;
-}
-
-function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i]! * b[i]!;
-  return sum;
 }

@@ -1,17 +1,17 @@
 /** What a page may ask of its host, and what it gets: the same in every host.
  *
- * A question is JSON. A reply is one safetensors file whose `__metadata__.reply` is the JSON part: over HTTP it is the
- * body, in a notebook the buffer of a message, in an exported file a value made by the engine in the page.
- * The Python side of it is clearhead/explorer/session.py.
+ * A question is JSON: `ask` names a row of `Questions`, the other fields are its arguments. A reply is one safetensors
+ * file whose `__metadata__.reply` holds the JSON part. HTTP sends it as the body, a notebook as the buffer of a message;
+ * in an exported file the engine in the page makes it. The Python side is clearhead/explorer/session.py.
  */
 
-/** Which forward pass: everything that decides its numbers. Two equal ones have equal values. */
+/** One forward pass: everything that decides its numbers. Equal requests have equal values. */
 export interface RunRequest {
   text: string;
   /** Of an encoder-decoder: what the decoder reads after its start token. null: what the model writes itself, with
    *  these edits. Of an encoder: a second text, or null. */
   target: string | null;
-  /** The tokens that the decoder reads in place of the target's: what a model writes may spell no text. */
+  /** The tokens that the decoder reads instead of the target's: a model may write tokens that spell no text. */
   written?: number[];
   /** A data URL of a PNG or JPEG, or `example:3`: the input of a model that reads images. */
   image?: string | null;
@@ -25,11 +25,11 @@ export interface RunRequest {
 export interface Change {
   /** false: scores are not divided by sqrt(d_k). */
   scale?: boolean;
-  /** Of every stack: what tells tokens where they are. */
+  /** The position encoding of every stack. */
   positions?: "sinusoidal" | "rotary" | "alibi" | "none";
 }
 
-/** A value put where another was: `at` is an address with indices, such as `encoder.blocks.1.attn.z[h=2]`. */
+/** Replaces a value: `at` is an address with indices, such as `encoder.blocks.1.attn.z[h=2]`. */
 export interface Edit {
   at: string;
   /** mean: the mean over the positions (axis t, or s); close: -inf, as a mask does; patch: from another run. */
@@ -81,12 +81,46 @@ export interface Moment { step: number; loss: number | null; score: number | nul
 
 // --- questions and replies ----------------------------------------------------------------------------------------
 
+/** Every question by its name, with its arguments and its reply. `host.ask` takes its types from here. */
+export interface Questions {
+  about(asked: object): About;
+  run(asked: { run: RunRequest }): RunReply;
+  /** A tensor for each address, named as it was asked. Cells that an edit closed (masked) are NaN. */
+  values(asked: { run: RunRequest; at: string[]; dtype: "float32" | "float16" }): ShapesReply;
+  /** Parameters, whole (`encoder.blocks.0.attn.q.bias`) or one row of them (`encoder.blocks.0.attn.q.weight[i=3]`). */
+  weights(asked: { step: number | null; at: string[] }): ShapesReply;
+  check(asked: { run: RunRequest }): { check: Check };
+  /** How a text is cut into tokens. */
+  tokenize(asked: { text: string; target: boolean }): TokenizeReply;
+  /** KL(plain || without), in nats, for each address; at one position, or the mean over all. */
+  effects(asked: { run: RunRequest; at: string[]; position?: number }): { effects: Record<string, number> };
+  /** The facts of each head, by the address of its weights with [h=…]. For each A in `at` a tensor `A.norms` (h t s): the
+   *  value-weighted norms ||w v W_O||. */
+  statistics(asked: { run: RunRequest; at: string[] }): { heads: Record<string, HeadFacts> };
+  /** Tensors `ids`, `probabilities` (l t k), `lse` (l t). */
+  lens(asked: { run: RunRequest; k: number }): LensReply;
+  /** What each part adds to a logit, or to its difference from another. */
+  attribution(asked: { run: RunRequest; position: number; logit: number; minus?: number }): AttributionReply;
+  /** The nearest rows of the token table by cosine: of a token, or of the vector at an address. */
+  neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
+  /** How the model goes on from the run's text (an encoder-decoder: writes its target). */
+  generate(asked: { run: RunRequest; settings: GenerateSettings }): GenerateReply;
+  /** Every text of the page in another language, by key. */
+  texts(asked: { language: string }): { texts: Record<string, string> };
+  /** A tensor `html` (uint8). */
+  export(asked: { run: RunRequest; other?: RunRequest; state?: string }): { bytes: number; live: boolean };
+}
+
+export type Ask = keyof Questions;
+export type Asked<A extends Ask> = Parameters<Questions[A]>[0];
+export type Answered<A extends Ask> = Reply<ReturnType<Questions[A]>>;
+
 export interface About {
   name: string;
   kind: "encoder-decoder" | "decoder" | "encoder" | "image";
   family: string | null;
   parameters: number;
-  /** Tokens at most, by stack; null: no limit. */
+  /** The largest number of tokens of each stack; null: no limit. */
   limits: Partial<Record<StackName, number | null>>;
   has_tokenizer: boolean;
   labels: string[] | null;
@@ -94,26 +128,26 @@ export interface About {
   plan: Plan;
   /** The run's checkpoints, oldest first. */
   history: Moment[];
-  /** Every logged training loss, thinned to at most 400: for the curve. */
+  /** At most 400 of the logged training losses, evenly spaced, for the curve. */
   losses: [step: number, loss: number][];
-  /** Where to begin. */
+  /** The run that the page opens with. */
   start: RunRequest;
   examples: RunRequest[];
   /** Questions this host answers. */
-  answers: string[];
+  answers: Ask[];
   /** Languages of the page's texts, English first: see `texts`. */
   languages: string[];
   /** Changes that this model can take: `positions` lists kinds, its own first. */
   changes: { scale: boolean; positions: string[] };
 }
 
-/** Reply to {ask: "run", run}. Tensors: for each `….weights` address A with h t s: `A.u8` (uint8) and `A.max` (h t:
+/** Tensors: for each `….weights` address A with h t s: `A.u8` (uint8) and `A.max` (h t:
  *  float32, what 255 stands for); of a language head `output.ids`, `output.values` (t k, k <= 20) and `output.lse` (t);
  *  of another head `output.logits`. */
 export interface RunReply {
   tokens: Partial<Record<StackName, Token[]>>;
   facts: Record<string, Fact>;
-  /** The target that was read, where there is one: `request.target`, or what the model wrote. */
+  /** The target that the decoder read, if any: `request.target`, or what the model wrote. */
   target: string | null;
   /** Present where the request changes the config. */
   plan?: Plan;
@@ -121,22 +155,13 @@ export interface RunReply {
   words: Record<string, string>;
   /** Of image models: [rows, columns] of patches; the class token comes first. */
   grid?: [number, number];
-  /** Things a reader should know, such as words without tokens. */
+  /** Notes for the reader, for example words that have no tokens. */
   notes: string[];
 }
 
-/** {ask: "values", run, at: string[], dtype: "float32" | "float16"}: a tensor for each address, under it as asked.
- *  Closed (masked by an edit) cells are NaN. */
-export interface ValuesReply { shapes: Record<string, number[]> }
+/** The shape of each tensor. */
+export interface ShapesReply { shapes: Record<string, number[]> }
 
-/** {ask: "weights", step?, at: string[]}: parameters, whole (`encoder.blocks.0.attn.q.bias`) or one row of them
- *  (`encoder.blocks.0.attn.q.weight[i=3]`). */
-export interface WeightsReply { shapes: Record<string, number[]> }
-
-/** {ask: "check", run}. */
-export interface CheckReply { check: Check }
-
-/** {ask: "tokenize", text, target?: boolean}: how the text was cut. */
 export interface TokenizeReply {
   words: {
     text: string;
@@ -149,27 +174,17 @@ export interface TokenizeReply {
   unknown: string[];
 }
 
-/** {ask: "effects", run, at: string[], position?: number}: KL(plain || without), in nats, one for each address. */
-export interface EffectsReply { effects: Record<string, number> }
-
-/** {ask: "statistics", run}: of each head by its weights' address with [h=…]. Tensor `A.norms` (h t s) where asked
- *  with at: ["A"]: ||w v W_O||, the value-weighted norms. */
 export interface HeadFacts {
   kind: string; entropy: number; relative_entropy: number; previous: number; same: number; next: number; first: number;
   offset: number; offset_share: number; distance: number;
 }
-export interface StatisticsReply { heads: Record<string, HeadFacts> }
 
-/** {ask: "lens", run, k}: tensors `ids`, `probabilities` (l t k), `lse` (l t). */
 export interface LensReply { addresses: string[]; words: Record<string, string> }
 
-/** {ask: "attribution", run, position, logit, minus?}: what each part adds to a logit. */
 export interface AttributionReply { shares: Record<string, number>; logit: number }
 
-/** {ask: "neighbours", run, stack, of: {id} | {at: address of a vector}, k}: nearest rows of the token table by cosine. */
 export interface NeighboursReply { ids: number[]; cosines: number[]; words: Record<string, string> }
 
-/** {ask: "generate", run, settings}: how the model goes on from the run's text (an encoder-decoder: writes its target). */
 export interface GenerateSettings {
   max_new_tokens: number; beams: number; temperature: number; top_k: number | null; top_p: number | null; seed: number;
   length_penalty?: number;
@@ -185,13 +200,7 @@ export interface GenerateReply {
   words: Record<string, string>;
 }
 
-/** {ask: "texts", language}: every text of the page in another language, by key. */
-export interface TextsReply { texts: Record<string, string> }
-
-/** {ask: "export", run, other?: RunRequest, state?: string}: tensor `html` (uint8). */
-export interface ExportReply { bytes: number; live: boolean }
-
-/** In place of any reply. */
+/** The reply to a question that failed. */
 export interface Failure { error: string }
 
 export type Numbers = Float32Array | Uint8Array | Int32Array;
@@ -199,7 +208,7 @@ export interface Tensor { shape: number[]; data: Numbers }
 
 export interface Reply<T> { json: T; tensors: Map<string, Tensor> }
 
-/** One host. Rejects with an Error whose message is one line for the reader. */
+/** Answers questions. Rejects with an Error whose message is one line for the reader. */
 export interface Host {
-  ask<T>(question: { ask: string } & Record<string, unknown>, signal?: AbortSignal): Promise<Reply<T>>;
+  ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>>;
 }

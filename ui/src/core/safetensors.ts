@@ -28,7 +28,7 @@ const CODECS: Record<string, Codec> = {
 const LONGEST_HEADER = 100_000_000;
 const AGAIN = "try reading it again";
 
-/** Everything is checked before an array is made. Throws a one-line Error. */
+/** Checks the whole header before it makes an array. Throws a one-line Error. */
 export function readSafetensors(content: ArrayBuffer | Uint8Array): SafeFile {
   const bytes = content instanceof Uint8Array ? content : new Uint8Array(content);
   const { header, numbers } = split(bytes);
@@ -44,34 +44,6 @@ export function readSafetensors(content: ArrayBuffer | Uint8Array): SafeFile {
     tensors.set(name, { shape, data: codec.read(numbers.subarray(start, end), name) });
   }
   return { metadata: Object.fromEntries(metadata), tensors };
-}
-
-/** float32, int32 and uint8, each as it is. */
-export function writeSafetensors(
-  tensors: ReadonlyMap<string, Tensor>,
-  metadata: Readonly<Record<string, string>> = {},
-): ArrayBuffer {
-  const header: [string, unknown][] = Object.keys(metadata).length ? [["__metadata__", metadata]] : [];
-  // Widest numbers first, so that each array starts where its width asks.
-  const sorted = [...tensors].sort(([, a], [, b]) => b.data.BYTES_PER_ELEMENT - a.data.BYTES_PER_ELEMENT);
-  let end = 0;
-  for (const [name, { shape, data }] of sorted) {
-    if (name === "__metadata__") fail(`expected another name for a tensor than ${name}`);
-    const n = size(shape);
-    if (data.length !== n) fail(`${name}: expected ${n} numbers for [${shape}], got ${data.length}`);
-    header.push([name, { dtype: dtypeOf(data), shape, data_offsets: [end, (end += data.byteLength)] }]);
-  }
-  const text = new TextEncoder().encode(JSON.stringify(Object.fromEntries(header)));
-  const start = 8 + Math.ceil(text.length / 8) * 8;
-  const file = new Uint8Array(start + end).fill(0x20, 8, start);
-  new DataView(file.buffer).setBigUint64(0, BigInt(start - 8), true);
-  file.set(text, 8);
-  let at = start;
-  for (const [, { data }] of sorted) {
-    file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
-    at += data.byteLength;
-  }
-  return file.buffer;
 }
 
 // --- the header ------------------------------------------------------------------------------------------------------
@@ -152,10 +124,6 @@ function narrow(wide: BigInt64Array, name: string): Int32Array {
     if (BigInt(made[i]!) !== x) fail(`${name}: expected whole numbers of 32 bits, got ${x}`);
   });
   return made;
-}
-
-function dtypeOf(data: Numbers): string {
-  return data instanceof Float32Array ? "F32" : data instanceof Int32Array ? "I32" : "U8";
 }
 
 function short(x: unknown): string {

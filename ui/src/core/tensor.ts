@@ -53,7 +53,7 @@ export function cell(tensor: Tensor, index: readonly number[]): number {
   return found;
 }
 
-/** The largest number without its sign; infinities do not count. */
+/** The largest absolute value, infinities excluded. */
 export function largest(data: Numbers): number {
   let most = 0;
   for (const x of data) {

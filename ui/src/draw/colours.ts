@@ -117,7 +117,7 @@ export class Palette {
 }
 
 const palettes = new Map<string, Palette>();
-/** What was read in this frame: a hundred thumbnails ask at once. */
+/** Styles read in this frame: a hundred thumbnails ask for them at once. */
 const read = new WeakMap<Element, Palette>();
 
 /** The palette where `element` stands; one object for one theme. */

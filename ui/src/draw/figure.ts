@@ -9,7 +9,7 @@ const painted = [
   "font-family", "font-size", "font-style", "font-weight", "text-anchor", "paint-order",
 ] as const;
 
-/** The picture of `element` and all in it that is seen. */
+/** The picture of `element` and everything visible in it. */
 export function toSVG(element: Element): string {
   const frame = element.getBoundingClientRect();
   const svg = node("svg", {
@@ -42,7 +42,7 @@ function node(name: string, attributes: Record<string, string | number>): SVGEle
   return made;
 }
 
-/** A colour that any program reads; null where nothing would be seen. */
+/** A colour in a form that every program reads; null if it is invisible. */
 function colour(computed: string): { paint: string; alpha: number } | null {
   const alpha = parseFloat(/\/\s*([\d.]+)/.exec(computed)?.[1] ?? /rgba\(.*,\s*([\d.]+)\)/.exec(computed)?.[1] ?? "1");
   return alpha > 0 ? { paint: css(parseColour(computed)), alpha } : null;

@@ -1,4 +1,4 @@
-/** What stands beside a picture for those who cannot see it follows when the browser has nothing better to do. */
+/** Tables beside pictures, for screen readers, are updated when the browser is idle. */
 
 import { untrack } from "svelte";
 
@@ -16,7 +16,7 @@ export function late<T>(of: () => T): { readonly value: T | null } {
   };
 }
 
-/** Returns how to call it off. */
+/** Returns a function that cancels it. */
 function whenIdle(call: () => void): () => void {
   if (typeof requestIdleCallback === "undefined") {
     const timer = setTimeout(call, 50);

@@ -29,7 +29,7 @@ export function paintCells(
 
 let scratch: HTMLCanvasElement | undefined;
 
-/** One pixel for each cell, on a canvas that the next picture takes over. */
+/** Draws one pixel for each cell, on a canvas that the next picture reuses. */
 function pixels(grid: Grid, region: Region, { kind, hue, weight }: Look, palette: Palette): HTMLCanvasElement {
   const canvas = (scratch ??= document.createElement("canvas"));
   canvas.width = region.cols;

@@ -1,4 +1,4 @@
-/** A value put where another was, as clearhead/trace.py does it. */
+/** Replaces a value by another, as clearhead/trace.py does. */
 
 import { eachPlace, parseAddress, view, type Address, type View } from "../core/address";
 import type { Edit, RunRequest, Tensor } from "../core/protocol";
@@ -18,7 +18,7 @@ export function byPath(edits: readonly Edit[]): Map<string, { edit: Edit; at: Ad
   return found;
 }
 
-/** The value with an edit made: another tensor. Throws a one-line Error where the edit does not fit it. */
+/** A copy of the value with the edit made. Throws a one-line Error if the edit does not fit it. */
 export function edited(value: Floats, edit: Edit, at: Address, other?: Other): Floats {
   const axes = axesOf(at.path, value.shape.length);
   if (axes === null) throw new Error(noSuch(at.path));
@@ -30,7 +30,7 @@ export function edited(value: Floats, edit: Edit, at: Address, other?: Other): F
   return made;
 }
 
-/** What to put in cell i of a part, where x is. */
+/** The new number of cell i of a part, which holds x. */
 type Replacement = (i: number, x: number) => number;
 
 function replacement(edit: Edit, at: Address, part: View, axes: string, other?: Other): Replacement {
@@ -67,7 +67,7 @@ function given(edit: Edit, part: View): Replacement {
   return (i) => numbers[i % n]!;
 }
 
-/** The mean over t, else s, of those axes that the address leaves whole. */
+/** The mean over axis t, or else s, if the address has no index on it. */
 function meanOverPositions(edit: Edit, at: Address, part: View, axes: string): Replacement {
   const rest = axes.split(" ").filter((letter) => !at.index.some(([axis]) => axis === letter));
   const axis = rest.findIndex((letter) => letter === "t" || letter === "s");
@@ -75,11 +75,11 @@ function meanOverPositions(edit: Edit, at: Address, part: View, axes: string): R
   const n = part.shape[axis]!, step = size(part.shape.slice(axis + 1));
   const sums = new Float64Array(size(part.shape) / n);
   const place = (i: number): number => Math.floor(i / (n * step)) * step + (i % step);
-  numbersOf(part).forEach((x, i) => (sums[place(i)]! += x / n));
+  cellsOf(part).forEach((x, i) => (sums[place(i)]! += x / n));
   return (i) => sums[place(i)]!;
 }
 
-/** The same part of the other run's value; axes of length 1 there are as long as here. */
+/** The same part of the other run's value. Its axes of length 1 are broadcast. */
 function patch(edit: Edit, at: Address, part: View, axes: string, other?: Other): Replacement {
   if (!edit.from || !other) throw new Error(`${edit.at}: expected another run to patch from, got none`);
   const whole = toFloats(other(edit.from, at.path));
@@ -87,11 +87,11 @@ function patch(edit: Edit, at: Address, part: View, axes: string, other?: Other)
   const fits = from.shape.length === part.shape.length && from.shape.every((n, i) => n === 1 || n === part.shape[i]);
   if (!fits) throw new Error(misfit(edit, part, from.shape));
   const steps = from.strides.map((step, axis) => (from.shape[axis] === 1 ? 0 : step));
-  const numbers = numbersOf({ ...from, shape: part.shape, strides: steps });
+  const numbers = cellsOf({ ...from, shape: part.shape, strides: steps });
   return (i) => numbers[i]!;
 }
 
-function numbersOf(part: View): number[] {
+function cellsOf(part: View): number[] {
   const numbers: number[] = [];
   eachPlace(part, (place) => numbers.push(part.data[place]!));
   return numbers;

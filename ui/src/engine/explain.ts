@@ -1,137 +1,133 @@
-/** How one number was made, from the numbers that `needs` lists: for a page to show and a reader to check. */
+/** How one number was made, from what a host stores: for a page to show and a reader to check.
+ *
+ * First `sources` says what to fetch, then `explained` works on what was fetched. Steps without a tap are made again,
+ * number by number, from those with one.
+ */
 
-import type { Op } from "../core/protocol";
-import { resultOf, sum, type Explanation, type Form, type Product, type Term } from "./forms";
-import { isOpen, maskOf, setting, turn, wave } from "./functions";
-import { bucketOf, inputNumber, needs, pairOf, type Context, type Need } from "./needs";
-import { kindOf, type Kind } from "./ops";
+import { formatAddress, parseAddress, type Index } from "../core/address";
+import type { Fact, Op, Tensor } from "../core/protocol";
+import { strides } from "../core/tensor";
+import { resultOf, type Explanation } from "./forms";
+import { Given, type Cell, type Context, type Need } from "./kind";
+import { kindOf, needs } from "./ops";
+import { lettersOf } from "./taps";
 
-/** The numbers of a need, each with its place. */
-class Part {
-  constructor(
-    private readonly need: Need,
-    private readonly numbers: ArrayLike<number>,
-  ) {}
-
-  get length(): number {
-    return this.numbers.length;
-  }
-
-  term(i = 0): Term {
-    const { kind, name, index } = this.need, value = this.numbers[i];
-    if (value === undefined) throw new Error(`${name}: expected more than ${this.length} numbers`);
-    return { kind, name, index: index.map((at) => at ?? i), value };
-  }
-
-  terms(): Term[] {
-    return Array.from(this.numbers, (_, i) => this.term(i));
-  }
+/** A run whose values lie with a host. */
+export interface Stored extends Context {
+  facts: Readonly<Record<string, Fact>>;
 }
 
-/** `given[i]` holds the numbers of `needs(op, index, context)[i]`. */
-export function explain(op: Op, index: number[], given: readonly ArrayLike<number>[], context: Context): Explanation {
-  const parts = needs(op, index, context).map((need, i) => new Part(need, given[i] ?? []));
-  const kind = kindOf(op), form = FORMS[kind](op, index, parts, context);
-  return { ...form, op: kind, out: op.out, index, result: resultOf(form) };
+export interface Sources {
+  /** Parts of values, to ask for with `values`. */
+  values: string[];
+  /** Rows of matrices, and vectors, to ask for with `weights`. */
+  weights: string[];
 }
 
-// --- by op -----------------------------------------------------------------------------------------------------------
+/** What the explanation of one number needs to be fetched; `at` has an index on every axis. */
+export function sources(at: string, stored: Stored): Sources {
+  const values = new Set<string>(), weights = new Set<string>();
+  const visit = (need: Need): void => {
+    if (stored.numbers.has(need.name)) return;
+    const address = fetchAddress(need, stored);
+    if (address) (need.kind === "weight" ? weights : values).add(address);
+    else remade(need, stored).flatMap((one) => one.needs).forEach(visit);
+  };
+  needs(cellAt(at, stored)).forEach(visit);
+  return { values: [...values], weights: [...weights] };
+}
 
-type Explain = (op: Op, index: readonly number[], parts: Part[], context: Context) => Form;
+/** How one number was made, from what `sources` asked for: values and weights by the addresses asked with. */
+export function explained(at: string, stored: Stored, fetched: ReadonlyMap<string, Tensor>): Explanation {
+  const cell = cellAt(at, stored), known = new Map<string, ArrayLike<number>>();
+  const read = (need: Need): ArrayLike<number> => {
+    const key = `${need.name}[${need.index}]`;
+    let numbers = known.get(key);
+    if (!numbers) known.set(key, (numbers = numbersOf(need)));
+    return numbers;
+  };
+  const numbersOf = (need: Need): ArrayLike<number> => {
+    const here = stored.numbers.get(need.name);
+    if (here) return sliced(here, need.index);
+    const address = fetchAddress(need, stored);
+    if (!address) return remade(need, stored).map((one) => explain(one.cell, one.given(read)).result);
+    const tensor = fetched.get(address);
+    if (!tensor) throw new Error(`${address}: expected it with the numbers fetched, got none`);
+    // A host says NaN where an edit closed a cell.
+    return Array.from(tensor.data, (x) => (Number.isNaN(x) ? -Infinity : x));
+  };
+  return explain(cell, needs(cell).map(read));
+}
 
-const taken: Explain = (_, __, [of]) => ({ form: "taken", of: of!.term(), by: null });
-const settled: Explain = (op, _, [of]) => ({ form: "function", name: op.op, of: of!.term(), settings: op.by ?? {} });
-const multiplied: Explain = (_, __, [a, b]) => ({ form: "products", products: products(a!, b!), bias: null });
+/** `numbers[i]` are those of the i-th need. */
+function explain(cell: Cell, numbers: readonly ArrayLike<number>[]): Explanation {
+  const { op, index } = cell, given = needs(cell).map((need, i) => new Given(need, numbers[i] ?? []));
+  const form = kindOf(op).explain(cell, given);
+  return { ...form, op: op.op, out: op.out, index: [...index], result: resultOf(form) };
+}
 
-const FORMS: Record<Kind, Explain> = {
-  lookup: (op, [t, d], [row], context) => ({ form: "taken", of: row!.term(d), by: readAt(op, t!, context) }),
-  unfold: taken,
-  prepend: (_, [t, d], [of]) => ({ form: "taken", of: of!.term(t === 0 ? d : 0), by: null }),
-  sinusoid: (op, [t, i], _, context) => {
-    const position = readAt(op, t!, context), { kind, frequency } = wave(op, i!);
-    return { form: "wave", wave: kind, position, frequency, angle: position.value * frequency };
-  },
-  copy: taken,
-  add: (_, __, parts) => ({ form: "sum", terms: parts.map((part) => part.term()) }),
-  scale: settled,
-  soft_cap: settled,
-  multiply: (_, __, [a, b]) => ({ form: "product", left: a!.term(), right: b!.term() }),
-  activation: (op, _, [of]) => ({ form: "function", name: op.how ?? "", of: of!.term(), settings: {} }),
-  linear: (_, index, [x, w, b]) => {
-    return { form: "products", products: products(x!, w!), bias: b?.term(index.at(-1)) ?? null };
-  },
-  split: taken,
-  repeat: taken,
-  mean: (_, __, [row]) => ({ form: "mean", terms: row!.terms() }),
-  rstd: (op, _, [row, mean]) => {
-    const cells = row!.terms().map((of) => {
-      const deviation = of.value - (mean?.term().value ?? 0);
-      return { of, deviation, square: deviation * deviation };
-    });
-    const variance = sum(cells.map((cell) => cell.square)) / cells.length;
-    return { form: "spread", cells, mean: mean?.term() ?? null, variance, eps: setting(op, "eps") };
-  },
-  norm: (op, index, parts) => {
-    const [of, rstd, gain, shift] = op.inputs?.length === 3 ? parts.filter((_, i) => i !== 1) : parts;
-    const mean = op.inputs?.length === 3 ? parts[1]!.term() : null, last = index.at(-1);
-    const centred = of!.term().value - (mean?.value ?? 0);
-    return {
-      form: "norm", of: of!.term(), mean, rstd: rstd!.term(), gain: gain!.term(last), shift: shift?.term(last) ?? null,
-      centred, scaled: centred * rstd!.term().value,
-    };
-  },
-  rotate: (op, index, [first, second], context) => {
-    if (!second) return { form: "taken", of: first!.term(), by: null };
-    const [pair] = pairOf(op, index), isFirst = index.at(-1) === pair;
-    const position = readAt(op, index.at(-2)!, context);
-    const angle = turn(op, position.value, pair!), magnitude = setting(op, "magnitude");
-    const [of, partner] = isFirst ? [first!.term(), second.term()] : [second.term(), first!.term()];
-    return {
-      form: "rotation", of, partner, sign: isFirst ? -1 : 1, position, frequency: op.numbers![pair!]!, angle, magnitude,
-      cos: Math.cos(angle) * magnitude, sin: Math.sin(angle) * magnitude,
-    };
-  },
-  relative_bias: (op, [head, t, s], [row], context) => {
-    const { query, key, distance } = between(op, t!, s!, context);
-    return { form: "bucket", of: row!.term(head), query, key, distance, bucket: bucketOf(op, t!, s!, context) };
-  },
-  alibi: (op, [head, t, s], _, context) => {
-    return { form: "slope", slope: op.numbers![head!]!, ...between(op, t!, s!, context) };
-  },
-  matmul_nt: multiplied,
-  matmul: multiplied,
-  mask: (op, index, [of], context) => {
-    const { causal, window } = maskOf(op, context.plan.masks), query = index.at(-2)!, key = index.at(-1)!;
-    return { form: "mask", of: of!.term(), open: isOpen({ causal, window }, query, key), causal, window, query, key };
-  },
-  softmax: (_, index, [row]) => {
-    const terms = row!.terms(), largest = Math.max(...terms.map((term) => term.value));
-    const cells = terms.map((of) => ({ of, exp: Math.exp(of.value - largest) }));
-    return { form: "share", cells, at: index.at(-1)!, largest, total: sum(cells.map((cell) => cell.exp)) };
-  },
-  project: (_, [h], [z, w]) => ({ form: "products", products: products(z!, w!, h! * z!.length), bias: null }),
-  sum_heads: (_, [, d], [heads, b]) => ({ form: "sum", terms: [...heads!.terms(), ...(b ? [b.term(d)] : [])] }),
-  pool: (op, index, parts, context) => {
-    return op.how === "mean" ? { form: "mean", terms: parts[0]!.terms() } : taken(op, index, parts, context);
-  },
-};
+/** The numbers of a tensor at an index on each axis, null for all of it. */
+function sliced(tensor: Tensor, index: readonly (number | null)[]): ArrayLike<number> {
+  const steps = strides(tensor.shape), free = index.findIndex((at) => at === null);
+  const start = index.reduce<number>((offset, at, axis) => offset + (at ?? 0) * steps[axis]!, 0);
+  const length = free < 0 ? 1 : tensor.shape[free]!, step = free < 0 ? 0 : steps[free]!;
+  return Array.from({ length }, (_, i) => tensor.data[start + i * step]!);
+}
 
-// ---------------------------------------------------------------------------------------------------------------------
+// --- where a number is -----------------------------------------------------------------------------------------------
 
-/** left . right, from a place in the right on. */
-function products(left: Part, right: Part, from = 0): Product[] {
-  return left.terms().map((term, i) => {
-    const other = right.term(from + i);
-    return { left: term, right: other, product: term.value * other.value };
+function cellAt(at: string, context: Context): Cell {
+  const { path, index } = parseAddress(at);
+  const op = opOf(path, context), letters = lettersOf(path, index.length);
+  const found = letters?.split(" ").map((letter) => index.find(([axis]) => axis === letter)?.[1]);
+  const whole = found?.filter((i): i is number => i !== undefined && i >= 0);
+  if (!whole || whole.length !== found?.length) throw new Error(`${at}: expected an index on every axis, from 0`);
+  return { op, index: whole, context };
+}
+
+function opOf(path: string, context: Context): Op {
+  const found = context.plan.ops.find((op) => op.out === path);
+  if (!found) throw new Error(`${path}: expected an address of this model, got another`);
+  return found;
+}
+
+/** How to ask for a need; null for a value that no host stores. */
+function fetchAddress({ kind, name, index }: Need, stored: Stored): string | null {
+  if (kind === "weight") return index[0] === null ? name : formatAddress({ path: name, index: [["i", index[0]!]] });
+  const letters = stored.facts[name]?.axes.split(" ");
+  if (!letters) return null;
+  const parts = letters.map((letter, axis): [string, number | null] => [letter, index[axis] ?? null]);
+  return formatAddress({ path: name, index: parts.filter((part): part is Index => part[1] !== null) });
+}
+
+// --- what is not stored ----------------------------------------------------------------------------------------------
+
+/** A number to be made, and what of. */
+interface Remade {
+  cell: Cell;
+  needs: Need[];
+  given(read: (need: Need) => ArrayLike<number>): ArrayLike<number>[];
+}
+
+/** The cells of a part of a value that no host stores. */
+function remade(need: Need, stored: Stored): Remade[] {
+  const op = opOf(need.name, stored), free = need.index.findIndex((at) => at === null);
+  const cell = (i: number): Cell => ({ op, index: need.index.map((at) => at ?? i), context: stored });
+  const length = free < 0 ? 1 : lengthOf(need.name, free, stored);
+  // A row of what is made cell by cell needs a row, which is asked for at once.
+  const rows = free >= 0 && kindOf(op).cellwise ? needs({ ...cell(0), index: need.index as number[] }) : null;
+  return Array.from({ length }, (_, i) => {
+    if (rows) return { cell: cell(i), needs: rows, given: (read) => rows.map((row) => [read(row)[i]!]) };
+    const own = needs(cell(i));
+    return { cell: cell(i), needs: own, given: (read) => own.map(read) };
   });
 }
 
-/** A whole number that a stack reads at a position. */
-function readAt(op: Op, t: number, context: Context): Term {
-  return { kind: "number", name: op.inputs?.at(-1) ?? "", index: [t], value: inputNumber(op, t, context) };
-}
-
-function between(op: Op, t: number, s: number, context: Context): { query: Term; key: Term; distance: number } {
-  const query = readAt(op, t, context), key = readAt(op, s, context);
-  return { query, key, distance: key.value - query.value };
+/** How long an axis of a value is where all of it is needed, from the values that are stored. */
+function lengthOf(path: string, axis: number, stored: Stored): number {
+  const shape = stored.facts[path]?.shape ?? stored.numbers.get(path)?.shape;
+  if (shape) return shape[axis]!;
+  const op = opOf(path, stored), from = (of: number): number => lengthOf(op.inputs?.[0] ?? "", of, stored);
+  // Of the linear steps without a tap only those of the head are asked for whole: as wide as what they read.
+  return kindOf(op).length?.(op, axis, from, stored) ?? from(axis);
 }

@@ -1,9 +1,8 @@
-/** What "how one number was made" says: a few forms that cover every op, each with its numbers by name, in float64. */
+/** How one number was made: a few forms cover every op. Each holds its numbers by name, in float64. */
 
 import { activation, softCap } from "./functions";
-import type { Kind } from "./ops";
 
-/** A number and where it stands: a cell of a value, of a parameter, or of what a stack reads (its ids, positions). */
+/** A number and its place: a cell of a value, of a parameter, or of what a stack reads (its ids or positions). */
 export interface Term {
   kind: "value" | "weight" | "number";
   name: string;
@@ -49,18 +48,18 @@ export type Form =
   | { form: "bucket"; of: Term; query: Term; key: Term; distance: number; bucket: number }
   /** -slope * |key - query| */
   | { form: "slope"; slope: number; query: Term; key: Term; distance: number }
-  /** of where the mask is open, else -infinity. */
+  /** `of` if the mask is open, else -infinity. */
   | { form: "mask"; of: Term; open: boolean; causal: boolean; window: number | null; query: number; key: number };
 
 export type Explanation = Form & {
-  op: Kind;
+  op: string;
   /** The number explained. */
   out: string;
   index: number[];
   result: number;
 };
 
-/** The number that a form comes to. */
+/** The result of a form. */
 export function resultOf(form: Form): number {
   switch (form.form) {
     case "products":

@@ -3,7 +3,7 @@
 import type { Mask, Op } from "../core/protocol";
 
 /** 2 / sqrt(pi) * sum of exp(-x^2) 2^n x^(2n+1) / (2n+1)!!, whose terms are all of one sign. */
-export function erf(x: number): number {
+function erf(x: number): number {
   if (Math.abs(x) > 6) return Math.sign(x);
   let term = x, sum = x;
   for (let n = 1; Math.abs(term) > 1e-17 * Math.abs(sum); n++) sum += term *= (2 * x * x) / (2 * n + 1);
@@ -25,14 +25,14 @@ export function activation(name: string): (x: number) => number {
   return found;
 }
 
-/** What an op's `by` says. */
+/** A setting of an op, from its `by`. */
 export function setting(op: Op, name: string, otherwise?: number): number {
   const found = op.by?.[name] ?? otherwise;
   if (found === undefined) throw new Error(`${op.out}: ${op.op} needs a setting "${name}"`);
   return found;
 }
 
-/** x, held between -cap and cap. */
+/** x, limited to -cap .. cap. */
 export function softCap(x: number, cap: number): number {
   return cap * Math.tanh(x / cap);
 }
@@ -47,33 +47,4 @@ export function maskOf(op: Op, masks: Readonly<Record<string, Mask>>): Mask {
   const found = masks[op.how ?? ""];
   if (!found) throw new Error(`${op.out}: no mask is called "${op.how}"`);
   return found;
-}
-
-const f32 = Math.fround;
-
-/** The row of a table of relative biases for a distance (key - query): exact when near, logarithmic up to the largest
- *  distance, one for all beyond. In float32, as it was trained, because a bucket has sharp edges. */
-export function bucket(op: Op, distance: number): number {
-  const past = op.how === "past", n = setting(op, "buckets") / (past ? 1 : 2);
-  const first = !past && distance > 0 ? n : 0;
-  const away = past ? Math.max(-distance, 0) : Math.abs(distance);
-  const exact = Math.floor(n / 2);
-  if (away < exact) return first + away;
-  const growth = f32(Math.log(setting(op, "distance") / exact));
-  const share = f32(f32(Math.log(f32(away / exact))) / growth);
-  return first + Math.min(exact + Math.trunc(f32(share * (n - exact))), n - 1);
-}
-
-/** The angle by which a pair of components turns. */
-export function turn(op: Op, position: number, pair: number): number {
-  return f32(f32(position) * f32(op.numbers![pair]!));
-}
-
-/** Component i of a position's waves: sine or cosine of position * base^(-2j/width). */
-export function wave(op: Op, component: number): { kind: "sin" | "cos"; frequency: number } {
-  const width = setting(op, "width"), half = Math.floor(width / 2);
-  const together = op.how === "interleaved";
-  const pair = together ? component >> 1 : component % half;
-  const isSine = together ? component % 2 === 0 : component < half;
-  return { kind: isSine ? "sin" : "cos", frequency: setting(op, "base") ** ((-2 * pair) / width) };
 }

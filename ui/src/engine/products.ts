@@ -1,4 +1,4 @@
-/** Matrix products. Every one is dot products of rows whose numbers lie together, eight of them at a time. */
+/** Matrix products. Each is made of dot products of contiguous rows, eight at a time. */
 
 /** Rows of numbers in memory, each `step` after the one before. */
 export interface Rows {
@@ -7,10 +7,14 @@ export interface Rows {
   step: number;
 }
 
+export function rows(data: Float32Array, step: number, start = 0): Rows {
+  return { data, start, step };
+}
+
 /** out[i, j] = a[i] . b[j] (+ bias[j]) for `n` rows of a and `m` of b, all `width` long; summed in float64. */
 export function dotRows(out: Rows, a: Rows, b: Rows, n: number, m: number, width: number, bias?: Float32Array): void {
   if (n === 1) oneRow(out, a, b, m, width, bias);
-  // An odd last row goes with the one before it, which is made twice.
+  // An odd last row is computed together with the one before it, which is computed twice.
   else for (let i = 0; i < n; i += 2) twoRows(out, a, b, Math.min(i, n - 2), m, width, bias);
 }
 

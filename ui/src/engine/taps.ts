@@ -1,4 +1,4 @@
-/** The axes of every step by its address, and which steps have a tap: those can be edited and are stored. */
+/** The axes of every step by its address, and which steps have a tap. Tapped steps can be edited and are stored. */
 
 import type { Fact } from "../core/protocol";
 import type { Floats } from "../core/tensor";
@@ -32,12 +32,12 @@ const UNTAPPED: Axes[] = [
   [/\.embed\.(lookup|scaled|types|patches)$|_sum$|^head\.(scaled|pool|pooler|pooled|dense|act)$/, "t d"],
 ];
 
-/** The axes of a tapped value of that many; null for another. What is pooled has no positions. */
+/** The axes of a tapped value with `rank` axes; null if it has no tap. Pooled values have no axis of positions. */
 export function axesOf(path: string, rank: number): string | null {
   return found(TAPPED, path, rank);
 }
 
-/** The same of any value, tapped or not. */
+/** The axes of any value, tapped or not. */
 export function lettersOf(path: string, rank: number): string | null {
   return found(TAPPED, path, rank) ?? found(UNTAPPED, path, rank);
 }
@@ -47,7 +47,7 @@ function found(table: Axes[], path: string, rank: number): string | null {
   return axes && axes.length >= rank ? axes.slice(axes.length - rank).join(" ") : null;
 }
 
-/** What a host says of the values that it stores: not of masked scores, which follow from a mask, unless edited. */
+/** The facts of stored values. Masked scores follow from a mask, so they are stored only if they are edited. */
 export function factsOf(values: ReadonlyMap<string, Floats>, edited: ReadonlySet<string>): Record<string, Fact> {
   const facts: [string, Fact][] = [];
   for (const [path, { shape, data }] of values) {

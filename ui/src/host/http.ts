@@ -1,23 +1,23 @@
 /** Questions over HTTP, to the server that served the page. */
 
-import type { Failure, Host, Reply } from "../core/protocol";
+import type { Answered, Ask, Asked, Failure, Host } from "../core/protocol";
 import { t } from "../i18n/index.svelte";
 import { readReply } from "./reply";
 
 export class HttpHost implements Host {
-  async ask<T>(question: { ask: string } & Record<string, unknown>, signal?: AbortSignal): Promise<Reply<T>> {
+  async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {
     const response = await fetch("/ask", {
       method: "POST",
       headers: { "content-type": "application/json" },
-      body: JSON.stringify(question),
+      body: JSON.stringify({ ask, ...asked }),
       signal: signal ?? null,
     }).catch((error: unknown) => {
       signal?.throwIfAborted();
-      // The browser's own words for it say nothing to a reader.
+      // The browser's own message does not help a reader.
       throw new Error(t("error.no_answer"), { cause: error });
     });
     if (!response.ok) throw new Error(await failure(response));
-    return readReply<T>(await response.arrayBuffer());
+    return readReply(await response.arrayBuffer());
   }
 }
 

@@ -1,9 +1,9 @@
-/** Questions as messages of a notebook's widget (anywidget): never a synced trait, so that notebooks do not swell. */
+/** Sends questions as messages of a notebook's widget (anywidget). Synced traits would be saved in the notebook. */
 
-import type { Host, Reply } from "../core/protocol";
+import type { Answered, Ask, Asked, Host } from "../core/protocol";
 import { readReply } from "./reply";
 
-type Listener = (content: Answer, buffers: DataView[]) => void;
+type Listener = (content: AnswerMessage, buffers: DataView[]) => void;
 
 /** The part of anywidget's model that is used here. */
 export interface WidgetModel {
@@ -13,11 +13,11 @@ export interface WidgetModel {
 }
 
 type Message = { id: number; question: object } | { id: number; cancel: true };
-interface Answer { id: number; error?: string }
+interface AnswerMessage { id: number; error?: string }
 interface Waiting { resolve(bytes: ArrayBuffer): void; reject(error: unknown): void }
 
 export class WidgetHost implements Host {
-  /** A widget may be shown several times, and every page of it hears all answers: each counts from its own number. */
+  /** A widget may be shown several times, and every page receives all answers: each counts from a random number. */
   #last = Math.floor(Math.random() * 2 ** 52);
   #waiting = new Map<number, Waiting>();
 
@@ -25,7 +25,7 @@ export class WidgetHost implements Host {
     model.on("msg:custom", this.#answered);
   }
 
-  async ask<T>(question: { ask: string } & Record<string, unknown>, signal?: AbortSignal): Promise<Reply<T>> {
+  async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {
     signal?.throwIfAborted();
     const id = ++this.#last;
     const abort = (): void => this.#cancel(id, signal?.reason);
@@ -33,9 +33,9 @@ export class WidgetHost implements Host {
     try {
       const bytes = await new Promise<ArrayBuffer>((resolve, reject) => {
         this.#waiting.set(id, { resolve, reject });
-        this.model.send({ id, question });
+        this.model.send({ id, question: { ask, ...asked } });
       });
-      return readReply<T>(bytes);
+      return readReply(bytes);
     } finally {
       signal?.removeEventListener("abort", abort);
     }
@@ -53,20 +53,20 @@ export class WidgetHost implements Host {
     this.model.send({ id, cancel: true });
   }
 
-  #answered = (content: Answer, buffers: DataView[]): void => {
+  #answered = (content: AnswerMessage, buffers: DataView[]): void => {
     const waiting = this.#waiting.get(content.id);
     this.#waiting.delete(content.id);
     if (!waiting) return;
     const bytes = buffers[0];
     if (content.error !== undefined || !bytes) waiting.reject(new Error(content.error ?? "no answer"));
-    // A notebook hands out views into a larger message: a copy of its own starts aligned.
+    // A notebook passes views into a larger message: a copy is aligned.
     else waiting.resolve(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer);
   };
 }
 
-/** JupyterLab takes a letter pressed outside a field for a command, such as dd, which deletes the cell, unless the
- *  element that has the focus says otherwise. Its keys with Ctrl, Alt or Meta stay its own: Ctrl+S saves the notebook.
- *  Returns what ends it. */
+/** Keeps letters from JupyterLab, which takes one pressed outside a field for a command (dd deletes the cell) unless the
+ *  focused element has an attribute. Keys with Ctrl, Alt or Meta still reach it: Ctrl+S saves the notebook.
+ *  Returns a function that undoes this. */
 export function keepKeys(el: HTMLElement): () => void {
   const mark = (event: KeyboardEvent): void => {
     if (!(event.target instanceof Element) || !el.contains(event.target)) return;

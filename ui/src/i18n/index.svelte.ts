@@ -1,6 +1,6 @@
-/** Every text that a reader sees, by key, in the language of the page. English is built in; others come from the host. */
+/** The catalogue of texts by key, in the language of the page. English is built in; the host sends other languages. */
 
-import type { About, Host, TextsReply } from "../core/protocol";
+import type { About, Host } from "../core/protocol";
 
 type Catalogue = Record<string, string>;
 
@@ -17,7 +17,7 @@ export function language(): string {
   return current.language;
 }
 
-/** The text of a key, `{name}` replaced by its value; English where the language lacks it, the key where all do. */
+/** The text of a key, with `{name}` replaced by its value. Falls back to English, then to the key. */
 export function t(key: string, values: Record<string, string | number> = {}): string {
   const text = catalogues.get(current.language)?.[key] ?? english[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in values ? String(values[name]) : whole));
@@ -34,10 +34,10 @@ export async function chooseLanguage(host: Host, about: About): Promise<void> {
   await setLanguage(wished.find((name) => name !== null && about.languages.includes(name)) ?? "en", host);
 }
 
-/** Fetched once; the language stays what it was where it cannot be had. */
+/** Fetches a language once. If that fails, the language does not change. */
 export async function setLanguage(name: string, host: Host): Promise<void> {
   if (!catalogues.has(name)) {
-    const { json } = await host.ask<TextsReply>({ ask: "texts", language: name });
+    const { json } = await host.ask("texts", { language: name });
     catalogues.set(name, json.texts);
   }
   current.language = name;

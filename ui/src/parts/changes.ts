@@ -1,4 +1,4 @@
-/** What B is, in a few words. */
+/** What distinguishes B from A, in a few words. */
 
 import { t } from "../i18n/index.svelte";
 import type { Explorer } from "../state/explorer.svelte";

@@ -1,11 +1,11 @@
-/** Names for people of what a config says. */
+/** Names of models and their parts, for readers. */
 
-import type { About, Plan, StackConfig } from "../core/protocol";
+import type { About, Plan } from "../core/protocol";
 import { integer, t } from "../i18n/index.svelte";
 import type { Part } from "../state/page";
 
 /** The last part of a path. */
-export function shortName(about: About): string {
+export function modelName(about: About): string {
   return about.name.split("/").at(-1) || about.name;
 }
 
@@ -21,17 +21,13 @@ export function describeModel(about: About): string {
   return parts.join(" · ");
 }
 
-export function headWidth(stack: StackConfig): number {
-  return stack.d_head ?? stack.d_model / stack.n_heads;
-}
-
-/** Self-attention of a decoder is masked: that is its name in the paper's figure. */
+/** Causal self-attention is called “masked”, as in the paper's figure. */
 export function partName(plan: Plan, stack: "encoder" | "decoder", part: Part): string {
   if (part === "cross") return t("part.cross");
   return t(plan.masks[`${stack}.attn`]?.causal ? "part.masked" : "part.self");
 }
 
-/** A token as it is shown: what is only whitespace is made visible. */
+/** A token as it is shown: whitespace alone is made visible. */
 export function tokenText(text: string): string {
   if (text === "") return "∅";
   return text.trim() === "" ? text.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥") : text;

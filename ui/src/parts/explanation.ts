@@ -1,30 +1,29 @@
-/** What is fetched to explain one number of a run, and where in the page a value is shown. */
+/** Fetches what explains one number of a run, and finds where the page shows a value. */
 
 import { formatAddress, type Address } from "../core/address";
 import type { StackName } from "../core/protocol";
-import { explained, sources, type Stored } from "../engine/derive";
+import { explained, sources } from "../engine/explain";
 import type { Explanation } from "../engine/forms";
-import { numbersOf } from "../engine/run";
-import type { Page, View } from "../state/page";
+import type { Page } from "../state/page";
+import { PLACES } from "../state/places";
 import type { Run } from "../state/run";
 
 export interface Made {
   explanation: Explanation;
-  /** What the host recorded; null of a step that it does not store. */
+  /** What the host recorded; null for a step that it does not store. */
   recorded: number | null;
 }
 
-/** How the number at an address was made, from as few numbers as it is made of. */
+/** How the number at an address was made. Only the numbers that it is made of are fetched. */
 export async function madeOf(run: Run, address: Address): Promise<Made> {
-  const at = formatAddress(address), stored = storedOf(run);
+  const at = formatAddress(address), { plan, numbers, reply: { facts } } = run, stored = { plan, numbers, facts };
   const { values, weights } = sources(at, stored);
-  const isStored = address.path in run.reply.facts;
-  const [numbers, rows, own] = await Promise.all([
+  const [found, rows, own] = await Promise.all([
     Promise.all(values.map((one) => run.value(one))),
     weights.length ? run.weights(weights) : null,
-    isStored ? run.value(at) : null,
+    address.path in facts ? run.value(at) : null,
   ]);
-  const fetched = new Map([...(rows ?? []), ...values.map((one, i) => [one, numbers[i]!] as const)]);
+  const fetched = new Map([...(rows ?? []), ...values.map((one, i) => [one, found[i]!] as const)]);
   const value = own?.data[0];
   return {
     explanation: explained(at, stored, fetched),
@@ -32,30 +31,23 @@ export async function madeOf(run: Run, address: Address): Promise<Made> {
   };
 }
 
-function storedOf(run: Run): Stored {
-  const { plan, reply } = run;
-  // The pixels of an image stay with the host: what is made of them is explained up to there.
-  const pixels = { shape: [0, 0, 0], data: new Float32Array(0) };
-  return { plan, facts: reply.facts, numbers: numbersOf(plan.config, reply.tokens, pixels) };
-}
-
-/** What a step rounds by: in float32, or, where the last bits of a number say so, in float16 or bfloat16. */
+/** The rounding error of a step: of float32, or of float16 or bfloat16 if the last bits of the number are zero. */
 export function roundingOf(recorded: number): number {
   const [bits = 0] = new Uint32Array(Float32Array.of(recorded).buffer);
   if (recorded === 0 || (bits & 0x1fff) !== 0) return 1e-5;
   return (bits & 0xffff) === 0 ? 2 ** -6 : 2 ** -9;
 }
 
-/** How far apart two ways of adding the same terms may be; `largest` is the largest of them in size. */
+/** Whether two ways of adding the same terms agree; `largest` is the largest absolute value among the terms. */
 export function isClose(result: number, recorded: number, largest = 0): boolean {
   if (!Number.isFinite(recorded)) return result === recorded;
   return Math.abs(result - recorded) <= roundingOf(recorded) * Math.max(1, Math.abs(recorded), largest);
 }
 
-/** Where in the page a value is seen, and the selection that shows it; null of one that no place is for. */
-export function placeOf(path: string, index: Readonly<Record<string, number>>): Partial<Page> | null {
+/** Where in the page a value is seen, and the selection that shows it; null if it is seen nowhere. */
+export function seenAt(path: string, index: Readonly<Record<string, number>>): Partial<Page> | null {
   const block = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross|ffn|resid)?/.exec(path);
-  const view = viewOf(path);
+  const view = PLACES.find(({ values }) => values?.test(path))?.name;
   if (!view) return null;
   const at: Partial<Page> = { view };
   if (block) Object.assign(at, { stack: block[1] as StackName, layer: Number(block[2]) });
@@ -66,19 +58,4 @@ export function placeOf(path: string, index: Readonly<Record<string, number>>): 
   const component = index.k ?? index.d ?? index.f;
   if (component !== undefined) at.dim = component;
   return at;
-}
-
-const PLACES: [RegExp, View][] = [
-  [/\.embed\.positions$/, "position"],
-  [/\.embed\./, "embedding"],
-  [/norm\.(mean|rstd|out)$|_sum$/, "norm"],
-  [/\.(attn|cross)\.(heads|out)$/, "output"],
-  [/\.(attn|cross)\./, "attention"],
-  [/\.ffn\./, "ffn"],
-  [/\.resid_/, "residual"],
-  [/^head\./, "logits"],
-];
-
-function viewOf(path: string): View | null {
-  return PLACES.find(([pattern]) => pattern.test(path))?.[1] ?? null;
 }

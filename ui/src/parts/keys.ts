@@ -1,9 +1,7 @@
-/** The keyboard, for everything. Typing in a field and the arrows inside a figure are theirs. */
+/** The keys of the page. Fields and figures keep their own. */
 
 import type { Explorer } from "../state/explorer.svelte";
-import type { Step } from "../state/page";
-
-const STEPS: Step[] = ["qkv", "scores", "scaled", "masked", "softmax", "weighted"];
+import { STEPS } from "../state/places";
 
 export const KEYS: readonly [keys: string, what: string][] = [
   ["/", "text"], ["[ ]", "head"], ["{ }", "layer"], [", .", "step"], ["↑ ↓", "query"], ["← →", "key"],
@@ -13,7 +11,7 @@ export const KEYS: readonly [keys: string, what: string][] = [
 export function onkey(event: KeyboardEvent, state: Explorer, help: () => void): void {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   const target = event.target;
-  // A dialog has keys of its own: prevented, Escape would not close it.
+  // A dialog handles its own keys, such as Escape.
   if (target instanceof HTMLElement && target.closest("dialog")) return;
   if (target instanceof HTMLElement && target.closest("input, textarea, select, [contenteditable]")) {
     if (event.key === "Escape") target.blur();

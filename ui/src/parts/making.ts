@@ -1,4 +1,4 @@
-/** How one number was made, as a page shows it: signs, a sentence, the terms by size, the steps. */
+/** How one number was made, as the page shows it: a formula, a sentence, the terms by size, and the steps. */
 
 import type { Explanation, Form, Product, Term } from "../engine/forms";
 import { activation } from "../engine/functions";
@@ -6,7 +6,7 @@ import { activation } from "../engine/functions";
 /** A sign, or a number with its name. */
 export type Piece = string | Term;
 
-/** A term of a sum: what it comes to is drawn as a bar. */
+/** A term of a sum: its amount is drawn as a bar. */
 export interface Row {
   of: Term;
   pieces: Piece[];
@@ -14,24 +14,24 @@ export interface Row {
 }
 
 /** One line of the arithmetic; `name` is a key of the catalogue. */
-export interface Step {
+export interface Line {
   name: string;
   pieces: Piece[];
   value: number;
 }
 
 export interface Making {
-  /** The key of a sentence: what is done here. */
+  /** The catalogue key of the sentence that says what is computed. */
   words: string;
   /** The right side of the formula, in signs. */
   signs: string;
   rows: Row[];
   /** The row that the number is about, where it is a share of them. */
   at: number | null;
-  steps: Step[];
+  steps: Line[];
 }
 
-/** What is explained, its terms and its steps in the order of the arithmetic. */
+/** The terms and the steps of an explanation, in the order of the arithmetic. */
 export function makingOf(explanation: Explanation): Making {
   const make = MAKE[explanation.form] as (of: Explanation) => Partial<Making>;
   return { words: `made.${explanation.form}`, signs: "", rows: [], at: null, steps: [], ...make(explanation) };
@@ -153,7 +153,7 @@ function plainRow(term: Term): Row {
   return { of: term, pieces: [term], amount: term.value };
 }
 
-function step(name: string, pieces: Piece[], value: number): Step {
+function step(name: string, pieces: Piece[], value: number): Line {
   return { name: `made.step.${name}`, pieces, value };
 }
 
@@ -165,7 +165,7 @@ function summed(terms: readonly Term[], name: string): string {
   return distinct.map((one) => (several(one) ? `Σ ${one}` : one)).join(" + ");
 }
 
-/** The largest in size, largest first, and the sum of the others. The `at`-th is always among them. */
+/** The `count` largest rows, largest first, always with the `at`-th, and the sum of the others. */
 export function largestRows(
   rows: readonly Row[], count: number, at: number | null = null,
 ): { shown: Row[]; others: number; sum: number } {
@@ -196,7 +196,7 @@ function of(term: Term | undefined, from: string): string {
   return term ? shortName(term.name, from) : "";
 }
 
-/** A name without the parts that it has in common with where one stands; at least two are left of a parameter's. */
+/** A name without the leading parts that it shares with `from`. A parameter keeps at least two parts. */
 export function shortName(name: string, from: string): string {
   const parts = name.split("."), others = from.split(".");
   let common = 0;
@@ -205,13 +205,13 @@ export function shortName(name: string, from: string): string {
   return parts.slice(isParameter ? Math.min(common, parts.length - 2) : common).join(".");
 }
 
-/** A name by its last two parts; of a value of a block by its block too. */
+/** The last two parts of a name; three for a value of a block. */
 export function briefName(name: string): string {
   const parts = name.split(".");
   return parts.slice(/^\d+$/.test(parts.at(-2) ?? "") ? -3 : -2).join(".");
 }
 
-/** A number that is part of a formula: all of the digits that tell it from its neighbours. */
+/** A number in a formula, with five digits at most. */
 function exact(x: number): string {
   return String(Number(x.toPrecision(5))).replace("-", "−");
 }

@@ -1,4 +1,4 @@
-/** What the model says at one position: true shares of the whole vocabulary (or of all labels). */
+/** What the model says at one position: probabilities over the whole vocabulary, or over all labels. */
 
 import type { Tensor } from "../core/protocol";
 import type { Explorer } from "./explorer.svelte";
@@ -7,7 +7,7 @@ import type { Run } from "./run";
 export interface Choice { id: number; text: string; p: number }
 export interface Answer { top: Choice[] }
 
-/** The position whose answer is shown: the chosen one, or the one where A is least certain. */
+/** The answers at the chosen position, or at the one where A is least certain. */
 export function answerAt(state: Explorer): { position: number; a: Answer | null; b: Answer | null } {
   const { a, b } = state;
   if (!a) return { position: 0, a: null, b: null };
@@ -16,7 +16,7 @@ export function answerAt(state: Explorer): { position: number; a: Answer | null;
   return { position, a: of(a), b: of(b) };
 }
 
-/** From the likeliest logits and the log-sum-exp of all: exact at temperature 1, and there only. */
+/** Computed from the largest logits and the log-sum-exp of all: exact at temperature 1 only. */
 function answer(run: Run, position: number, temperature: number, labels: string[] | null): Answer | null {
   const ids = run.tensors.get("output.ids"), values = run.tensors.get("output.values"), lse = run.tensors.get("output.lse");
   if (!ids || !values || !lse) return ofLabels(run.tensors.get("output.logits"), position, temperature, labels);
@@ -51,7 +51,7 @@ export function divergence(p: Float64Array, q: Float64Array): number {
   return p.reduce((total, x, i) => (x > 0 ? total + x * Math.log(x / Math.max(q[i] ?? 0, 1e-300)) : total), 0);
 }
 
-/** The shares of the whole row of logits at the page's temperature; null where there is no such row. */
+/** The softmax of the whole row of logits at the page's temperature; null if the run has no such row. */
 export function sharesAt(state: Explorer, run: Run | null, position: number): Promise<Float64Array> | null {
   const pools = state.about.plan.config.head.kind === "classification";
   const { temperature } = state.page, length = run?.reply.facts["head.logits"]?.shape[0];

@@ -1,10 +1,11 @@
-/** The one state of a page: the two forward passes, the selection that every view shares, and what may be done to it. */
+/** The state of a page: its two forward passes, the selection that every view shares, and the actions on both. */
 
 import { getContext, setContext } from "svelte";
-import { fromFragment, toFragment } from "../core/permalink";
+import { messageOf } from "../core/errors";
 import type { About, Change, Edit, Host, RunRequest, Tensor } from "../core/protocol";
 import { chooseLanguage, t } from "../i18n/index.svelte";
-import { attentionAt, requestA, requestB, startPage, type Page, type Reads, type Side } from "./page";
+import { attentionAt, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
+import { fromFragment, toFragment } from "./permalink";
 import { Run } from "./run";
 
 /** The number that the reader looks at: a cell of the value at `path`. */
@@ -16,15 +17,15 @@ export class Explorer {
   readonly host: Host;
   readonly about: About;
   page: Page = $state()!;
-  /** As trained, and edited: null until it is there, or where nothing differs. */
+  /** The model as trained, and edited. A is null until it has been computed, B also if nothing differs. */
   a = $state.raw<Run | null>(null);
   b = $state.raw<Run | null>(null);
   error = $state<string | null>(null);
   busy = $state(false);
   focus = $state.raw<Focus | null>(null);
-  /** The number whose making is shown until Esc; follows the focus where nothing is pinned. */
+  /** Whether the explained number stays until Esc. Otherwise it follows the focus. */
   pinned = $state(false);
-  /** The last sentence for the live region. */
+  /** The last sentence that a screen reader is told. */
   said = $state("");
   #past: Page[] = $state.raw([]);
   #future: Page[] = $state.raw([]);
@@ -41,7 +42,7 @@ export class Explorer {
   }
 
   static async open(host: Host, fragment = ""): Promise<Explorer> {
-    const { json } = await host.ask<About>({ ask: "about" });
+    const { json } = await host.ask("about", {});
     await chooseLanguage(host, json);
     const explorer = new Explorer(host, json, fragment);
     await explorer.refresh();
@@ -49,31 +50,28 @@ export class Explorer {
     return explorer;
   }
 
-  /** The first page: the first head of the second block of the first stack, or of its only one. */
+  /** The first page: head 0 of the second block of the first stack, or of its only block. */
   #first(reads: Reads): Page {
     const { config } = this.about.plan;
     const stack = config.encoder ? "encoder" : "decoder";
     const n = config[stack]?.n_layers ?? 1;
-    return { ...startPage(reads), stack, layer: Math.min(1, n - 1) };
+    return { ...plainPage(reads), stack, layer: Math.min(1, n - 1) };
   }
 
-  /** Where the present head looks hardest at another token: a first pair worth seeing. */
+  /** Selects the pair of different tokens with the largest weight in the current head. */
   #look(): void {
-    const found = this.a?.pixels(`${this.at}.weights`);
-    if (!found) return;
-    const [, rows = 0, cols = 0] = found.shape, start = this.page.head * rows * cols;
+    const found = this.a?.heads(`${this.at}.weights`)[this.page.head];
     let most = 0;
-    for (let i = 0; i < rows * cols; i++) {
-      const [query, key] = [Math.floor(i / cols), i % cols];
-      const share = (found.pixels[start + i] ?? 0) * (found.max[this.page.head * rows + query] ?? 0);
+    found?.pixels.forEach((pixel, i) => {
+      const query = Math.floor(i / found.cols), key = i % found.cols, share = pixel * found.max[query]!;
       const same = query === key && this.page.part === "attn";
       if (share > most && !same && key > 0) [most, this.page.query, this.page.key] = [share, query, key];
-    }
+    });
   }
 
   // --- what is shown ---
 
-  /** The side that is shown: B and the difference only where there is a B. */
+  /** The side that is shown. Without a B it is A. */
   get side(): Side {
     return this.b ? this.page.side : "a";
   }
@@ -83,12 +81,12 @@ export class Explorer {
     return this.side === "b" ? this.b : this.a;
   }
 
-  /** Where the present attention lives: `encoder.blocks.1.attn`. */
+  /** The address of the current attention, such as `encoder.blocks.1.attn`. */
   get at(): string {
     return attentionAt(this.page);
   }
 
-  /** A value as the chosen side has it: A's, B's, or B's minus A's. */
+  /** A value of the chosen side: A's, B's, or B's minus A's. */
   async look(at: string): Promise<Tensor> {
     if (!this.a) throw new Error(t("error.no_run"));
     if (this.side === "a" || !this.b) return this.a.value(at);
@@ -100,14 +98,14 @@ export class Explorer {
 
   // --- going places ---
 
-  /** Change what is selected: not a step of undo. */
+  /** Changes the selection. Undo does not step over it. */
   go(change: Partial<Page>): void {
     Object.assign(this.page, change);
     this.#clamp();
     this.onpage?.(toFragment(this.page));
   }
 
-  /** Change what is computed: undo goes back to before it. */
+  /** Changes what is computed, as one step of undo. */
   async act(change: Partial<Page>): Promise<void> {
     this.#past = [...this.#past.slice(-99), $state.snapshot(this.page) as Page];
     this.#future = [];
@@ -141,17 +139,17 @@ export class Explorer {
     await this.refresh();
   }
 
-  /** Go to the state of a link: a step that undo takes back. */
+  /** Goes to the state of a link, as one step of undo. */
   async follow(fragment: string): Promise<void> {
     const page = fromFragment(fragment, this.page.reads);
     if (!page) return;
-    this.#place(page); // Before the pass of its text is there, views look at the place.
+    this.#place(page); // Views read the place before the pass of its text has been computed.
     await this.act(page);
   }
 
   // --- acting ---
 
-  /** Put an edit in the place of any at the same address; null takes it away. */
+  /** Replaces the edit at an address; null removes it. */
   edit(at: string, edit: Omit<Edit, "at"> | null): Promise<void> {
     const others = this.page.edits.filter((one) => one.at !== at);
     const edits = edit ? [...others, { at, ...edit }] : others;
@@ -162,7 +160,7 @@ export class Explorer {
     return this.page.edits.find((one) => one.at === at) ?? null;
   }
 
-  /** The same while a slider moves: one step of undo, and no more questions than answers. */
+  /** Does the same while a slider moves: as one step of undo, and at most one question at a time. */
   slide(at: string, edit: Omit<Edit, "at">): void {
     const others = this.page.edits.filter((one) => one.at !== at);
     if (others.length === this.page.edits.length) this.#past = [...this.#past, $state.snapshot(this.page) as Page];
@@ -182,7 +180,7 @@ export class Explorer {
 
   // --- computing ---
 
-  /** Both forward passes of the page as it is. What fails leaves what was there, and says so. */
+  /** Computes both forward passes of the page. A failure keeps the previous ones and sets `error`. */
   async refresh(): Promise<void> {
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
@@ -192,7 +190,7 @@ export class Explorer {
       const wantedB = requestB(page);
       const a = await this.#run(requestA(page), asking.signal);
       if (!this.a && !asking.signal.aborted) {
-        // B may fail: then there is A to go on from.
+        // If B fails, the page still shows A.
         this.a = a;
         this.#clamp();
       }
@@ -204,13 +202,13 @@ export class Explorer {
       this.#clamp();
       this.onpage?.(toFragment(this.page));
     } catch (error) {
-      if (!asking.signal.aborted) this.error = error instanceof Error ? error.message : String(error);
+      if (!asking.signal.aborted) this.error = messageOf(error);
     } finally {
       if (this.#asking === asking) this.busy = false;
     }
   }
 
-  /** B reads the target that A wrote, so that the two answer the same question; unless it has a text of its own. */
+  /** B reads the target that A wrote, so that both answer the same question, unless B has a text of its own. */
   #followed(request: RunRequest, a: Run): RunRequest {
     const written = a.request.target === null ? a.writtenTokens : null;
     return this.page.other || !written ? request : { ...request, target: a.reply.target, written };
@@ -226,7 +224,7 @@ export class Explorer {
     return run;
   }
 
-  /** A head that the model has. */
+  /** Limits the place to a head that the model has. */
   #place(page: Page): void {
     const { config } = this.about.plan;
     if (!config[page.stack]) page.stack = config.encoder ? "encoder" : "decoder";
@@ -237,7 +235,7 @@ export class Explorer {
     if (!(config.encoder && config.decoder && page.stack === "decoder")) page.part = "attn";
   }
 
-  /** The selection within what there is. */
+  /** Limits the selection to the tokens of the run. */
   #clamp(): void {
     const { page, a } = this;
     this.#place(page);

@@ -1,4 +1,7 @@
-/** A promise as state: the last answer stays while the next one is on its way, and a late answer is dropped. */
+/** A promise as state: the last answer stays until the next one arrives, and an outdated answer is dropped. */
+
+import { messageOf } from "../core/errors";
+
 export interface Loaded<T> { readonly value: T | null; readonly error: string | null }
 
 export function load<T>(make: () => Promise<T> | null): Loaded<T> {
@@ -16,7 +19,7 @@ export function load<T>(make: () => Promise<T> | null): Loaded<T> {
         if (current) [value, error] = [answer, null];
       },
       (reason: unknown) => {
-        if (current) [value, error] = [null, reason instanceof Error ? reason.message : String(reason)];
+        if (current) [value, error] = [null, messageOf(reason)];
       },
     );
     return () => void (current = false);

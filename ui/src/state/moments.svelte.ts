@@ -1,13 +1,13 @@
-/** The page's input through every checkpoint of the training run: one forward pass each, made once, one after another. */
+/** The page's input through every checkpoint of the training run: one forward pass each, one after another. */
 
 import type { Moment } from "../core/protocol";
 import type { Explorer } from "./explorer.svelte";
 import { Run } from "./run";
 
 export class Moments {
-  /** By step; a checkpoint that cannot be read has none. */
+  /** Runs by step. A checkpoint that cannot be read has none. */
   runs: ReadonlyMap<number, Run> = $state.raw(new Map());
-  /** Whether there are more to come. */
+  /** Whether passes are still missing. */
   filling = $state(false);
   #input = "";
 
@@ -17,29 +17,29 @@ export class Moments {
     return this.app.about.history;
   }
 
-  /** The checkpoint that run A is of. */
+  /** The checkpoint of run A. */
   get step(): number {
     return this.app.page.reads.step ?? this.app.about.step ?? this.all.at(-1)?.step ?? 0;
   }
 
-  /** The one that run B is of, where B is another. */
+  /** The checkpoint of run B, if B is another one. */
   get other(): number | null {
     return this.app.page.other?.step ?? null;
   }
 
-  /** A's checkpoint from now on; the text and what the decoder reads stay, so that only the weights differ. */
+  /** Opens a checkpoint as A. The text and what the decoder reads stay, so that only the weights differ. */
   open(step: number): void {
     const own = step === this.app.about.step ? null : step;
     void this.app.act({ reads: { ...this.app.page.reads, step: own, target: this.#target } });
   }
 
-  /** B is this checkpoint; null: B goes away. */
+  /** Opens a checkpoint as B; null closes B. */
   compare(step: number | null): void {
     const other = step === null ? null : { ...this.app.page.reads, step, target: this.#target };
     void this.app.act({ other, side: step === null ? "a" : "b" });
   }
 
-  /** Call in a component: fills `runs` anew whenever the input is another one. */
+  /** Call it in a component: fills `runs` again whenever the input changes. */
   follow(): void {
     $effect(() => {
       const run = this.app.a;
@@ -69,28 +69,9 @@ export class Moments {
 
 const known = new WeakMap<Explorer, Moments>();
 
-/** The one of an explorer: the strip below the page and the training view share its passes. */
+/** The moments of an explorer: the strip below the page and the training view share their passes. */
 export function moments(app: Explorer): Moments {
   let found = known.get(app);
   if (!found) known.set(app, (found = new Moments(app)));
   return found;
-}
-
-/** One head's attention as pixels, for a thumbnail. */
-export function headPixels(
-  run: Run,
-  weights: string,
-  head: number,
-): { pixels: Uint8Array; max: Float32Array; rows: number; cols: number } | null {
-  const found = run.pixels(weights);
-  if (!found) return null;
-  const [heads = 0, rows = 0, cols = 0] = found.shape;
-  if (head >= heads) return null;
-  const cells = rows * cols;
-  return {
-    pixels: found.pixels.subarray(head * cells, (head + 1) * cells),
-    max: found.max.subarray(head * rows, (head + 1) * rows),
-    rows,
-    cols,
-  };
 }

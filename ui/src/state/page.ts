@@ -1,13 +1,7 @@
-/** What a reader has chosen: all of it is in the permalink, and undo goes back through it. */
+/** What the reader has chosen. The permalink holds all of it, and undo steps back through it. */
 
 import type { Change, Edit, RunRequest, StackName } from "../core/protocol";
-
-export type View =
-  | "tokens" | "embedding" | "position" | "attention" | "heads" | "output" | "norm" | "ffn" | "residual" | "logits"
-  | "generation" | "lens" | "geometry" | "scale" | "training" | "image";
-
-/** The steps of one attention, in the order of the formula. */
-export type Step = "qkv" | "scores" | "scaled" | "masked" | "softmax" | "weighted";
+import type { PlaceName, Step } from "./places";
 
 export type Part = "attn" | "cross";
 export type Side = "a" | "b" | "diff";
@@ -15,7 +9,7 @@ export type Side = "a" | "b" | "diff";
 export type Reads = Pick<RunRequest, "text" | "target" | "image" | "step">;
 
 export interface Page {
-  view: View;
+  view: PlaceName;
   step: Step;
   stack: StackName;
   layer: number;
@@ -28,7 +22,7 @@ export interface Page {
   /** Which position's answer is shown; null: the least certain one. */
   position: number | null;
   side: Side;
-  /** What A reads; B reads `other`, or the same. */
+  /** What A reads. B reads `other` if it is set, else the same. */
   reads: Reads;
   other: Reads | null;
   /** Of B. */
@@ -38,7 +32,7 @@ export interface Page {
   mode: "explore" | "research";
 }
 
-export function startPage(reads: Reads): Page {
+export function plainPage(reads: Reads): Page {
   return {
     view: "attention", step: "softmax", stack: "encoder", layer: 0, part: "attn", head: 0, query: 0, key: 0, dim: null,
     position: null, side: "a", reads, other: null, edits: [], change: {}, temperature: 1, mode: "explore",

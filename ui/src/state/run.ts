@@ -1,14 +1,19 @@
-/** One forward pass as the page holds it: what the host said of it, and its values, fetched when first needed. */
+/** One forward pass as the page holds it: the host's reply, and the values, which are fetched when first needed. */
 
 import { formatAddress, parseAddress, type Address } from "../core/address";
-import type { CheckReply, Host, Op, Plan, RunReply, RunRequest, Tensor, Token, ValuesReply, WeightsReply } from "../core/protocol";
-import { derive } from "./derive";
+import type { Check, Host, Op, Plan, RunReply, RunRequest, Tensor, Token } from "../core/protocol";
+import { derive, type Source } from "../engine/derive";
+import { NO_PIXELS, numbersOf } from "../engine/forward";
 
-export class Run {
+/** The weights of one head: 8-bit shares of the largest of their row. */
+export interface Pixels { pixels: Uint8Array; max: Float32Array; rows: number; cols: number }
+
+export class Run implements Source {
   #values = new Map<string, Promise<Tensor>>();
   #waiting: { at: string; resolve(value: Tensor): void; reject(error: unknown): void }[] = [];
   #ops: Map<string, Op>;
-  #check: Promise<CheckReply> | null = null;
+  #check: Promise<Check> | null = null;
+  readonly numbers: ReadonlyMap<string, Tensor>;
 
   constructor(
     readonly host: Host,
@@ -18,19 +23,20 @@ export class Run {
     readonly plan: Plan,
   ) {
     this.#ops = new Map(plan.ops.map((op) => [op.out, op]));
+    this.numbers = numbersOf(plan.config, reply.tokens, NO_PIXELS);
   }
 
   static async of(host: Host, request: RunRequest, plan: Plan, signal?: AbortSignal): Promise<Run> {
-    const { json, tensors } = await host.ask<RunReply>({ ask: "run", run: request }, signal);
+    const { json, tensors } = await host.ask("run", { run: request }, signal);
     return new Run(host, request, json, tensors, json.plan ?? plan);
   }
 
-  /** What the last stack reads: the sequence of which each position has an answer. */
+  /** What the last stack reads: each position of this sequence has an answer. */
   get tokens(): Token[] {
     return this.reply.tokens.decoder ?? this.reply.tokens.encoder ?? [];
   }
 
-  /** What the model wrote, as the tokens that its decoder reads after the start token; null where nothing was written. */
+  /** The tokens that the model wrote, without the start token; null if it wrote nothing. */
   get writtenTokens(): number[] | null {
     return this.reply.target === null ? null : (this.reply.tokens.decoder ?? []).slice(1).map((token) => token.id);
   }
@@ -39,12 +45,13 @@ export class Run {
     return this.#ops.get(path);
   }
 
-  /** Whether an address has a value: stored, or made by an op from stored ones. */
+  /** Whether an address has a value: a stored one, or one that an op derives. */
   has(path: string): boolean {
     return path in this.reply.facts || this.#ops.has(path);
   }
 
-  /** A value, exact, at an address with or without indices. Asked for once; several at a time go in one question. */
+  /** A value at an address with or without indices, in float32. It is fetched once; several at a time share a
+   *  question. */
   value(at: string): Promise<Tensor> {
     let found = this.#values.get(at);
     if (!found) {
@@ -56,20 +63,22 @@ export class Run {
     return found;
   }
 
-  /** A value that is there already, or null. */
-  pixels(weights: string): { pixels: Uint8Array; max: Float32Array; shape: number[] } | null {
-    const pixels = this.tensors.get(`${weights}.u8`), max = this.tensors.get(`${weights}.max`);
-    if (!(pixels?.data instanceof Uint8Array) || !(max?.data instanceof Float32Array)) return null;
-    return { pixels: pixels.data, max: max.data, shape: pixels.shape };
+  /** Each head of an attention by its weights' address, as it came with the run; none if it did not. */
+  heads(weights: string): Pixels[] {
+    const { data: pixels, shape = [] } = this.tensors.get(`${weights}.u8`) ?? {}, max = this.tensors.get(`${weights}.max`)?.data;
+    if (!(pixels instanceof Uint8Array) || !(max instanceof Float32Array)) return [];
+    const [n = 0, rows = 0, cols = 0] = shape;
+    const part = <T extends Uint8Array | Float32Array>(data: T, i: number, size: number): T => data.subarray(i * size, (i + 1) * size) as T;
+    return Array.from({ length: n }, (_, i) => ({ pixels: part(pixels, i, rows * cols), max: part(max, i, rows), rows, cols }));
   }
 
   async weights(at: string[]): Promise<Map<string, Tensor>> {
     const step = this.request.step ?? null;
-    return (await this.host.ask<WeightsReply>({ ask: "weights", step, at })).tensors;
+    return (await this.host.ask("weights", { step, at })).tensors;
   }
 
-  check(): Promise<CheckReply> {
-    this.#check ??= this.host.ask<CheckReply>({ ask: "check", run: this.request }).then((reply) => reply.json);
+  check(): Promise<Check> {
+    this.#check ??= this.host.ask("check", { run: this.request }).then(({ json }) => json.check);
     return this.#check;
   }
 
@@ -85,7 +94,7 @@ export class Run {
     this.#waiting = [];
     try {
       const at = asked.map((one) => one.at);
-      const { tensors } = await this.host.ask<ValuesReply>({ ask: "values", run: this.request, at, dtype: "float32" });
+      const { tensors } = await this.host.ask("values", { run: this.request, at, dtype: "float32" });
       for (const one of asked) {
         const tensor = tensors.get(one.at);
         if (tensor) one.resolve(tensor);

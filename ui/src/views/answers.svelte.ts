@@ -12,7 +12,7 @@ export function answers(app: Explorer): "each" | "one" | "none" {
 }
 
 /** The address of the logits at a position. */
-export function logitsAt(app: Explorer, position: number): string {
+function logitsAt(app: Explorer, position: number): string {
   return answers(app) === "one" ? "head.logits" : `head.logits[t=${position}]`;
 }
 

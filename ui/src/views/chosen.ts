@@ -3,7 +3,7 @@
 import type { StackName } from "../core/protocol";
 import { tokenText } from "../parts/describe";
 import type { Explorer } from "../state/explorer.svelte";
-import { tokensOf } from "./attention/attention.svelte";
+import { tokensOf } from "../state/attention.svelte";
 
 export interface Chosen { t: number; name: string; names: string[] }
 
@@ -18,6 +18,6 @@ export function chosen(app: Explorer): Chosen {
   return { t, name: names[t] ?? "", names };
 }
 
-export function tokenNames(app: Explorer, stack: StackName): string[] {
+function tokenNames(app: Explorer, stack: StackName): string[] {
   return tokensOf(app, stack, `${stack}.blocks.0.attn.q`).map((token) => tokenText(token.text));
 }

@@ -1,26 +1,10 @@
-/** The places, by name. */
+/** The component of each place: the file of its folder that has its name, such as lens/Lens.svelte. */
 
 import type { Component } from "svelte";
-import type { View } from "../state/page";
-import Attention from "./attention/Attention.svelte";
-import Embedding from "./embedding/Embedding.svelte";
-import FeedForward from "./ffn/FeedForward.svelte";
-import Generation from "./generation/Generation.svelte";
-import Geometry from "./geometry/Geometry.svelte";
-import Heads from "./heads/Heads.svelte";
-import Image from "./image/Image.svelte";
-import Lens from "./lens/Lens.svelte";
-import Logits from "./logits/Logits.svelte";
-import Norm from "./norm/Norm.svelte";
-import Output from "./output/Output.svelte";
-import Position from "./position/Position.svelte";
-import Residual from "./residual/Residual.svelte";
-import Scale from "./scale/Scale.svelte";
-import Tokens from "./tokens/Tokens.svelte";
-import Training from "./training/Training.svelte";
+import type { PlaceName } from "../state/places";
 
-export const views: Record<View, Component> = {
-  tokens: Tokens, embedding: Embedding, position: Position, attention: Attention, heads: Heads,
-  output: Output, norm: Norm, ffn: FeedForward, residual: Residual, logits: Logits, generation: Generation,
-  lens: Lens, geometry: Geometry, scale: Scale, training: Training, image: Image,
-};
+const components = import.meta.glob<Component>("./*/*.svelte", { eager: true, import: "default" });
+
+export function componentOf(place: PlaceName): Component {
+  return components[`./${place}/${place.charAt(0).toUpperCase()}${place.slice(1)}.svelte`]!;
+}

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { readSafetensors, writeSafetensors } from "../../src/core/safetensors";
+import { readSafetensors } from "../../src/core/safetensors";
 import type { Tensor } from "../../src/core/protocol";
 import { random, tensorsOf } from "../engine/fixtures";
 
@@ -31,7 +31,23 @@ describe("what PyTorch wrote", () => {
   });
 });
 
-describe("a round trip", () => {
+/** A file of these tensors, in an order and with a header that align the numbers of each. */
+function fileOf(tensors: ReadonlyMap<string, Tensor>, metadata?: Record<string, string>): Uint8Array {
+  const header: [string, unknown][] = metadata ? [["__metadata__", metadata]] : [];
+  const sorted = [...tensors].sort(([, a], [, b]) => b.data.BYTES_PER_ELEMENT - a.data.BYTES_PER_ELEMENT);
+  const numbers: number[] = [];
+  for (const [name, { shape, data }] of sorted) {
+    const dtype = data instanceof Float32Array ? "F32" : data instanceof Int32Array ? "I32" : "U8", start = numbers.length;
+    numbers.push(...new Uint8Array(data.buffer));
+    header.push([name, { dtype, shape, data_offsets: [start, numbers.length] }]);
+  }
+  const text = JSON.stringify(Object.fromEntries(header)), bytes = new TextEncoder().encode(text).length;
+  const made = file(text + " ".repeat(-bytes & 7), numbers.length);
+  made.set(numbers, made.length - numbers.length);
+  return made;
+}
+
+describe("a file", () => {
   const tensors = new Map<string, Tensor>([
     ["bytes", { shape: [3], data: Uint8Array.of(1, 2, 255) }],
     ["a.b", { shape: [2, 2], data: Float32Array.of(1.5, -0, Infinity, 1e-40) }],
@@ -41,7 +57,7 @@ describe("a round trip", () => {
   ]);
 
   test.each([0, 1, 2, 3])("from any place in memory: %i bytes in", (by) => {
-    const bytes = new Uint8Array(writeSafetensors(tensors, { reply: '{"a":"é\\n"}', ["__proto__"]: "x" }));
+    const bytes = fileOf(tensors, { reply: '{"a":"é\\n"}', ["__proto__"]: "x" });
     const moved = new Uint8Array(bytes.length + by);
     moved.set(bytes, by);
     const { metadata, tensors: found } = readSafetensors(moved.subarray(by));
@@ -50,17 +66,12 @@ describe("a round trip", () => {
   });
 
   test("float32 is a view where it can be", () => {
-    const buffer = writeSafetensors(tensors);
-    expect(readSafetensors(buffer).tensors.get("a.b")!.data.buffer).toBe(buffer);
+    const { buffer } = fileOf(tensors);
+    expect(readSafetensors(buffer as ArrayBuffer).tensors.get("a.b")!.data.buffer).toBe(buffer);
   });
 
   test("no tensors, no metadata", () => {
-    expect(readSafetensors(writeSafetensors(new Map()))).toEqual({ metadata: {}, tensors: new Map() });
-  });
-
-  test("a tensor that is not its shape is not written", () => {
-    const wrong = new Map([["a", { shape: [3], data: new Float32Array(2) }]]);
-    expect(() => writeSafetensors(wrong)).toThrow("a: expected 3 numbers for [3], got 2");
+    expect(readSafetensors(fileOf(new Map()))).toEqual({ metadata: {}, tensors: new Map() });
   });
 });
 
@@ -112,7 +123,7 @@ describe("a malformed file is refused in one line", () => {
       ["a", { shape: [2, 3], data: new Float32Array(6) }],
       ["b", { shape: [5], data: new Uint8Array(5) }],
     ]);
-    const whole = new Uint8Array(writeSafetensors(tensors, { reply: "{}" }));
+    const whole = fileOf(tensors, { reply: "{}" });
     let refusals = 0;
     for (let i = 0; i < 20_000; i++) {
       const bytes = whole.slice(0, next() < 0.3 ? Math.floor(next() * whole.length) : undefined);

@@ -2,10 +2,10 @@ import { describe, expect, test } from "vitest";
 import { formatAddress, type Index } from "../../src/core/address";
 import type { Fact, Tensor } from "../../src/core/protocol";
 import { cell, largest, size } from "../../src/core/tensor";
-import { explained, explainedHere, sources, termAddress, type Stored } from "../../src/engine/derive";
+import { explained, sources, type Stored } from "../../src/engine/explain";
+import { forward, type Pass } from "../../src/engine/forward";
 import { resultOf, type Explanation } from "../../src/engine/forms";
 import { KINDS } from "../../src/engine/ops";
-import { run, type Run } from "../../src/engine/run";
 import { factsOf, lettersOf } from "../../src/engine/taps";
 import { fixtures, random, type Fixture } from "./fixtures";
 
@@ -19,7 +19,7 @@ function addressOf(path: string, index: readonly number[]): string {
 }
 
 /** Some cells of every op of a run with its edits, and what was there before an edit of its own. */
-function cells(one: Fixture, made: Run): { at: string; path: string; index: number[] }[] {
+function cells(one: Fixture, made: Pass): { at: string; path: string; index: number[] }[] {
   const next = random(one.name.length + one.plan.ops.length);
   return one.plan.ops.flatMap(({ out: path }) => {
     const { shape } = made.values.get(path)!;
@@ -38,7 +38,7 @@ function expectClose(found: Explanation, value: Tensor, index: number[]): void {
 }
 
 /** A host that stores what is tapped, and gives the parts that are asked for. */
-function fetchFrom(made: Run, facts: Record<string, Fact>, at: string): Tensor {
+function fetchFrom(made: Pass, facts: Record<string, Fact>, at: string): Tensor {
   const [path, inside] = at.split("[") as [string, string?];
   const fixed = new Map((inside?.slice(0, -1).split(",") ?? []).map((part) => part.split("=") as [string, string]));
   const tensor = path in facts ? made.values.get(path)! : made.weights.get(path)!;
@@ -58,15 +58,27 @@ function fetchFrom(made: Run, facts: Record<string, Fact>, at: string): Tensor {
   return { shape, data: Float32Array.from(data, (x) => (x === -Infinity ? NaN : x)) };
 }
 
+/** A host that stores every value. */
+function storing({ plan, numbers, values }: Pass): Stored {
+  const facts = [...values].map(([path, { shape }]): [string, Fact] => [path, { shape, axes: lettersOf(path, shape.length)! }]);
+  return { plan, numbers, facts: Object.fromEntries(facts) };
+}
+
+function explainedFrom(made: Pass, stored: Stored, at: string): Explanation {
+  const { values, weights } = sources(at, stored);
+  return explained(at, stored, new Map([...values, ...weights].map((from) => [from, fetchFrom(made, stored.facts, from)])));
+}
+
 describe.each(fixtures())("$name", (one) => {
-  const plain = run(one.plan, one.weights, one.numbers);
-  const made = run(one.plan, one.weights, one.numbers, one.edits, { other: one.other });
+  const plain = forward(one.plan, one.weights, one.numbers);
+  const made = forward(one.plan, one.weights, one.numbers, one.edits, { other: one.other });
   const edited = new Set(one.edits.map((edit) => edit.at.split("[")[0]!));
   const context = { plan: one.plan, numbers: one.numbers };
 
-  test("numbers of every op come to what was made, from whole tensors", () => {
+  test("numbers of every op come to what was made, from a host that stores every value", () => {
+    const stored = storing(plain);
     for (const { at, path, index } of cells(one, plain)) {
-      expectClose(explainedHere(at, context, plain.values, plain.weights), plain.values.get(path)!, index);
+      expectClose(explainedFrom(plain, stored, at), plain.values.get(path)!, index);
     }
   });
 
@@ -74,9 +86,7 @@ describe.each(fixtures())("$name", (one) => {
     const stored: Stored = { ...context, facts: factsOf(made.values, edited) };
     for (const { at, path, index } of cells(one, made)) {
       if (edited.has(path)) continue;
-      const needed = sources(at, stored);
-      const all = [...needed.values, ...needed.weights];
-      const found = explained(at, stored, new Map(all.map((from) => [from, fetchFrom(made, stored.facts, from)])));
+      const found = explainedFrom(made, stored, at);
       expectClose(found, made.values.get(path)!, index);
       expect(resultOf(found)).toBe(found.result);
     }
@@ -85,14 +95,14 @@ describe.each(fixtures())("$name", (one) => {
 
 describe("what it says", () => {
   const one = fixtures().find((fixture) => fixture.name === "decoder_pre_learned")!;
-  const made = run(one.plan, one.weights, one.numbers);
-  const context = { plan: one.plan, numbers: one.numbers };
+  const made = forward(one.plan, one.weights, one.numbers);
   const at = "decoder.blocks.1.attn";
-  const stored: Stored = { ...context, facts: factsOf(made.values, new Set()) };
+  const stored: Stored = { plan: one.plan, numbers: one.numbers, facts: factsOf(made.values, new Set()) };
+  const everything = storing(made);
   const last = one.values.get(`${at}.weights`)!.shape[1]! - 1;
 
   test("a weight is a share of its row", () => {
-    const found = explainedHere(`${at}.weights[h=2,t=${last},s=1]`, context, made.values, made.weights);
+    const found = explainedFrom(made, everything, `${at}.weights[h=2,t=${last},s=1]`);
     if (found.form !== "share") throw new Error(found.form);
     expect(found.cells.map((one) => one.of.index)).toEqual(Array.from({ length: last + 1 }, (_, s) => [2, last, s]));
     expect(found.result).toBe(found.cells[1]!.exp / found.total);
@@ -100,9 +110,9 @@ describe("what it says", () => {
   });
 
   test("a closed cell is a share of nothing, of minus infinity", () => {
-    const share = explainedHere(`${at}.weights[h=0,t=0,s=1]`, context, made.values, made.weights);
+    const share = explainedFrom(made, everything, `${at}.weights[h=0,t=0,s=1]`);
     expect(share.result).toBe(0);
-    const mask = explainedHere(`${at}.masked[h=0,t=0,s=1]`, context, made.values, made.weights);
+    const mask = explainedFrom(made, everything, `${at}.masked[h=0,t=0,s=1]`);
     expect(mask).toMatchObject({ form: "mask", open: false, causal: true, query: 0, key: 1, result: -Infinity });
   });
 
@@ -126,9 +136,8 @@ describe("what it says", () => {
   });
 
   test("a token's vector is a row of the table, chosen by its id", () => {
-    const found = explainedHere("decoder.embed.tokens[t=1,d=4]", context, made.values, made.weights);
+    const found = explainedFrom(made, everything, "decoder.embed.tokens[t=1,d=4]");
     const id = one.numbers.get("decoder.ids")!.data[1]!;
-    expect(found.form === "taken" && termAddress(found.of)).toBe(`decoder.embed.tokens.weight[i=${id},j=4]`);
     expect(found).toMatchObject({
       form: "taken",
       of: { kind: "weight", name: "decoder.embed.tokens.weight", index: [id, 4] },
@@ -148,9 +157,9 @@ describe("what it says", () => {
   test("every form and every op is explained somewhere", () => {
     const kinds = new Set<string>(), forms = new Set<string>();
     for (const fixture of fixtures()) {
-      const whole = run(fixture.plan, fixture.weights, fixture.numbers);
+      const whole = forward(fixture.plan, fixture.weights, fixture.numbers), stored = storing(whole);
       for (const { at } of cells(fixture, whole)) {
-        const found = explainedHere(at, { plan: fixture.plan, numbers: fixture.numbers }, whole.values, whole.weights);
+        const found = explainedFrom(whole, stored, at);
         kinds.add(found.op);
         forms.add(found.form);
       }

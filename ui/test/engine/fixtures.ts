@@ -6,7 +6,7 @@ import type { Edit, Plan, StackName, Tensor, Token } from "../../src/core/protoc
 import { readSafetensors } from "../../src/core/safetensors";
 import { largest } from "../../src/core/tensor";
 import type { Other } from "../../src/engine/edits";
-import { numbersOf } from "../../src/engine/run";
+import { numbersOf } from "../../src/engine/forward";
 
 export interface Fixture {
   name: string;

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { Tensor } from "../../src/core/protocol";
 import { floats, type Floats } from "../../src/core/tensor";
-import { activation, bucket } from "../../src/engine/functions";
+import { activation } from "../../src/engine/functions";
+import { bucket } from "../../src/engine/kinds/positions";
 import { compute, KINDS } from "../../src/engine/ops";
 import { dotRows, transposed, type Rows } from "../../src/engine/products";
 import { difference, fixtures, random, tensorsOf } from "./fixtures";

@@ -3,12 +3,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { Fact, Reply, RunReply, RunRequest, Tensor } from "../../src/core/protocol";
+import type { Fact, GenerateSettings, Reply, RunReply, RunRequest, Tensor } from "../../src/core/protocol";
 import { readSafetensors } from "../../src/core/safetensors";
 import { BakedHost } from "../../src/host/baked";
 import { difference } from "../engine/fixtures";
 
-interface Case { question: { ask: string; run?: RunRequest } & Record<string, unknown>; reply: string; near: number }
+interface Case { question: { ask: "run"; run: RunRequest }; reply: string; near: number }
 
 const folder = process.env.CLEARHEAD_FIXTURES ?? "";
 
@@ -29,25 +29,25 @@ describe.each(names)("%s", (name) => {
   const cases = JSON.parse(readFileSync(join(folder, `${name}.json`), "utf-8")) as Case[];
 
   test.each(cases.map((one) => [`${one.question.ask} ${one.reply}`, one] as const))("%s", async (_, { question, reply, near }) => {
-    const got = await host.ask<unknown>(question);
+    const { ask, ...asked } = question, got: Reply<unknown> = await host.ask(ask, asked);
     const { metadata, tensors } = readSafetensors(new Uint8Array(readFileSync(join(folder, reply))));
     const expected = JSON.parse(metadata.reply!) as unknown;
-    if (question.ask === "run") return sameRun(got as Reply<RunReply>, { json: expected as RunReply, tensors }, near);
+    if (ask === "run") return sameRun(got as Reply<RunReply>, { json: expected as RunReply, tensors }, near);
     close(got.json, expected, near);
     expect([...got.tensors.keys()].sort()).toEqual([...tensors.keys()].sort());
     for (const [key, tensor] of tensors) expect(difference(shut(got.tensors.get(key)!), shut(tensor), 1), key).toBeLessThanOrEqual(near);
   });
 
   test("what it does not hold is refused in one line that says where it is", async () => {
-    const { json } = await host.ask<{ start: RunRequest; name: string }>({ ask: "about" });
-    const other = host.ask({ ask: "run", run: { ...json.start, text: "another", image: null } });
+    const { json } = await host.ask("about", {});
+    const other = host.ask("run", { run: { ...json.start, text: "another", image: null } });
     await expect(other).rejects.toThrow(`open the model: clearhead explore ${json.name}`);
-    await expect(host.ask({ ask: "generate", run: json.start })).rejects.toThrow("does not answer “generate”");
+    await expect(host.ask("generate", { run: json.start, settings: {} as GenerateSettings })).rejects.toThrow("does not answer “generate”");
     if (!name.endsWith("_large")) return;
     const at = `${json.name.startsWith("encoder_decoder") || json.name.startsWith("decoder") ? "decoder" : "encoder"}.blocks.0`;
-    const edit = host.ask({ ask: "run", run: { ...json.start, edits: [{ at: `${at}.attn.z[h=1]`, do: "mean" }] } });
-    await expect(edit).rejects.toThrow("without any one head, but of no other change");
-    await expect(host.ask({ ask: "weights", at: ["head.output.weight"] })).rejects.toThrow("parameters are not in this file");
+    const edit = host.ask("run", { run: { ...json.start, edits: [{ at: `${at}.attn.z[h=1]`, do: "mean" }] } });
+    await expect(edit).rejects.toThrow("without any one head, but with no other change");
+    await expect(host.ask("weights", { step: null, at: ["head.output.weight"] })).rejects.toThrow("parameters are not in this file");
   });
 });
 
@@ -56,7 +56,7 @@ test("a file that is cut short says so, wherever it is cut", async () => {
     const parts = fileOf("decoder_pre_learned_live");
     const name = [...parts.keys()].find((key) => key.startsWith(cut === "data" ? "data" : "weights"))!;
     parts.set(name, parts.get(name)!.slice(0, keep));
-    await expect(hostOf(parts).ask({ ask: "about" })).rejects.toThrow("the file is cut short or was changed");
+    await expect(hostOf(parts).ask("about", {})).rejects.toThrow("the file is cut short or was changed");
   }
 });
 

@@ -3,7 +3,8 @@ import type { Op, Plan } from "../../src/core/protocol";
 import type { Run } from "../../src/state/run";
 import { active, column, feedForwardOf, strongest } from "../../src/views/ffn/feedforward";
 import { carriers, grouped, headsOf, pooledPixels } from "../../src/views/heads/heads";
-import { cosine, joinsOf, lengths, normsAround } from "../../src/views/norm/joins";
+import { cosine, lengths } from "../../src/core/vectors";
+import { joinsOf, normsAround } from "../../src/views/norm/joins";
 import { band, banks, measured } from "../../src/views/residual/river";
 
 const at = "decoder.blocks.0";
@@ -55,7 +56,7 @@ describe("where a block adds to the stream", () => {
 
 describe("vectors", () => {
   it("have lengths and angles", () => {
-    expect([...lengths([3, 4, 0, 5], 2)]).toEqual([5, 5]);
+    expect([...lengths(Float32Array.of(3, 4, 0, 5), 2)]).toEqual([5, 5]);
     expect(cosine([1, 0], [-2, 0])).toBe(-1);
     expect(cosine([1, 0], [0, 0])).toBe(0);
   });

@@ -1,7 +1,8 @@
 import { describe, expect, it, vi } from "vitest";
 import type { Host, Op, RunReply, Tensor } from "../../src/core/protocol";
+import { cosine } from "../../src/core/vectors";
 import { Run } from "../../src/state/run";
-import { cosine, embedSteps, strong } from "../../src/views/embedding/embedding";
+import { embedSteps, strong } from "../../src/views/embedding/embedding";
 
 const OPS: Op[] = [
   { out: "decoder.embed.lookup", op: "lookup", inputs: ["decoder.ids"], weights: ["decoder.embed.tokens.weight"] },
@@ -15,9 +16,9 @@ const STORED: Record<string, number[]> = { "decoder.embed.tokens[t=1]": [2.5, -9
 
 describe("embedSteps", () => {
   it("makes each step of one position, asking for rows of tables and never for a table", async () => {
-    const ask = vi.fn(async (question: { ask: string } & Record<string, unknown>) => {
-      const known = question.ask === "weights" ? WEIGHTS : STORED;
-      const tensors = new Map((question.at as string[]).map((at): [string, Tensor] => {
+    const ask = vi.fn(async (name: string, asked: { at: string[] }) => {
+      const known = name === "weights" ? WEIGHTS : STORED;
+      const tensors = new Map(asked.at.map((at): [string, Tensor] => {
         if (!known[at]) throw new Error(`${at}: not expected`);
         return [at, { shape: [2], data: Float32Array.from(known[at]) }];
       }));
@@ -25,7 +26,7 @@ describe("embedSteps", () => {
     });
     const token = { id: 7, text: "x", span: null, type: 1 };
     const reply = { tokens: { decoder: [{ ...token, id: 3 }, token] }, facts: { "decoder.embed.tokens": { shape: [2, 2], axes: "t d" } } };
-    const plan = { config: {}, ops: OPS, masks: {} };
+    const plan = { config: { decoder: { input: { kind: "tokens" } } }, ops: OPS, masks: {} };
     const run = new Run({ ask } as unknown as Host, { text: "", target: null, edits: [] }, reply as unknown as RunReply, new Map(), plan as never);
     const steps = await embedSteps(run, "decoder", 1);
     expect(steps.map(({ op, at, row }) => [op.out.split(".").at(-1), at, ...row])).toEqual([

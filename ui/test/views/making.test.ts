@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Explanation, Term } from "../../src/engine/forms";
 import { resultOf } from "../../src/engine/forms";
 import { briefName, largestRows, makingOf, shortName } from "../../src/parts/making";
-import { isClose, placeOf, roundingOf } from "../../src/parts/explanation";
+import { isClose, seenAt, roundingOf } from "../../src/parts/explanation";
 
 const at = "encoder.blocks.1.attn";
 const term = (value: number, name = `${at}.masked`, index = [0, 0, 0]): Term => ({ kind: "value", name, index, value });
@@ -107,11 +107,11 @@ describe("a number", () => {
   });
 
   it("has a place in the page", () => {
-    expect(placeOf("decoder.blocks.2.cross.weights", { h: 1, t: 3, s: 4 })).toEqual(
+    expect(seenAt("decoder.blocks.2.cross.weights", { h: 1, t: 3, s: 4 })).toEqual(
       { view: "attention", stack: "decoder", layer: 2, part: "cross", head: 1, query: 3, key: 4 });
-    expect(placeOf("encoder.blocks.0.ffn.post", { t: 3, f: 17 })).toMatchObject({ view: "ffn", layer: 0, dim: 17 });
-    expect(placeOf("encoder.blocks.0.attn_norm.rstd", { t: 3, d: 0 })).toMatchObject({ view: "norm" });
-    expect(placeOf("head.logits", { t: 3, v: 9 })).toEqual({ view: "logits", position: 3 });
-    expect(placeOf("nothing", {})).toBeNull();
+    expect(seenAt("encoder.blocks.0.ffn.post", { t: 3, f: 17 })).toMatchObject({ view: "ffn", layer: 0, dim: 17 });
+    expect(seenAt("encoder.blocks.0.attn_norm.rstd", { t: 3, d: 0 })).toMatchObject({ view: "norm" });
+    expect(seenAt("head.logits", { t: 3, v: 9 })).toEqual({ view: "logits", position: 3 });
+    expect(seenAt("nothing", {})).toBeNull();
   });
 });

@@ -1,17 +1,17 @@
-/** What is measured of a pass of the engine: as clearhead/analysis/{ablation,lens,geometry}.py do it. */
+/** Measurements of a pass of the engine, as clearhead/analysis/{ablation,lens,geometry}.py make them. */
 
 import type { Op, StackName, Tensor } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
 import { compute } from "../../engine/ops";
-import { rerun, type Options, type Run } from "../../engine/run";
-import { largest, likeliest, logSumExp } from "./glance";
+import { rerun, type Options, type Pass } from "../../engine/forward";
+import { likeliest, logSumExp, topIndices } from "./glance";
 
 const SITE = /^(encoder|decoder)\.blocks\.\d+\.(?:(?:attn|cross)\.z\[h=-?\d+\]|ffn\.post\[f=-?\d+\])$/;
 
 // --- effects ---------------------------------------------------------------------------------------------------------
 
-/** KL(as it is || without that part), in nats: the mean over positions, or at one. */
-export function effect(whole: Run, site: string, position: number | undefined, options: Options): number {
+/** KL(whole || without that part), in nats: at one position, or the mean over all. */
+export function effect(whole: Pass, site: string, position: number | undefined, options: Options): number {
   if (!SITE.test(site)) throw new Error(`${site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]`);
   const without = rerun(whole, [...whole.edits, { at: site, do: "zero" }], options);
   const expected = distributions(whole, position), actual = distributions(without, position);
@@ -19,9 +19,9 @@ export function effect(whole: Run, site: string, position: number | undefined, o
   return Math.max(0, each.reduce((sum, x) => sum + x, 0) / each.length);
 }
 
-/** Log probabilities, one row for each distribution that counts. */
-function distributions(run: Run, position: number | undefined): Float64Array[] {
-  const logits = run.values.get("head.logits"), kind = run.plan.config.head.kind;
+/** Log probabilities, one row for each distribution. */
+function distributions(pass: Pass, position: number | undefined): Float64Array[] {
+  const logits = pass.values.get("head.logits"), kind = pass.plan.config.head.kind;
   if (!logits) throw new Error("effects: expected a network with a head, got one that ends in its states");
   const n = logits.shape[0] ?? 0, width = logits.shape[1] ?? 1;
   if (kind === "classification") return [logs(logits.data)];
@@ -46,9 +46,9 @@ function divergence(p: Float64Array, q: Float64Array): number {
 
 export interface Lens { addresses: string[]; ids: Tensor; probabilities: Tensor; lse: Tensor }
 
-/** What the head would say of the states after the embedding and after each block, each position on its own. */
-export function lens(run: Run, k: number): Lens {
-  const { config, ops } = run.plan, last: StackName = config.decoder ? "decoder" : "encoder";
+/** What the head makes of the states after the embedding and after each block, each position on its own. */
+export function lens(pass: Pass, k: number): Lens {
+  const { config, ops } = pass.plan, last: StackName = config.decoder ? "decoder" : "encoder";
   if (config.head.kind === "none" || config.head.kind === "span") {
     throw new Error(`logit lens: expected a head over tokens or labels, got '${config.head.kind}'`);
   }
@@ -56,7 +56,7 @@ export function lens(run: Run, k: number): Lens {
   const addresses = [`${last}.blocks.0.resid_pre`, ...Array.from({ length: n }, (_, i) => `${last}.blocks.${i}.resid_post`)];
   const tail = ops.slice(ops.findIndex((op) => op.out === end) + 1);
   const layers = addresses.map((at) => {
-    const { ids, values, lse } = likeliest(read(run, tail, end, run.values.get(at)!), k);
+    const { ids, values, lse } = likeliest(read(pass, tail, end, pass.values.get(at)!), k);
     const width = ids.shape.at(-1) ?? 1;
     return { ids, lse, shares: Float32Array.from(values.data, (x, i) => Math.exp(x - lse.data[Math.floor(i / width)]!)) };
   });
@@ -70,13 +70,13 @@ export function lens(run: Run, k: number): Lens {
   };
 }
 
-/** The logits of these states in place of the last ones: what pools takes each position as if it were alone. */
-function read(run: Run, tail: readonly Op[], end: string, states: Floats): Floats {
+/** The logits of these states instead of the last ones. Pooling is skipped: each position is read as if it were alone. */
+function read(pass: Pass, tail: readonly Op[], end: string, states: Floats): Floats {
   const made = new Map([[end, states]]);
   let logits = states;
   for (const op of tail) {
-    const inputs = (op.inputs ?? []).map((name) => made.get(name)!), weights = (op.weights ?? []).map((name) => run.weights.get(name)!);
-    logits = op.op === "pool" ? inputs[0]! : compute(op, inputs, weights, run.plan.masks);
+    const inputs = (op.inputs ?? []).map((name) => made.get(name)!), weights = (op.weights ?? []).map((name) => pass.weights.get(name)!);
+    logits = op.op === "pool" ? inputs[0]! : compute(op, inputs, weights, pass.plan.masks);
     made.set(op.out, logits);
   }
   return logits;
@@ -84,10 +84,10 @@ function read(run: Run, tail: readonly Op[], end: string, states: Floats): Float
 
 // --- neighbours ------------------------------------------------------------------------------------------------------
 
-/** The rows of a stack's token table with the largest cosine: of a token, which is left out, or of a vector. */
-export function neighbours(run: Run, stack: StackName, of: number | Tensor, k: number): { ids: number[]; cosines: number[] } {
-  const name = run.plan.ops.find((op) => op.op === "lookup" && op.inputs?.[0] === `${stack}.ids`)?.weights?.[0];
-  const table = name === undefined ? undefined : run.weights.get(name);
+/** The rows of a stack's token table with the largest cosine to a token (itself excluded) or to a vector. */
+export function neighbours(pass: Pass, stack: StackName, of: number | Tensor, k: number): { ids: number[]; cosines: number[] } {
+  const name = pass.plan.ops.find((op) => op.op === "lookup" && op.inputs?.[0] === `${stack}.ids`)?.weights?.[0];
+  const table = name === undefined ? undefined : pass.weights.get(name);
   if (!table) throw new Error("token table: expected a stack that reads tokens, got one that reads images");
   const [n, width] = table.shape as [number, number];
   if (typeof of === "number" && !(of >= 0 && of < n)) throw new Error(`token ${of}: expected a number below ${n}`);
@@ -96,7 +96,7 @@ export function neighbours(run: Run, stack: StackName, of: number | Tensor, k: n
   }
   const vector = typeof of === "number" ? row(table, of) : of.data;
   const cosines = Float64Array.from({ length: n }, (_, i) => (i === of ? -Infinity : cosine(row(table, i), vector)));
-  const ids = largest(cosines, Math.min(k, typeof of === "number" ? n - 1 : n));
+  const ids = topIndices(cosines, Math.min(k, typeof of === "number" ? n - 1 : n));
   return { ids, cosines: ids.map((id) => Math.max(-1, Math.min(1, cosines[id]!))) };
 }
 

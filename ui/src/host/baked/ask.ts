@@ -2,7 +2,7 @@
 
 import type { About, Change, RunRequest } from "../../core/protocol";
 
-/** The one that reads the same; of an encoder-decoder no target means the one that the model wrote. */
+/** The run that reads the same. For an encoder-decoder, no target means the target that the model wrote. */
 export function heldInput<T extends { run: RunRequest }>(held: readonly T[], run: RunRequest, about: About): T | undefined {
   const step = (of: RunRequest): number | null => of.step ?? about.step;
   const writes = about.kind === "encoder-decoder";

@@ -1,20 +1,20 @@
-/** What an exported file says of its parts: clearhead/explorer/baking.py. */
+/** The table of contents of an exported file, as clearhead/explorer/baking.py writes it. */
 
 import type {
-  About, Change, HeadFacts, LensReply, Plan, Reply, RunReply, RunRequest, TokenizeReply, ValuesReply,
+  About, Answered, Ask, Asked, Change, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,
 } from "../../core/protocol";
 
 export interface FileDocument {
   format: string;
-  /** How many characters each part has. */
+  /** The length of each part in characters. */
   parts: Record<string, number>;
   about: About;
-  /** What opens the model itself. */
+  /** The command that opens the model. */
   command: string;
   tokenized: { text: string; target: boolean; reply: TokenizeReply }[];
-  /** Of a small model: all of it. */
+  /** The whole model, if it is small. */
   live?: LiveModel;
-  /** Of a larger one: what it said. */
+  /** Recorded runs, if it is larger. */
   recorded?: RecordedRun[];
 }
 
@@ -33,9 +33,9 @@ export interface LiveInput {
 
 export interface RecordedRun {
   run: RunRequest;
-  /** `run`, `lens`, `without`, `parameters` (those of positions), `values-…`, and what the file calls them. */
+  /** Names of parts in the file, for `run`, `lens`, `without`, `parameters` (those of positions) and `values-…`. */
   parts: Record<string, string>;
-  /** By address, which of them holds it. */
+  /** The part that holds each address. */
   values: Record<string, string>;
   heads: Record<string, HeadFacts>;
   effects?: Record<string, number>;
@@ -44,13 +44,7 @@ export interface RecordedRun {
 /** Part `without`: of a language head tensors `ids` and `values` (n t k: log probabilities); of another `logits`. */
 export interface WithoutHeads { sites: string[]; words: Record<string, string> }
 
-export type Question = { ask: string } & Record<string, unknown>;
-
-/** What answers the questions about runs, either way. */
-export interface Source {
-  run(run: RunRequest): Promise<Reply<RunReply>>;
-  values(run: RunRequest, at: string[]): Promise<Reply<ValuesReply>>;
-  effects(run: RunRequest, at: string[], position: number | undefined, signal?: AbortSignal): Promise<Record<string, number>>;
-  statistics(run: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>>;
-  lens(run: RunRequest, k: number): Promise<Reply<LensReply>>;
-}
+/** Answers questions: each with a method of its name. */
+export type Answers = {
+  [A in Ask]?: (asked: Asked<A>, signal?: AbortSignal) => Answered<A> | Promise<Answered<A>>;
+};

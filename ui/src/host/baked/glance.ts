@@ -1,28 +1,28 @@
-/** The reply to `run` from a pass of the engine: as clearhead/explorer/session.py makes it. */
+/** The reply to `run` from a pass of the engine, as clearhead/explorer/session.py makes it. */
 
 import type { Fact, Tensor } from "../../core/protocol";
 import type { Floats } from "../../core/tensor";
 import { byPath } from "../../engine/edits";
-import type { Run } from "../../engine/run";
+import type { Pass } from "../../engine/forward";
 import { factsOf } from "../../engine/taps";
 
 const LIKELIEST = 20;
 
-export function facts(run: Run): Record<string, Fact> {
-  const found = factsOf(run.values, new Set(byPath(run.edits).keys()));
-  const pixels = run.numbers.get("encoder.embed.pixels");
+export function facts(pass: Pass): Record<string, Fact> {
+  const found = factsOf(pass.values, new Set(byPath(pass.edits).keys()));
+  const pixels = pass.numbers.get("encoder.embed.pixels");
   return pixels ? { ...found, "encoder.embed.pixels": { shape: pixels.shape, axes: "c y x" } } : found;
 }
 
 /** Attention as pixels, and the likeliest answers or all. */
-export function glance(run: Run): Map<string, Tensor> {
+export function glance(pass: Pass): Map<string, Tensor> {
   const tensors = new Map<string, Tensor>();
-  for (const [path, value] of run.values) {
+  for (const [path, value] of pass.values) {
     if (!path.endsWith(".weights")) continue;
     const { pixels, max } = toPixels(value);
     tensors.set(`${path}.u8`, pixels).set(`${path}.max`, max);
   }
-  const logits = run.values.get("head.logits"), kind = run.plan.config.head.kind;
+  const logits = pass.values.get("head.logits"), kind = pass.plan.config.head.kind;
   if (!logits) return tensors;
   if (kind !== "language") return tensors.set("output.logits", logits);
   for (const [name, tensor] of Object.entries(likeliest(logits, LIKELIEST))) tensors.set(`output.${name}`, tensor);
@@ -51,7 +51,7 @@ export function likeliest(logits: Tensor, k: number): { ids: Tensor; values: Ten
   const ids = new Int32Array(rows * n), values = new Float32Array(rows * n), lse = new Float32Array(rows);
   for (let row = 0; row < rows; row++) {
     const data = logits.data.subarray(row * v, (row + 1) * v);
-    const top = largest(data, n);
+    const top = topIndices(data, n);
     top.forEach((id, i) => {
       ids[row * n + i] = id;
       values[row * n + i] = data[id]!;
@@ -62,7 +62,7 @@ export function likeliest(logits: Tensor, k: number): { ids: Tensor; values: Ten
 }
 
 /** The places of the n largest, the largest first. */
-export function largest(data: ArrayLike<number>, n: number): number[] {
+export function topIndices(data: ArrayLike<number>, n: number): number[] {
   const top: number[] = [];
   for (let i = 0; i < data.length; i++) {
     if (top.length === n && !(data[i]! > data[top[n - 1]!]!)) continue;

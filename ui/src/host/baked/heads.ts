@@ -1,15 +1,15 @@
-/** What each head of a pass does, measured from its weights: as clearhead/analysis/heads.py does it, of one text. */
+/** What each head of a pass does, measured from its weights on one text, as clearhead/analysis/heads.py does. */
 
 import type { HeadFacts, Tensor } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
-import type { Run } from "../../engine/run";
+import type { Pass } from "../../engine/forward";
 
 const POINTED = 0.5, UNIFORM = 0.9;
-const PLACES = ["first", "previous", "same", "next"] as const;
+const TARGETS = ["first", "previous", "same", "next"] as const;
 
-export function statistics(run: Run): Record<string, HeadFacts> {
+export function statistics(pass: Pass): Record<string, HeadFacts> {
   const heads: [string, HeadFacts][] = [];
-  for (const [path, value] of run.values) {
+  for (const [path, value] of pass.values) {
     if (!path.endsWith(".weights")) continue;
     const [count = 0, queries = 0, keys = 0] = value.shape;
     for (let h = 0; h < count; h++) heads.push([`${path}[h=${h}]`, ofHead(row(value, h), queries, keys)]);
@@ -45,28 +45,28 @@ function ofHead(weights: ArrayLike<number>, queries: number, keys: number): Head
   const shares = { first: mean("first"), previous: mean("previous"), same: mean("same"), next: mean("next") };
   const relative_entropy = mean("relative"), offset = heaviest(diagonals, queries);
   return {
-    kind: kindOf(shares, relative_entropy), entropy: sums.entropy / queries, relative_entropy, ...shares,
+    kind: headKind(shares, relative_entropy), entropy: sums.entropy / queries, relative_entropy, ...shares,
     offset, offset_share: diagonals[offset + queries - 1]!, distance: sums.distance / queries,
   };
 }
 
-/** The diagonal with the most weight, the nearer to 0 where two are alike. */
+/** The diagonal with the most weight; of equal ones, the one nearer to 0. */
 function heaviest(diagonals: Float64Array, queries: number): number {
   const offsets = Array.from(diagonals, (_, i) => i - queries + 1).sort((a, b) => Math.abs(a) - Math.abs(b) || a - b);
   const ranked = offsets.map((offset, i) => diagonals[offset + queries - 1]! - 1e-9 * i);
   return offsets[ranked.indexOf(Math.max(...ranked))]!;
 }
 
-function kindOf(shares: Record<(typeof PLACES)[number], number>, relativeEntropy: number): string {
-  const best = PLACES.reduce((found, place) => (shares[place] > shares[found] ? place : found));
+function headKind(shares: Record<(typeof TARGETS)[number], number>, relativeEntropy: number): string {
+  const best = TARGETS.reduce((found, place) => (shares[place] > shares[found] ? place : found));
   if (shares[best] >= POINTED) return best;
   return relativeEntropy >= UNIFORM ? "uniform" : "other";
 }
 
 /** h t s: || w_ts v_s W_O^h ||, how much each key gave. */
-export function weightedNorms(run: Run, path: string): Tensor {
-  const weights = run.values.get(`${path}.weights`), v = run.values.get(`${path}.v`);
-  const out = run.weights.get(`${path}.out.weight`);
+export function weightedNorms(pass: Pass, path: string): Tensor {
+  const weights = pass.values.get(`${path}.weights`), v = pass.values.get(`${path}.v`);
+  const out = pass.weights.get(`${path}.out.weight`);
   if (!weights || !v || !out) throw new Error(`${path}: expected an attention, such as decoder.blocks.0.attn`);
   const [heads = 1, queries = 0, keys = 0] = weights.shape, group = heads / (v.shape[0] ?? heads);
   const made = floats([heads, queries, keys]);

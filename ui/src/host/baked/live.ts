@@ -1,29 +1,27 @@
-/** Answers from the model itself, which is in the file: the engine makes every run that is asked for. */
+/** Answers from the model, which the file holds: the engine computes every run. */
 
 import { formatAddress, indexed, parseAddress } from "../../core/address";
-import type {
-  About, HeadFacts, LensReply, NeighboursReply, Plan, Reply, RunReply, RunRequest, StackName, Tensor, ValuesReply, WeightsReply,
-} from "../../core/protocol";
+import type { About, Answered, Asked, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
 import { noSuch } from "../../engine/edits";
-import { numbersOf, rerun, run as whole, type Run } from "../../engine/run";
+import { forward, numbersOf, rerun, type Pass } from "../../engine/forward";
 import { axesOf } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { effect, lens, neighbours } from "./analyses";
 import { changeOf, heldInput } from "./ask";
-import type { FileDocument, LiveInput, LiveModel, Source } from "./document";
+import type { Answers, FileDocument, LiveInput, LiveModel } from "./document";
 import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
 import type { Parts } from "./parts";
 
-/** Runs that are kept, and milliseconds after which others have their turn. */
+/** The number of passes kept, and the milliseconds of work after which the page may draw. */
 const KEPT = 8, AT_A_TIME = 12;
 
-interface Made { key: string; input: LiveInput; run: Run }
+interface KeptPass { key: string; input: LiveInput; pass: Pass }
 
-export class Live implements Source {
+export class Live implements Answers {
   readonly #about: About;
-  #made: Made[] = [];
+  #made: KeptPass[] = [];
 
   private constructor(
     private readonly document: FileDocument,
@@ -41,61 +39,56 @@ export class Live implements Source {
     return new Live(document, model, weights, pixels);
   }
 
-  run(request: RunRequest): Promise<Reply<RunReply>> {
-    const input = this.#input(request), made = this.#run(request), tensors = glance(made);
+  run({ run: request }: Asked<"run">): Answered<"run"> {
+    const input = this.#input(request), made = this.#pass(request), tensors = glance(made);
     const ids = tensors.get("output.ids"), isChanged = made.plan !== this.#plan({ ...request, change: {} });
     const wrote = request.target === null && input.run.target !== null && (request.edits.length > 0 || isChanged);
     const json: RunReply = {
       ...input.reply, facts: facts(made), words: ids ? this.#words(ids.data) : {},
       notes: wrote ? [...input.reply.notes, t("file.target")] : input.reply.notes,
     };
-    return Promise.resolve({ json: isChanged ? { ...json, plan: made.plan } : json, tensors });
+    return { json: isChanged ? { ...json, plan: made.plan } : json, tensors };
   }
 
-  values(request: RunRequest, at: string[]): Promise<Reply<ValuesReply>> {
-    const made = this.#run(request);
-    const tensors = new Map(at.map((address) => [address, opened(valueAt(made, address))]));
-    return Promise.resolve({ json: { shapes: shapesOf(tensors) }, tensors });
+  values({ run, at }: Asked<"values">): Answered<"values"> {
+    const made = this.#pass(run);
+    return withShapes(new Map(at.map((address) => [address, opened(valueAt(made, address))])));
   }
 
-  weights(step: number | null, at: string[]): Reply<WeightsReply> {
+  weights({ step, at }: Asked<"weights">): Answered<"weights"> {
     const held = this.model.inputs.find((input) => (input.run.step ?? this.#about.step) === (step ?? this.#about.step));
-    const known = this.weightsOf.get(held?.weights ?? "");
-    const tensors = new Map(at.map((address) => [address, parameterAt(known ?? new Map(), address)]));
-    return { json: { shapes: shapesOf(tensors) }, tensors };
+    const known = this.weightsOf.get(held?.weights ?? "") ?? new Map<string, Tensor>();
+    return withShapes(new Map(at.map((address) => [address, parameterAt(known, address)])));
   }
 
-  async effects(request: RunRequest, at: string[], position: number | undefined, signal?: AbortSignal): Promise<Record<string, number>> {
-    const made = this.#run(request), options = { other: this.#other }, found: Record<string, number> = {};
+  async effects({ run, at, position }: Asked<"effects">, signal?: AbortSignal): Promise<Answered<"effects">> {
+    const made = this.#pass(run), options = { other: this.#other }, effects: Record<string, number> = {};
     let began = performance.now();
     for (const site of at) {
-      found[site] = effect(made, site, position, options);
+      effects[site] = effect(made, site, position, options);
       if (performance.now() - began < AT_A_TIME) continue;
       await new Promise((resolve) => setTimeout(resolve));
       signal?.throwIfAborted();
       began = performance.now();
     }
-    return found;
+    return { json: { effects }, tensors: new Map() };
   }
 
-  statistics(request: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>> {
-    const made = this.#run(request);
+  statistics({ run, at }: Asked<"statistics">): Answered<"statistics"> {
+    const made = this.#pass(run);
     const norms = at.map((address) => [`${address}.norms`, weightedNorms(made, address.replace(/\.weights$/, ""))] as const);
-    return Promise.resolve({ json: { heads: statistics(made) }, tensors: new Map(norms) });
+    return { json: { heads: statistics(made) }, tensors: new Map(norms) };
   }
 
-  lens(request: RunRequest, k: number): Promise<Reply<LensReply>> {
-    const { addresses, ids, probabilities, lse } = lens(this.#run(request), k);
-    return Promise.resolve({
-      json: { addresses, words: this.#words(ids.data) },
-      tensors: new Map(Object.entries({ ids, probabilities, lse })),
-    });
+  lens({ run, k }: Asked<"lens">): Answered<"lens"> {
+    const { addresses, ...tensors } = lens(this.#pass(run), k);
+    return { json: { addresses, words: this.#words(tensors.ids.data) }, tensors: new Map(Object.entries(tensors)) };
   }
 
-  neighbours(request: RunRequest, stack: StackName, of: { id: number } | { at: string }, k: number): NeighboursReply {
-    const made = this.#run(request), from = "id" in of ? of.id : valueAt(made, of.at);
-    const found = neighbours(made, stack, from, k);
-    return { ...found, words: Object.fromEntries(found.ids.map((id) => [id, this.#token(id)])) };
+  neighbours({ run, stack, of, k }: Asked<"neighbours">): Answered<"neighbours"> {
+    const made = this.#pass(run), found = neighbours(made, stack, "id" in of ? of.id : valueAt(made, of.at), k);
+    const words = Object.fromEntries(found.ids.map((id) => [id, this.#token(id)]));
+    return { json: { ...found, words }, tensors: new Map() };
   }
 
   // --- runs ---
@@ -114,25 +107,25 @@ export class Live implements Source {
     return found.plan;
   }
 
-  /** The run as it was made last, or made again from the one of the same input that was made last. */
-  #run(request: RunRequest): Run {
+  /** The pass of this request if it is kept, else a rerun of the latest pass of the same input. */
+  #pass(request: RunRequest): Pass {
     const key = JSON.stringify(request);
     const known = this.#made.find((one) => one.key === key);
-    if (known) return known.run;
+    if (known) return known.pass;
     const input = this.#input(request), plan = this.#plan(request);
-    const before = this.#made.filter((one) => one.input === input && one.run.plan === plan).at(-1)?.run;
+    const before = this.#made.filter((one) => one.input === input && one.pass.plan === plan).at(-1)?.pass;
     const made = before ? rerun(before, request.edits, { other: this.#other }) : this.#first(input, plan, request);
-    this.#made = [...this.#made.slice(1 - KEPT), { key, input, run: made }];
+    this.#made = [...this.#made.slice(1 - KEPT), { key, input, pass: made }];
     return made;
   }
 
-  #first(input: LiveInput, plan: Plan, request: RunRequest): Run {
+  #first(input: LiveInput, plan: Plan, request: RunRequest): Pass {
     const numbers = numbersOf(plan.config, input.reply.tokens, this.pixels.get(`pixels.${this.model.inputs.indexOf(input)}`));
-    return whole(plan, this.weightsOf.get(input.weights) ?? new Map(), numbers, request.edits, { other: this.#other });
+    return forward(plan, this.weightsOf.get(input.weights) ?? new Map(), numbers, request.edits, { other: this.#other });
   }
 
   /** Where a patch comes from. */
-  #other = (from: RunRequest, path: string): Tensor => valueAt(this.#run(from), path);
+  #other = (from: RunRequest, path: string): Tensor => valueAt(this.#pass(from), path);
 
   // --- words ---
 
@@ -154,15 +147,15 @@ async function parameters(parts: Parts, name: string): Promise<Map<string, Tenso
   return found;
 }
 
-function valueAt(run: Run, at: string): Tensor {
+function valueAt(pass: Pass, at: string): Tensor {
   const { path, index } = parseAddress(at);
-  const value = run.values.get(path) ?? (path.endsWith(".embed.pixels") ? run.numbers.get(path) : undefined);
+  const value = pass.values.get(path) ?? (path.endsWith(".embed.pixels") ? pass.numbers.get(path) : undefined);
   const axes = value && (path.endsWith(".embed.pixels") ? "c y x" : axesOf(path, value.shape.length));
   if (!value || !axes) throw new Error(noSuch(path));
   return indexed(value, axes, index, at);
 }
 
-/** Closed cells as NaN. */
+/** Writes closed cells as NaN. */
 export function opened(tensor: Tensor): Tensor {
   if (!tensor.data.includes(-Infinity)) return tensor;
   return { shape: tensor.shape, data: toFloats(tensor).data.map((x) => (x === -Infinity ? NaN : x)) };
@@ -179,6 +172,6 @@ function parameterAt(known: ReadonlyMap<string, Tensor>, at: string): Tensor {
   return { shape: found.shape.slice(1), data: row(found, i) };
 }
 
-export function shapesOf(tensors: ReadonlyMap<string, Tensor>): Record<string, number[]> {
-  return Object.fromEntries([...tensors].map(([at, { shape }]) => [at, shape]));
+export function withShapes(tensors: Map<string, Tensor>): Answered<"values"> {
+  return { json: { shapes: Object.fromEntries([...tensors].map(([at, { shape }]) => [at, shape])) }, tensors };
 }

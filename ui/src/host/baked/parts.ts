@@ -1,4 +1,4 @@
-/** The parts of an exported file: base64 of gzip of a reply, decoded when first needed. */
+/** The parts of an exported file. Each is a reply, gzipped and in base64, and is decoded when first needed. */
 
 import type { Reply } from "../../core/protocol";
 import { t } from "../../i18n/index.svelte";
@@ -7,7 +7,7 @@ import type { FileDocument } from "./document";
 
 const FORMAT = "clearhead-export/1";
 
-/** The text of the part of that name, as it stands in the file. */
+/** Finds the text of a part in the file. */
 export type Find = (name: string) => string | null;
 
 export class Parts {
@@ -15,7 +15,7 @@ export class Parts {
 
   constructor(private readonly find: Find) {}
 
-  /** What the file holds. Rejects with one line where it is not whole. */
+  /** Reads the table of contents. Rejects with one line if the file is incomplete. */
   async document(): Promise<FileDocument> {
     const { json } = await this.read<FileDocument>("data");
     const isWhole = json.format === FORMAT && Object.entries(json.parts).every(([name, length]) => this.find(name)?.length === length);

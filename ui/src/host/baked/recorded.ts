@@ -1,24 +1,27 @@
-/** Answers from what a model said that is too large for the file: its runs as they were, and each head's absence. */
+/** Answers from recorded runs, and from runs without one head, of a model that is too large for the file. */
 
 import { indexed, parseAddress } from "../../core/address";
-import type { About, Edit, Fact, HeadFacts, LensReply, Op, Plan, Reply, RunReply, RunRequest, Tensor, ValuesReply } from "../../core/protocol";
-import { floats, row, size, type Floats } from "../../core/tensor";
+import type { About, Answered, Asked, Edit, Fact, LensReply, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
+import { floats, row, size, toFloats, type Floats } from "../../core/tensor";
+import { derive } from "../../engine/derive";
 import { edited } from "../../engine/edits";
-import { compute } from "../../engine/ops";
-import { numbersOf } from "../../engine/run";
+import { NO_PIXELS, numbersOf } from "../../engine/forward";
 import { axesOf } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { changeOf, heldInput } from "./ask";
-import type { FileDocument, RecordedRun, Source, WithoutHeads } from "./document";
-import { opened, shapesOf } from "./live";
+import type { Answers, FileDocument, RecordedRun, WithoutHeads } from "./document";
+import { opened, withShapes } from "./live";
 import type { Parts } from "./parts";
 
 /** A recorded run, and the edit that was made of it, if any. */
 interface Found { held: RecordedRun; edit: Edit | null }
 
-export class Recorded implements Source {
+/** Thrown for a value that the file does not hold and that cannot be derived from what it holds. */
+class Absent extends Error {}
+
+export class Recorded implements Answers {
   readonly #about: About;
-  #made = new Map<string, Promise<Floats | null>>();
+  #made = new Map<string, Promise<Floats>>();
 
   constructor(
     private readonly document: FileDocument,
@@ -28,38 +31,42 @@ export class Recorded implements Source {
     this.#about = document.about;
   }
 
-  async run(request: RunRequest): Promise<Reply<RunReply>> {
-    const { held, edit } = this.#find(request), reply = await this.#reply(held);
+  async run({ run }: Asked<"run">): Promise<Answered<"run">> {
+    const { held, edit } = this.#find(run), reply = await this.#reply(held);
     return edit ? this.#without(held, reply, edit) : reply;
   }
 
-  /** Those of the addresses that there are; an Error where there is none of them. */
-  async values(request: RunRequest, at: string[]): Promise<Reply<ValuesReply>> {
-    const found = this.#find(request), tensors = new Map<string, Tensor>();
+  /** Returns the addresses that exist. Throws an Error if none does. */
+  async values({ run, at }: Asked<"values">): Promise<Answered<"values">> {
+    const found = this.#find(run), tensors = new Map<string, Tensor>();
     for (const address of at) {
-      const { path, index } = parseAddress(address), value = await this.#value(found, path);
-      const axes = value && axesOf(path, value.shape.length);
-      if (axes) tensors.set(address, opened(indexed(value, axes, index, address)));
+      const { path, index } = parseAddress(address);
+      try {
+        const value = await this.#value(found, path), axes = axesOf(path, value.shape.length);
+        if (axes) tensors.set(address, opened(indexed(value, axes, index, address)));
+      } catch (error) {
+        if (!(error instanceof Absent)) throw error;
+      }
     }
     if (tensors.size === 0) throw new Error(this.#say("file.value", { at: at[0] ?? "" }));
-    return { json: { shapes: shapesOf(tensors) }, tensors };
+    return withShapes(tensors);
   }
 
-  effects(request: RunRequest, at: string[], position: number | undefined): Promise<Record<string, number>> {
-    const { held, edit } = this.#find(request), known = edit || position !== undefined ? {} : (held.effects ?? {});
+  effects({ run, at, position }: Asked<"effects">): Answered<"effects"> {
+    const { held, edit } = this.#find(run), known = edit || position !== undefined ? {} : (held.effects ?? {});
     const missing = at.find((site) => !(site in known));
-    if (missing !== undefined) return Promise.reject(new Error(this.#say("file.value", { at: missing })));
-    return Promise.resolve(Object.fromEntries(at.map((site) => [site, known[site]!])));
+    if (missing !== undefined) throw new Error(this.#say("file.value", { at: missing }));
+    return { json: { effects: Object.fromEntries(at.map((site) => [site, known[site]!])) }, tensors: new Map() };
   }
 
-  statistics(request: RunRequest, at: string[]): Promise<Reply<{ heads: Record<string, HeadFacts> }>> {
-    const { held, edit } = this.#find(request);
-    if (edit || at.length) return Promise.reject(new Error(this.#say("file.value", { at: at[0] ?? "head" })));
-    return Promise.resolve({ json: { heads: held.heads }, tensors: new Map() });
+  statistics({ run, at }: Asked<"statistics">): Answered<"statistics"> {
+    const { held, edit } = this.#find(run);
+    if (edit || at.length) throw new Error(this.#say("file.value", { at: at[0] ?? "head" }));
+    return { json: { heads: held.heads }, tensors: new Map() };
   }
 
-  async lens(request: RunRequest, k: number): Promise<Reply<LensReply>> {
-    const { held, edit } = this.#find(request), name = held.parts.lens;
+  async lens({ run, k }: Asked<"lens">): Promise<Answered<"lens">> {
+    const { held, edit } = this.#find(run), name = held.parts.lens;
     if (edit || !name) throw new Error(this.#say("file.change"));
     const { json, tensors } = await this.parts.read<LensReply>(name), cut = new Map(tensors);
     for (const of of ["ids", "probabilities"]) cut.set(of, firstOf(tensors.get(of)!, k));
@@ -89,14 +96,14 @@ export class Recorded implements Source {
     return t(key, { ...values, command: this.document.command });
   }
 
-  #reply(held: RecordedRun): Promise<Reply<RunReply>> {
+  #reply(held: RecordedRun): Promise<Answered<"run">> {
     return this.parts.read<RunReply>(held.parts.run!);
   }
 
   // --- without a head ---
 
-  /** What is said in the end, and what comes before the edit. */
-  async #without(held: RecordedRun, { json, tensors }: Reply<RunReply>, edit: Edit): Promise<Reply<RunReply>> {
+  /** The final answer without the head, and all values before the edit. */
+  async #without(held: RecordedRun, { json, tensors }: Answered<"run">, edit: Edit): Promise<Answered<"run">> {
     const said = await this.parts.read<WithoutHeads>(held.parts.without!), i = said.json.sites.indexOf(edit.at);
     const after = this.#after(parseAddress(edit.at).path), path = parseAddress(edit.at).path;
     const isBefore = (address: string): boolean => !after.has(address.replace(/\.(u8|max)$/, ""));
@@ -115,7 +122,7 @@ export class Recorded implements Source {
     };
   }
 
-  /** All that an edit at a path changes, itself among it. */
+  /** The paths that an edit changes, its own included. */
   #after(path: string): Set<string> {
     const after = new Set([path]);
     for (const op of this.#about.plan.ops) if ((op.inputs ?? []).some((input) => after.has(input))) after.add(op.out);
@@ -124,45 +131,35 @@ export class Recorded implements Source {
 
   // --- values ---
 
-  /** A value that is held, or follows from some that are; null where it does not. */
-  async #value({ held, edit }: Found, path: string): Promise<Floats | null> {
-    if (edit && this.#after(parseAddress(edit.at).path).has(path)) {
-      const at = parseAddress(edit.at);
-      const value = at.path === path ? await this.#whole(held, path) : null;
-      return value && edited(value, edit, at);
-    }
-    return this.#whole(held, path);
+  /** A value that the file holds, or that follows from those. */
+  async #value({ held, edit }: Found, path: string): Promise<Floats> {
+    const at = edit && parseAddress(edit.at);
+    if (!edit || !at || !this.#after(at.path).has(path)) return this.#whole(held, path);
+    if (at.path !== path) throw new Absent(path);
+    return edited(await this.#whole(held, path), edit, at);
   }
 
-  #whole(held: RecordedRun, path: string): Promise<Floats | null> {
+  #whole(held: RecordedRun, path: string): Promise<Floats> {
     const key = `${this.runs.indexOf(held)} ${path}`;
     let found = this.#made.get(key);
     if (!found) this.#made.set(key, (found = this.#make(held, path)));
     return found;
   }
 
-  async #make(held: RecordedRun, path: string): Promise<Floats | null> {
+  async #make(held: RecordedRun, path: string): Promise<Floats> {
     const part = held.values[path];
-    if (part) return (await this.parts.read(held.parts[part]!)).tensors.get(path) as Floats;
+    if (part) return toFloats((await this.parts.read(held.parts[part]!)).tensors.get(path)!);
     const { json } = await this.#reply(held), plan: Plan = json.plan ?? this.#about.plan;
     const op = plan.ops.find((one) => one.out === path);
-    if (!op) return null;
-    const known = op.weights?.length && held.parts.parameters ? (await this.parts.read(held.parts.parameters)).tensors : null;
-    const weights = (op.weights ?? []).map((name) => known?.get(name) ?? null);
-    if (!areAll(weights)) return null;
-    const inputs = await Promise.all((op.inputs ?? []).map((name) => this.#input(held, name, op, json, plan)));
-    return areAll(inputs) ? compute(op, inputs, weights, plan.masks) : null;
+    if (!op) throw new Absent(path);
+    const weights = async (names: string[]): Promise<ReadonlyMap<string, Tensor>> => {
+      const known = held.parts.parameters ? (await this.parts.read(held.parts.parameters)).tensors : new Map<string, Tensor>();
+      if (names.some((name) => !known.has(name))) throw new Absent(path);
+      return known;
+    };
+    const numbers = numbersOf(plan.config, json.tokens, NO_PIXELS), value = (at: string): Promise<Floats> => this.#whole(held, at);
+    return toFloats(await derive(op, { path, index: [] }, { plan, numbers, value, weights }));
   }
-
-  async #input(held: RecordedRun, name: string, op: Op, reply: RunReply, plan: Plan): Promise<Floats | null> {
-    if (!/^(encoder|decoder)\.(ids|types|positions)$/.test(name)) return this.#whole(held, name);
-    const numbers = numbersOf(plan.config, reply.tokens, { shape: [0, 0, 0], data: new Float32Array(0) });
-    return (numbers.get(name) as Floats | undefined) ?? Promise.reject(new Error(`${op.out}: needs ${name}`));
-  }
-}
-
-function areAll<T>(found: (T | null)[]): found is T[] {
-  return !found.includes(null);
 }
 
 /** The first k along the last axis. */

@@ -1,4 +1,4 @@
-/** One row of everything on the way from an id to what enters the first block, and how vectors compare. */
+/** One position on the way from its id to the input of the first block. */
 
 import type { Op, StackName, Tensor } from "../../core/protocol";
 import { compute } from "../../engine/ops";
@@ -12,8 +12,8 @@ export function embedOps(ops: readonly Op[], stack: StackName): Op[] {
   return ops.filter((op) => op.out.startsWith(`${stack}.embed.`));
 }
 
-/** Every step at one position. A row of a table is asked for alone: tables are large. Of a class token there is no
- *  step before the one that puts it in front. */
+/** Every step at one position. Only one row of a table is fetched: tables are large. A class token has no step before
+ *  the one that prepends it. */
 export async function embedSteps(run: Run, stack: StackName, position: number): Promise<EmbedStep[]> {
   const rows = new Map<string, Tensor>();
   const steps: EmbedStep[] = [];
@@ -34,8 +34,7 @@ async function rowOf(op: Op, run: Run, position: number, rows: ReadonlyMap<strin
   const weights = op.weights ?? [], [input = ""] = op.inputs ?? [];
   const inputs = (op.inputs ?? []).flatMap((name) => rows.get(name) ?? []);
   if (op.op === "lookup" && !(op.out in run.reply.facts)) {
-    const [stack, what] = input.split(".") as [StackName, string];
-    const at = `${weights[0]}[i=${numberOf(run, stack, what, position) + (op.by?.offset ?? 0)}]`;
+    const at = `${weights[0]}[i=${(run.numbers.get(input)?.data[position] ?? 0) + (op.by?.offset ?? 0)}]`;
     return Float32Array.from((await run.weights([at])).get(at)?.data ?? []);
   }
   if (op.out in run.reply.facts || inputs.length < (op.inputs ?? []).length) {
@@ -45,7 +44,7 @@ async function rowOf(op: Op, run: Run, position: number, rows: ReadonlyMap<strin
   return compute(op, inputs, weights.map((name) => given.get(name)!), run.plan.masks).data;
 }
 
-/** Patches are counted without the class token, which is none of them. */
+/** Patches are counted without the class token. */
 function patchStep(op: Op, patches: Tensor, run: Run, position: number): EmbedStep | null {
   const [n = 0, width = 0] = patches.shape;
   const all = run.reply.facts[op.out.replace(/\.embed\..*$/, ".embed.sum")]?.shape[0] ?? n;
@@ -53,29 +52,7 @@ function patchStep(op: Op, patches: Tensor, run: Run, position: number): EmbedSt
   return at < 0 ? null : { op, at, row: Float32Array.from(patches.data.subarray(at * width, (at + 1) * width)) };
 }
 
-/** Of `STACK.ids`, `.types` and `.positions`, the whole number at a position. */
-function numberOf(run: Run, stack: StackName, what: string, position: number): number {
-  const token = run.reply.tokens[stack]?.[position];
-  return what === "positions" ? position : (what === "types" ? token?.type : token?.id) ?? 0;
-}
-
-export function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i]! * b[i]!;
-  return sum;
-}
-
-/** The cosine of the angle between two vectors; 0 where one of them is zero. */
-export function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  const lengths = Math.sqrt(dot(a, a) * dot(b, b));
-  return lengths > 0 ? dot(a, b) / lengths : 0;
-}
-
-export function length(a: ArrayLike<number>): number {
-  return Math.sqrt(dot(a, a));
-}
-
-/** What the strongest colour means: a size that only one number in 200 exceeds, for a few are often far larger. */
+/** The value of the strongest colour: one number in 200 is larger, because a few are often far larger than the rest. */
 export function strong(values: Float32Array): number {
   const sizes = values.map(Math.abs).sort();
   return sizes[Math.floor(0.995 * (sizes.length - 1))] || (sizes.at(-1) ?? 0);

@@ -3,7 +3,7 @@
 import type { Op, Plan } from "../../core/protocol";
 
 export interface FeedForward {
-  /** What the units are asked of, before and after the activation, and what is written. */
+  /** Addresses: the input, the units before and after the activation, and the output. */
   of: string;
   pre: string;
   post: string;

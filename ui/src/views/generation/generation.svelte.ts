@@ -1,5 +1,6 @@
 /** What the model writes, A and B, and the settings it writes with: kept while the reader is in other views. */
 
+import { messageOf } from "../../core/errors";
 import type { GenerateReply, GenerateSettings, RunRequest } from "../../core/protocol";
 import type { Explorer } from "../../state/explorer.svelte";
 import { requestA, requestB } from "../../state/page";
@@ -18,11 +19,11 @@ export class Generation {
   });
   a = $state.raw<Written | null>(null);
   b = $state.raw<Written | null>(null);
-  /** The step that is looked at: how many tokens stand before it. */
+  /** The selected step: the number of tokens before it. */
   at = $state(0);
   busy = $state(false);
   error = $state<string | null>(null);
-  /** The text, the edits and the settings that `a` and `b` are of. */
+  /** The text, edits and settings that `a` and `b` were written with. */
   #made = "";
 
   constructor(readonly app: Explorer) {}
@@ -32,12 +33,12 @@ export class Generation {
     return this.app.side === "b" ? this.b : this.a;
   }
 
-  /** Whether something was changed since. */
+  /** Whether the text, an edit or a setting has changed since. */
   get stale(): boolean {
     return this.a !== null && this.#made !== this.#wanted;
   }
 
-  /** Write, as the page is now. */
+  /** Writes with the page as it is now. */
   async write(): Promise<void> {
     const { host, page } = this.app;
     const wanted = this.#wanted;
@@ -45,19 +46,17 @@ export class Generation {
     [this.busy, this.error] = [true, null];
     try {
       const ask = (run: RunRequest): Promise<Written> =>
-        host
-          .ask<Written>({ ask: "generate", run: this.#start(run), settings: $state.snapshot(this.settings) })
-          .then(({ json }) => json);
+        host.ask("generate", { run: this.#start(run), settings: $state.snapshot(this.settings) }).then(({ json }) => json);
       const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
       [this.a, this.b, this.at, this.#made] = [a, b, 0, wanted];
     } catch (error) {
-      this.error = error instanceof Error ? error.message : String(error);
+      this.error = messageOf(error);
     } finally {
       this.busy = false;
     }
   }
 
-  /** The attention that the step's token was written with: the page reads what stood before it. */
+  /** Shows the attention that wrote the step's token: the page reads the text before it. */
   async explain(): Promise<void> {
     const { app, shown } = this;
     if (!shown) return;
@@ -85,7 +84,7 @@ export class Generation {
     return JSON.stringify([reads, other, edits, change, this.settings]);
   }
 
-  /** A model that writes its target writes it from the beginning. */
+  /** An encoder-decoder writes its target from the beginning. */
   #start(run: RunRequest): RunRequest {
     return this.app.about.kind === "encoder-decoder" ? { ...run, target: null } : run;
   }

@@ -1,10 +1,10 @@
-/** The tree of a generation: where its nodes stand, how one moves over them, and the same as nested lists. */
+/** The tree of a generation: the layout of its nodes, how keys move between them, and the same as nested lists. */
 
 import type { GenerateReply } from "../../core/protocol";
 
 export type Node = GenerateReply["nodes"][number];
 
-/** More are not drawn: what was dropped goes first. */
+/** The most nodes that are drawn; dropped nodes are left out first. */
 export const MOST = 1000;
 
 export interface Placed {
@@ -41,7 +41,7 @@ export function layout(nodes: readonly Node[], best: readonly number[]): Layout 
   return { placed, columns, rows, left: nodes.length - placed.length };
 }
 
-/** Of each node, what goes on from it: the answer's first, then what was kept, then by score. */
+/** The children of each node: the answer's first, then kept ones, then by score. */
 function childrenOf(nodes: readonly Node[], onBest: ReadonlySet<number>, drawn: (i: number) => boolean): number[][] {
   const children: number[][] = nodes.map(() => []);
   nodes.forEach((node, i) => {
@@ -52,7 +52,7 @@ function childrenOf(nodes: readonly Node[], onBest: ReadonlySet<number>, drawn: 
   return children;
 }
 
-/** From one node to another by a key; null where there is none. */
+/** The node that a key leads to; null if there is none. */
 export function moved({ placed }: Layout, from: number, key: string): number | null {
   const here = placed.find((one) => one.i === from);
   if (!here) return null;

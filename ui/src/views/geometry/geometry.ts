@@ -3,7 +3,7 @@
 import type { Tensor } from "../../core/protocol";
 import { plane, type Plane } from "../../core/plane";
 import { row } from "../../core/tensor";
-import { length } from "../embedding/embedding";
+import { length } from "../../core/vectors";
 
 /** Rows of a tensor `t d`; of unit length where only directions matter. */
 export function rowsOf(tensor: Tensor, positions: readonly number[], unit: boolean): Float32Array[] {
@@ -21,7 +21,7 @@ export function window(n: number, around: number, most: number): number[] {
 
 export interface Flight { from: [number, number]; to: [number, number] }
 
-/** Where vectors are, and where they came from, in the plane that keeps most of both. */
+/** Vectors before and after, in the plane that keeps most of both. */
 export function flights(from: Float32Array[], to: Float32Array[]): { flights: Flight[]; explained: number } {
   const { points, explained } = plane([...from, ...to]);
   return { flights: to.map((_, i) => ({ from: points[i]!, to: points[from.length + i]! })), explained };

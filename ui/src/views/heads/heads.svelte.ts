@@ -1,11 +1,12 @@
-/** What is measured of the heads of a run: once, one attention after another, while the page is used. */
+/** Measures the heads of a run, once, one attention after another, while the page is in use. */
 
-import type { EffectsReply, HeadFacts, StatisticsReply } from "../../core/protocol";
-import type { Run } from "../../state/run";
-import { headsOf, pooledPixels, type Head, type Pixels } from "./heads";
+import { messageOf } from "../../core/errors";
+import type { HeadFacts } from "../../core/protocol";
+import type { Pixels, Run } from "../../state/run";
+import { headsOf, pooledPixels, type Head } from "./heads";
 
 export class HeadMeasures {
-  /** KL(with || without) in nats, by the address of z: more with every attention that is done. */
+  /** KL(with || without) in nats, by the address of z. Grows with every attention measured. */
   effects: ReadonlyMap<string, number> = $state.raw(new Map());
   facts: Readonly<Record<string, HeadFacts>> = $state.raw({});
   error = $state<string | null>(null);
@@ -19,7 +20,7 @@ export class HeadMeasures {
     this.heads = headsOf(run);
   }
 
-  /** Measure what is missing for as long as a component wants it. */
+  /** Measures what is missing, for as long as a component wants it. */
   follow(answers: readonly string[]): () => void {
     this.#wanted += 1;
     if (answers.includes("statistics")) void this.#describe();
@@ -28,25 +29,20 @@ export class HeadMeasures {
   }
 
   /** One head's attention, small. */
-  thumb(head: Head): Pixels | null {
-    let found = this.#thumbs.get(head.weights);
-    if (found === undefined) this.#thumbs.set(head.weights, (found = this.#pixels(head)));
+  thumb({ weights, module, head }: Head): Pixels | null {
+    let found = this.#thumbs.get(weights);
+    if (found === undefined) {
+      const pixels = this.run.heads(`${module}.weights`)[head];
+      this.#thumbs.set(weights, (found = pixels ? pooledPixels(pixels) : null));
+    }
     return found;
-  }
-
-  #pixels({ module, head }: Head): Pixels | null {
-    const found = this.run.pixels(`${module}.weights`);
-    if (!found) return null;
-    const [, rows = 0, cols = 0] = found.shape, cells = rows * cols;
-    const pixels = found.pixels.subarray(head * cells, (head + 1) * cells);
-    return pooledPixels({ pixels, max: found.max.subarray(head * rows, (head + 1) * rows), rows, cols });
   }
 
   async #describe(): Promise<void> {
     if (this.#asked) return;
     this.#asked = true;
     try {
-      const { json } = await this.run.host.ask<StatisticsReply>({ ask: "statistics", run: this.run.request, at: [] });
+      const { json } = await this.run.host.ask("statistics", { run: this.run.request, at: [] });
       this.facts = json.heads;
     } catch (error) {
       this.#failed(error);
@@ -62,7 +58,7 @@ export class HeadMeasures {
         const at = own.filter((z) => !this.effects.has(z));
         if (at.length === 0) continue;
         if (this.#wanted === 0) return;
-        const { json } = await this.run.host.ask<EffectsReply>({ ask: "effects", run: this.run.request, at });
+        const { json } = await this.run.host.ask("effects", { run: this.run.request, at });
         this.effects = new Map([...this.effects, ...Object.entries(json.effects)]);
       }
     } catch (error) {
@@ -73,7 +69,7 @@ export class HeadMeasures {
   }
 
   #failed(error: unknown): void {
-    this.error = error instanceof Error ? error.message : String(error);
+    this.error = messageOf(error);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import type { HeadFacts, StackName } from "../../core/protocol";
 import type { Part } from "../../state/page";
-import type { Run } from "../../state/run";
+import type { Pixels, Run } from "../../state/run";
 
 export interface Head {
   stack: StackName;
@@ -11,17 +11,17 @@ export interface Head {
   head: number;
   /** The address of its attention, without the index of the head. */
   module: string;
-  /** With it: of its weights (what statistics are by), and of what it gives (what is switched off). */
+  /** With that index: its weights (the key of its statistics), and its output (which an edit switches off). */
   weights: string;
   z: string;
 }
 
 export type Order = "place" | "effect" | "kind";
-export const KINDS = ["previous", "same", "next", "first", "uniform", "other"] as const;
+const HEAD_KINDS = ["previous", "same", "next", "first", "uniform", "other"] as const;
 
 export interface Group { key: string; heads: Head[] }
 
-/** From this share of its weight on the first token a head is a sink. */
+/** A head with at least this share of its weight on the first token is a sink. */
 export const SINK = 0.5;
 
 /** Every head of every attention, in the order of the ops. */
@@ -45,14 +45,14 @@ export function grouped(
   if (order === "effect") return [{ key: "all", heads: byEffect(heads) }];
   if (order === "kind") {
     const of = (head: Head): string => facts[head.weights]?.kind ?? "other";
-    const groups = KINDS.map((key) => ({ key, heads: byEffect(heads.filter((head) => of(head) === key)) }));
+    const groups = HEAD_KINDS.map((key) => ({ key, heads: byEffect(heads.filter((head) => of(head) === key)) }));
     return groups.filter((group) => group.heads.length > 0);
   }
   const modules = [...new Set(heads.map((head) => head.module))];
   return modules.map((key) => ({ key, heads: heads.filter((head) => head.module === key) }));
 }
 
-/** How many of the largest, together, hold this share of the sum. */
+/** How many of the largest values together hold this share of the sum. */
 export function carriers(values: readonly number[], share = 0.9): number {
   const order = [...values].sort((one, other) => other - one), total = order.reduce((sum, x) => sum + x, 0);
   let held = 0, count = 0;
@@ -60,9 +60,7 @@ export function carriers(values: readonly number[], share = 0.9): number {
   return count;
 }
 
-export interface Pixels { pixels: Uint8Array; max: Float32Array; rows: number; cols: number }
-
-/** A picture in at most `most` rows and columns: each cell the largest of those that it covers. */
+/** A picture of at most `most` rows and columns: each cell is the largest of the cells it covers. */
 export function pooledPixels({ pixels, max, rows, cols }: Pixels, most = 32): Pixels {
   if (rows <= most && cols <= most) return { pixels, max, rows, cols };
   const height = Math.min(rows, most), width = Math.min(cols, most);

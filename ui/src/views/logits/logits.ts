@@ -64,7 +64,7 @@ export function entropy(shares: Float64Array): number {
   return shares.reduce((sum, p) => (p > 0 ? sum - p * Math.log(p) : sum), 0);
 }
 
-/** 1 for the likeliest; what is as likely counts as one place. */
+/** The rank of an answer, 1 for the likeliest. Equal values share a rank. */
 export function rank(values: ArrayLike<number>, id: number): number {
   const own = values[id] ?? -Infinity;
   let before = 0;

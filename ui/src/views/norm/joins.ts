@@ -21,7 +21,7 @@ export interface Join {
 export interface Norm {
   of: string;
   out: string;
-  /** null: it is not moved to the middle (RMSNorm). */
+  /** null: no mean is subtracted (RMSNorm). */
   mean: string | null;
   rstd: string;
   gain: string;
@@ -44,7 +44,7 @@ export function joinsOf(plan: Plan, stack: StackName): Join[] {
   });
 }
 
-/** Of a sum that has no address of its own in the stream: its norm, under the name that the stream gives it. */
+/** The address in the stream that holds a sum: its own, or that of its norm. */
 function after(sum: string, readers: ReadonlyMap<string, Op[]>): string {
   if (/\.resid_\w+$/.test(sum)) return sum;
   const next = readers.get(sum)?.find((op) => op.op === "norm" || op.op === "copy");
@@ -65,37 +65,9 @@ export function normsOf(plan: Plan, start: string): Norm[] {
     });
 }
 
-/** The norms that belong to one addition: before what is added, of it, and after the sum. */
+/** The norms of one addition: before the branch, of the branch, and after the sum. */
 export function normsAround(plan: Plan, join: Join): { before: Norm[]; after: Norm[] } {
   const own = normsOf(plan, `${join.stream.split(".")[0]}.blocks.${join.layer}.${join.part}_`);
   const before = own.filter((norm) => norm.of === join.stream || norm.out === join.branch);
   return { before, after: own.filter((norm) => norm.of === join.sum) };
-}
-
-// --- vectors -----------------------------------------------------------------------------------------------------------
-
-export function length(x: ArrayLike<number>): number {
-  return Math.sqrt(dot(x, x));
-}
-
-export function dot(x: ArrayLike<number>, y: ArrayLike<number>): number {
-  let sum = 0;
-  for (let i = 0; i < x.length; i++) sum += x[i]! * (y[i] ?? 0);
-  return sum;
-}
-
-/** Of two directions; 0 where one of the vectors is 0. */
-export function cosine(x: ArrayLike<number>, y: ArrayLike<number>): number {
-  const product = length(x) * length(y);
-  return product > 0 ? dot(x, y) / product : 0;
-}
-
-/** The length of each row. */
-export function lengths(data: ArrayLike<number>, rows: number): Float32Array {
-  const width = data.length / Math.max(1, rows);
-  return Float32Array.from({ length: rows }, (_, r) => {
-    let sum = 0;
-    for (let i = r * width; i < (r + 1) * width; i++) sum += data[i]! * data[i]!;
-    return Math.sqrt(sum);
-  });
 }

@@ -1,19 +1,16 @@
-/** What positions do to vectors and scores, from the ops that say so. */
+/** What positions do to vectors and scores, computed by their ops. */
 
-import type { Masks } from "../../engine/step";
 import type { Op, Tensor } from "../../core/protocol";
 import { floats } from "../../core/tensor";
-import { wave } from "../../engine/functions";
+import { wave } from "../../engine/kinds/positions";
 import { compute } from "../../engine/ops";
-import { cosine, dot } from "../embedding/embedding";
-
-const NO_MASKS: Masks = {};
+import { cosine, dot } from "../../core/vectors";
 
 const upTo = (n: number, from = 0): Tensor => floats([n], Float32Array.from({ length: n }, (_, i) => from + i));
 
 /** n d: the vectors that `op` adds to positions 0 to n - 1. */
 export function positionVectors(op: Op, n: number, weights: Tensor[]): Float32Array {
-  return compute(op, [upTo(n)], weights, NO_MASKS).data;
+  return compute(op, [upTo(n)], weights, {}).data;
 }
 
 /** A sine and a cosine of one frequency, by their components. */
@@ -48,7 +45,7 @@ export function cosines(rows: Float32Array, n: number): Float32Array {
 
 /** A query or key as it is at a position: its pairs turned by the op's frequencies. */
 export function turned(op: Op, x: Float32Array, position: number): Float32Array {
-  return compute(op, [floats([1, x.length], x), upTo(1, position)], [], NO_MASKS).data;
+  return compute(op, [floats([1, x.length], x), upTo(1, position)], [], {}).data;
 }
 
 /** The same before it was turned there; a rotation may also stretch, by its `magnitude`. */
@@ -64,7 +61,7 @@ export function scoreAt(op: Op, q: Float32Array, k: Float32Array, query: number,
 
 /** By head, what is added to the score of a key that far away (key - query), from -n + 1 to n - 1. */
 export function biasByDistance(op: Op, n: number, weights: Tensor[]): [distance: number, bias: number][][] {
-  const { shape, data } = compute(op, [upTo(n)], weights, NO_MASKS);
+  const { shape, data } = compute(op, [upTo(n)], weights, {});
   return Array.from({ length: shape[0] ?? 0 }, (_, head) => Array.from({ length: 2 * n - 1 }, (_, i) => {
     const distance = i - n + 1, query = Math.max(0, -distance), key = Math.max(0, distance);
     return [distance, data[(head * n + query) * n + key]!];

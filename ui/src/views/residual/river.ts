@@ -1,6 +1,7 @@
 /** The residual stream of one token as a river: its width where each part flows in. */
 
-import { cosine, length, type Join } from "../norm/joins";
+import { cosine, length } from "../../core/vectors";
+import type { Join } from "../norm/joins";
 
 /** One addition, by lengths. */
 export interface Measured {
@@ -22,7 +23,7 @@ export function measured(join: Join, x: ArrayLike<number>, f: ArrayLike<number>,
 /** A point of the river: where along it (in steps), and how wide. */
 export interface Bank { at: number; width: number }
 
-/** How wide the stream is: in each step it comes in, takes up what is added, and, where a norm follows, is set back. */
+/** The width of the stream: each step adds to it, and a norm, if one follows, sets it back. */
 export function banks(stops: readonly Measured[]): Bank[] {
   const points: Bank[] = [{ at: 0, width: stops[0]?.stream ?? 0 }];
   stops.forEach(({ stream, sum, after }, i) => {

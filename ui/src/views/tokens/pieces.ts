@@ -4,7 +4,7 @@ import type { Token, TokenizeReply } from "../../core/protocol";
 
 export type Word = TokenizeReply["words"][number];
 
-/** A stretch of a text that the same tokens cover; of most tokenizers one token, or none between two of them. */
+/** A stretch of a text that the same tokens cover: with most tokenizers one token, or none between two. */
 export interface Stretch { text: string; tokens: number[] }
 
 /** A text cut wherever a span begins or ends. Spans count characters, as Python does: "😀" is one. */
@@ -21,8 +21,7 @@ export function stretches(text: string, tokens: readonly Pick<Token, "span">[]):
   });
 }
 
-/** Which of the texts read one after the other each token belongs to: a new one begins behind a mark, where places in
- *  the text go back. */
+/** Which of several texts each token belongs to: a new text begins after a mark if positions in the text start again. */
 export function textOf(tokens: readonly Pick<Token, "span">[]): number[] {
   let text = 0, last = -1, marked = false;
   return tokens.map(({ span }) => {
@@ -45,7 +44,7 @@ export function piecesAfter(word: Word, merges: number): { pieces: string[]; mad
   return { pieces, made: made < 0 ? null : made };
 }
 
-/** Of the words, the one that a character belongs to; else the one with most merges. */
+/** The word that a character belongs to; else the one with most merges. */
 export function wordAt(words: readonly Word[], character: number | null): number {
   const found = character === null ? -1 : words.findIndex(({ span }) => span[0] <= character && character < span[1]);
   if (found >= 0) return found;

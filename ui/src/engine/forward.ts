@@ -1,17 +1,17 @@
-/** A whole forward pass in the page: every op in order, edits made on the way. */
+/** A whole forward pass in the page: every op in order, with the edits. */
 
 import type { Edit, ModelConfig, Op, Plan, StackName, Tensor, Token } from "../core/protocol";
 import { floats, toFloats, type Floats } from "../core/tensor";
 import { byPath, edited, noSuch, type Other } from "./edits";
 import { compute } from "./ops";
 
-export interface Run {
+export interface Pass {
   readonly plan: Plan;
   readonly weights: ReadonlyMap<string, Tensor>;
   /** What the stacks read: `encoder.ids`, `.types` and `.positions`, or `encoder.embed.pixels`. */
   readonly numbers: ReadonlyMap<string, Tensor>;
   readonly edits: readonly Edit[];
-  /** Of every op, by address, in the order in which they were made. */
+  /** The value of every op by its address, in the order of computation. */
   readonly values: ReadonlyMap<string, Floats>;
 }
 
@@ -20,23 +20,24 @@ export interface Options {
   other?: Other;
 }
 
-/** Every value. Throws a one-line Error for an edit that meets no value, does not fit, or makes no finite numbers. */
-export function run(
+/** Computes every value. Throws a one-line Error for an edit of no value, for one that does not fit, and for numbers
+ *  that are not finite. */
+export function forward(
   plan: Plan,
   weights: ReadonlyMap<string, Tensor>,
   numbers: ReadonlyMap<string, Tensor>,
   edits: readonly Edit[] = [],
   options: Options = {},
-): Run {
+): Pass {
   return evaluate({ plan, weights, numbers, edits }, null, options);
 }
 
-/** The same pass with other edits: only what comes after a change is made again, the rest is shared. */
-export function rerun(previous: Run, edits: readonly Edit[], options: Options = {}): Run {
+/** The same pass with other edits. Only what follows from a change is computed again; the rest is shared. */
+export function rerun(previous: Pass, edits: readonly Edit[], options: Options = {}): Pass {
   return evaluate({ ...previous, edits }, previous, options);
 }
 
-function evaluate(what: Omit<Run, "values">, previous: Run | null, options: Options): Run {
+function evaluate(what: Omit<Pass, "values">, previous: Pass | null, options: Options): Pass {
   const { plan, weights, numbers, edits } = what;
   const edit = byPath(edits), stale = previous ? changed(previous.edits, edits) : null;
   const values = new Map<string, Floats>();
@@ -58,7 +59,7 @@ function evaluate(what: Omit<Run, "values">, previous: Run | null, options: Opti
   return { plan, weights, numbers, edits, values };
 }
 
-/** Paths whose edits are not what they were. */
+/** The paths whose edits changed. */
 function changed(before: readonly Edit[], after: readonly Edit[]): Set<string> {
   const old = byPath(before), now = byPath(after);
   const text = (edits: typeof old, path: string): string => JSON.stringify(edits.get(path)?.map((one) => one.edit));
@@ -85,7 +86,7 @@ function missing(op: Op, name: string): never {
   throw new Error(`${op.out}: needs the parameter ${name}, which the model does not have`);
 }
 
-/** -Infinity closes a cell; nothing else that is not finite is a value. */
+/** -Infinity closes a cell. No other value may be infinite or NaN. */
 function checkFinite(op: Op, { data }: Floats): void {
   for (let i = 0; i < data.length; i++) {
     if (!(data[i]! < Infinity)) {
@@ -94,7 +95,10 @@ function checkFinite(op: Op, { data }: Floats): void {
   }
 }
 
-/** What the stacks read: ids and types of tokens, or the pixels of an image (c y x), and each position's number. */
+/** In place of an image that stays with its host: what is made of its pixels cannot be computed. */
+export const NO_PIXELS: Tensor = floats([0, 0, 0]);
+
+/** What the stacks read: ids and types of tokens, or the pixels of an image (c y x), and positions. */
 export function numbersOf(
   config: ModelConfig,
   tokens: Partial<Record<StackName, readonly Pick<Token, "id" | "type">[]>>,

@@ -1,18 +1,18 @@
 /** The page's state in the fragment of its URL, which no server ever sees.
  *
- * What people read and may change by hand stands by itself; the rest is one base64url field of JSON.
+ * Fields that people read and may change by hand are plain; the rest is one base64url field of JSON.
  */
 
-import type { Edit } from "./protocol";
-import { startPage, type Page, type Reads } from "../state/page";
+import type { Edit } from "../core/protocol";
+import { plainPage, type Page, type Reads } from "./page";
+import { PLACES, STEPS } from "./places";
 
 const VERSION = "1";
 const PLAIN = ["view", "step", "stack", "part", "side", "mode"] as const;
 const COUNTS = ["layer", "head", "query", "key"] as const;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
-  view: ["tokens", "embedding", "position", "attention", "heads", "output", "norm", "ffn", "residual", "logits",
-    "generation", "lens", "geometry", "scale", "training", "image"],
-  step: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
+  view: PLACES.map((place) => place.name),
+  step: STEPS,
   stack: ["encoder", "decoder"],
   part: ["attn", "cross"],
   side: ["a", "b", "diff"],
@@ -20,7 +20,7 @@ const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
 };
 
 export function toFragment(page: Page): string {
-  const plain = startPage(page.reads);
+  const plain = plainPage(page.reads);
   const fields = new URLSearchParams({ v: VERSION, s: page.reads.text });
   if (page.reads.target !== null) fields.set("t", page.reads.target);
   for (const name of [...PLAIN, ...COUNTS]) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
@@ -32,11 +32,11 @@ export function toFragment(page: Page): string {
   return `#${fields.toString()}`;
 }
 
-/** The page of a fragment; null where it is none, or one of another version. Fields that make no sense are left out. */
+/** The page of a fragment; null for no link, or one of another version. Ignores fields that make no sense. */
 export function fromFragment(fragment: string, start: Reads): Page | null {
   const fields = new URLSearchParams(fragment.replace(/^#/, ""));
   if (fields.get("v") !== VERSION) return null;
-  const page = startPage({ ...start, text: fields.get("s") ?? start.text, target: fields.get("t") ?? null });
+  const page = plainPage({ ...start, text: fields.get("s") ?? start.text, target: fields.get("t") ?? null });
   for (const name of PLAIN) {
     const value = fields.get(name);
     if (value !== null && ALLOWED[name].includes(value)) Object.assign(page, { [name]: value });
@@ -56,7 +56,7 @@ export function fromFragment(fragment: string, start: Reads): Page | null {
     if (typeof rest.image === "string") page.reads.image = rest.image;
     if (isCount(rest.step)) page.reads.step = rest.step;
   } catch {
-    // No such field, or a cut one: the rest of the page still says where to look.
+    // The field is missing or cut short; the rest of the link still says where to look.
   }
   return page;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Edit } from "../../src/core/protocol";
 import { axesOf, factsOf } from "../../src/engine/taps";
-import { rerun, run } from "../../src/engine/run";
+import { forward, rerun } from "../../src/engine/forward";
 import { difference, fixtures } from "./fixtures";
 
 /** How far from PyTorch a whole network may end. */
@@ -11,7 +11,7 @@ describe.each(fixtures())("$name", (one) => {
   const options = { other: one.other };
 
   test("every recorded value is PyTorch's", () => {
-    const { values } = run(one.plan, one.weights, one.numbers, one.edits, options);
+    const { values } = forward(one.plan, one.weights, one.numbers, one.edits, options);
     expect(one.values.size).toBeGreaterThan(10);
     for (const [path, expected] of one.values) {
       expect(difference(values.get(path)!, expected, 1), path).toBeLessThanOrEqual(NEAR);
@@ -19,9 +19,9 @@ describe.each(fixtures())("$name", (one) => {
   });
 
   test("a rerun with the edits is a run with them, and shares what comes before", () => {
-    const plain = run(one.plan, one.weights, one.numbers);
+    const plain = forward(one.plan, one.weights, one.numbers);
     const again = rerun(plain, one.edits, options);
-    const whole = run(one.plan, one.weights, one.numbers, one.edits, options);
+    const whole = forward(one.plan, one.weights, one.numbers, one.edits, options);
     expect([...again.values.keys()]).toEqual([...whole.values.keys()]);
     for (const [path, value] of whole.values) expect(again.values.get(path), path).toEqual(value);
     const first = one.plan.ops.findIndex((op) => one.edits.some((edit) => edit.at.split("[")[0] === op.out));
@@ -33,7 +33,7 @@ describe.each(fixtures())("$name", (one) => {
   });
 
   test("tapped addresses have the axes of the taps, the others none", () => {
-    const { values } = run(one.plan, one.weights, one.numbers);
+    const { values } = forward(one.plan, one.weights, one.numbers);
     const found = [...values].map(([path, value]) => [path, axesOf(path, value.shape.length)] as const);
     expect(Object.fromEntries(found.filter(([, axes]) => axes !== null))).toEqual(one.axes);
     const stored = Object.keys(one.axes).filter((path) => !path.endsWith(".masked"));
@@ -49,7 +49,7 @@ test("every kind of edit occurs in the fixtures", () => {
 test("how far the worst value is from PyTorch's", () => {
   let worst = 0, where = "";
   for (const one of fixtures()) {
-    const { values } = run(one.plan, one.weights, one.numbers, one.edits, { other: one.other });
+    const { values } = forward(one.plan, one.weights, one.numbers, one.edits, { other: one.other });
     for (const [path, expected] of one.values) {
       const found = difference(values.get(path)!, expected, 1);
       if (found > worst) [worst, where] = [found, `${one.name} ${path}`];
@@ -83,6 +83,6 @@ describe("an edit that does not fit is one line", () => {
     [{ at: sum, do: "close" }, `decoder.blocks.0.attn_norm.rstd: ${infinite}`],
   ];
   test.each(refused)("%j", (edit, message) => {
-    expect(() => run(one.plan, one.weights, one.numbers, [edit])).toThrow(new Error(message));
+    expect(() => forward(one.plan, one.weights, one.numbers, [edit])).toThrow(new Error(message));
   });
 });

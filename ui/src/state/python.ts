@@ -1,8 +1,8 @@
-/** The Python that computes what is on the screen, with the same addresses. */
+/** The Python code that computes what the page shows, with the same addresses. */
 
-import { parseAddress } from "./address";
-import type { About, Edit, RunRequest } from "./protocol";
-import type { Run } from "../state/run";
+import { parseAddress } from "../core/address";
+import type { About, Edit, RunRequest } from "../core/protocol";
+import type { Run } from "./run";
 
 const IMAGE = "image.png";
 
@@ -27,7 +27,7 @@ export function asPython(about: About, run: Run, position: number): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** The folder of a checkpoint, beside that of the one that was opened or in that of the run. */
+/** The folder of a checkpoint: beside the one that was opened, or inside the run's folder. */
 function opened({ name }: About, { step }: RunRequest): string {
   return step == null ? name : `${name.replace(/\/step-\d{8}$/, "")}/step-${String(step).padStart(8, "0")}`;
 }
@@ -66,13 +66,13 @@ function value(edit: Edit, i: number, about: About, run: Run, names: Set<string>
   }
 }
 
-/** The pass that a patch takes from: of the same weights, or of another checkpoint's. */
+/** The pass that a patch is taken from: of the same weights, or of another checkpoint. */
 function other(about: About, request: RunRequest, from: RunRequest): string {
   const model = (from.step ?? null) === (request.step ?? null) ? "model" : `clearhead.load(${text(opened(about, from))})`;
   return `${model}.trace(${input(about, from)}${from.target === null ? "" : `, ${text(from.target)}`})`;
 }
 
-/** Which axis the positions are on, counted from the end, once the address has taken its indices. */
+/** The axis of positions, counted from the end, after indexing with the address. */
 function positionAxis(edit: Edit, run: Run): number {
   const { path, index } = parseAddress(edit.at);
   const taken = new Set(index.map(([axis]) => axis));
@@ -85,7 +85,7 @@ function number(x: number): string {
   return /^-?\d+$/.test(digits) ? `${digits}.0` : digits;
 }
 
-/** A Python string literal: JSON's is one, but for what only Python reads. */
+/** A Python string literal: JSON's, except for the one character that Python escapes. */
 function text(value: string): string {
   return JSON.stringify(value).replaceAll("\u007f", "\\x7f");
 }

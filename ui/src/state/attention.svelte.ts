@@ -1,7 +1,8 @@
-/** One head of one attention: the addresses of its values, its tokens, and which cells are closed to it. */
+/** One head of one attention: the addresses of its values, its tokens, and the cells that its mask closes. */
 
-import type { Mask, Plan, StackConfig, Token } from "../../core/protocol";
-import type { Explorer } from "../../state/explorer.svelte";
+import type { Mask, Plan, StackConfig, Token } from "../core/protocol";
+import { isOpen } from "../engine/functions";
+import type { Explorer } from "./explorer.svelte";
 
 export interface AttentionPlace {
   at: string;
@@ -13,7 +14,7 @@ export interface AttentionPlace {
   closed: (query: number, key: number) => boolean;
 }
 
-/** The last place of a page: the same object while nothing about it changes, so that what shows it is left alone. */
+/** The last place of a page: the same object while nothing in it changes, so that its views do not draw it again. */
 const last = new WeakMap<Explorer, { key: string; plan: Plan; place: AttentionPlace }>();
 
 export function attention(state: Explorer): AttentionPlace {
@@ -36,13 +37,13 @@ export function attention(state: Explorer): AttentionPlace {
     at, stack, mask, queries, keys,
     q: `${at}.q${own}`, k: `${at}.k${shared}`, v: `${at}.v${shared}`, z: `${at}.z${own}`,
     product: `${at}.scores.product${own}`, scores: `${at}.scores${own}`, weights: `${at}.weights${own}`,
-    closed: (query, key) => (mask?.causal === true && key > query) || (mask?.window != null && Math.abs(query - key) >= mask.window),
+    closed: (query, key) => mask !== null && !isOpen(mask, query, key),
   };
   last.set(state, { key, plan, place });
   return place;
 }
 
-/** The tokens of a sequence; patches of an image have numbers, and the class token its mark. */
+/** The tokens of a sequence. Patches of an image are numbered; the class token is “[class]”. */
 export function tokensOf(state: Explorer, stack: "encoder" | "decoder", value: string): Token[] {
   const run = state.shown;
   const tokens = run?.reply.tokens[stack] ?? [];

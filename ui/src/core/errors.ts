@@ -1,0 +1,4 @@
+/** The one line that a failure says. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,25 @@
+/** Lengths and angles of vectors. */
+
+import type { Numbers } from "./protocol";
+
+export function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  let sum = 0;
+  for (let i = 0; i < a.length; i++) sum += a[i]! * b[i]!;
+  return sum;
+}
+
+export function length(a: ArrayLike<number>): number {
+  return Math.sqrt(dot(a, a));
+}
+
+/** The cosine of the angle between two vectors; 0 if one of them is zero. */
+export function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  const lengths = Math.sqrt(dot(a, a) * dot(b, b));
+  return lengths > 0 ? dot(a, b) / lengths : 0;
+}
+
+/** The length of each row. */
+export function lengths(data: Numbers, rows: number): Float32Array {
+  const width = data.length / Math.max(1, rows);
+  return Float32Array.from({ length: rows }, (_, r) => length(data.subarray(r * width, (r + 1) * width)));
+}

@@ -1,0 +1,54 @@
+/** The places of the page: the list at the left, links, crumbs, and the way from a number to its place follow from it.
+ *
+ * A new place is a row here, its component (see views/index.ts), and its name in the catalogues: `view.NAME`.
+ */
+
+import type { About } from "../core/protocol";
+
+interface PlaceRow {
+  name: string;
+  /** Which list it is in: the steps from the input to the answer, or what shows all of the model at once. */
+  list: "steps" | "whole";
+  /** The steps that it has itself, each an entry of the list. */
+  steps?: readonly string[];
+  /** What of the model it shows, if not all: the crumbs lead there. */
+  of?: "block" | "part" | "head";
+  /** The addresses of the values that are seen here; the first row that fits is taken. */
+  values?: RegExp;
+  /** Which models have it, if not all. */
+  when?: (about: About) => boolean;
+}
+
+const ROWS = [
+  { name: "image", list: "steps", when: ({ kind }) => kind === "image" },
+  { name: "tokens", list: "steps", when: ({ kind }) => kind !== "image" },
+  { name: "embedding", list: "steps", values: /\.embed\.(?!positions$)/ },
+  { name: "position", list: "steps", values: /\.embed\.positions$/ },
+  {
+    name: "attention", list: "steps", of: "head", values: /\.(attn|cross)\.(?!(heads|out)$|[qk]_norm\.)/,
+    steps: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
+  },
+  { name: "output", list: "steps", of: "part", values: /\.(attn|cross)\.(heads|out)$/ },
+  { name: "norm", list: "steps", of: "block", values: /norm\.(mean|rstd|out)$|_sum$/ },
+  { name: "ffn", list: "steps", of: "block", values: /\.ffn\./ },
+  { name: "logits", list: "steps", values: /^head\./ },
+  { name: "heads", list: "whole" },
+  { name: "residual", list: "whole", values: /\.resid_/ },
+  { name: "lens", list: "whole" },
+  { name: "geometry", list: "whole" },
+  { name: "scale", list: "whole", of: "head" },
+  { name: "generation", list: "whole", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
+  { name: "training", list: "whole", when: ({ history }) => history.length > 1 },
+] as const satisfies readonly PlaceRow[];
+
+export type PlaceName = (typeof ROWS)[number]["name"];
+/** The steps of one attention, in the order of the formula. */
+export type Step = Extract<(typeof ROWS)[number], { name: "attention" }>["steps"][number];
+export type Place = PlaceRow & { name: PlaceName; steps?: readonly Step[] };
+
+export const PLACES: readonly Place[] = ROWS;
+export const STEPS: readonly Step[] = PLACES.flatMap((place) => place.steps ?? []);
+
+export function placeOf(name: PlaceName): Place {
+  return PLACES.find((place) => place.name === name)!;
+}
