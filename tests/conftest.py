@@ -18,7 +18,8 @@ SHARED_DATA = "CLEARHEAD_SHARED_DATA"
 LOOPBACK = ("127.", "::1", "localhost")
 
 # The same examples on every run, judged by what they compute and never by how long it took.
-settings.register_profile("clearhead", deadline=None, derandomize=True, database=None, max_examples=50)
+settings.register_profile("clearhead", deadline=None, derandomize=True, database=None, max_examples=20)
+settings.register_profile("thorough", settings.get_profile("clearhead"), max_examples=500)
 settings.load_profile("clearhead")
 
 

@@ -298,7 +298,7 @@ def translated_there(folder: Path, texts: list[str]) -> list[str]:
 def test_a_translator_learns_pairs_by_heart_and_opens_there(name: str, tmp_path: Path):
     beginning = SEQ2SEQ[name](tmp_path / "theirs")
     optimizer = {"kind": "adamw", "lr": 1e-2}
-    steps = {"steps": 250, "max_tokens": 2000, "evaluate_every": 125, "optimizer": optimizer}
+    steps = {"steps": 250, "max_tokens": 2000, "evaluate_every": 250, "optimizer": optimizer}
     run = begun("translation", beginning, pairs_in(tmp_path), tmp_path / "run", save_every=1000, **steps)
     events = [event.evaluation for event in drive(run) if isinstance(event, Evaluated)]
     assert events[-1].value("exact_match") >= 0.95, [event.value("exact_match") for event in events]
@@ -590,27 +590,27 @@ def test_a_new_head_is_announced_and_learns(tmp_path: Path, caplog: pytest.LogCa
 
 
 def test_sentiment_on_a_real_encoder(shared_data: Path, tmp_path: Path):
-    """MiniLM's weights, two labels, 60 steps of 16 sentences."""
+    """MiniLM's weights, two labels, 40 steps of 8 sentences."""
     lines = (shared_data / "sst2" / "train.tsv").read_text(encoding="utf-8").splitlines()
-    short = [line.rsplit("\t", 1) for line in lines if len(line) < 60][:960]
+    short = [line.rsplit("\t", 1) for line in lines if len(line) < 40][:320]
     examples = [(text, int(label)) for text, label in short]
     folder = shared_data / "checkpoints" / "all-MiniLM-L6-v2-fp16"
     model = load(folder, dtype="float32", head=ClassificationHead(n_labels=2))
-    found = learn_labels(model, examples, steps=60, lr=2e-4, size=16)
+    found = learn_labels(model, examples, steps=40, lr=2e-4, size=8)
     first, last = sum(found[:10]) / 10, sum(found[-10:]) / 10
     print(f"loss of the first ten steps {first:.3f}, of the last ten {last:.3f}")
-    assert last < 0.8 * first
+    assert last < 0.85 * first
     opens_as_classifier(model, tmp_path / "out", [text for text, _ in examples[:3]])
 
 
 def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
-    """15 million weights, 20 steps of 1,024 tokens: what is left of the validation loss."""
+    """15 million weights, 10 steps of 512 tokens: what is left of the validation loss."""
     beginning = tmp_path / "stories"
     shutil.copytree(shared_data / "checkpoints" / "stories15M", beginning)
     shutil.copy(shared_data / "tokenizers" / "llama2" / "tokenizer.model", beginning)
-    data = {"train": {"kind": "text", "paths": [str(shared_data / "tinyshakespeare" / "input.txt")]}, "held_out": 0.01}
+    data = {"train": {"kind": "text", "paths": [str(shared_data / "tinyshakespeare" / "input.txt")]}, "held_out": 0.003}
     optimizer = {"kind": "adamw", "lr": 5e-4}
-    steps = {"steps": 20, "max_tokens": 1024, "evaluate_every": 1000, "optimizer": optimizer}
+    steps = {"steps": 10, "max_tokens": 512, "evaluate_every": 1000, "optimizer": optimizer}
     run = begun("lm", beginning, data | {"length": 128}, tmp_path / "run", **steps)
     task = run.task
     assert isinstance(task, LanguageModel)

@@ -11,18 +11,19 @@ import torch
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
-NUMERIC = (
-    *("model/test_int8.py", "model/test_packing.py", "model/test_attention.py", "model/test_heads.py"),
-    *("test_int8.py", "training/test_levers.py", "training/test_probe.py", "machine/test_precision.py"),
-    *("serve/test_engine.py", "generation/test_generate.py", "generation/test_compiled.py"),
+BY_ONEDNN = (
+    *("model/test_int8.py", "model/test_packing.py", "test_int8.py"),
+    *("training/test_levers.py", "training/test_probe.py", "machine/test_precision.py"),
+    *("serve/test_engine.py", "generation/test_generate.py"),
 )
+BY_ATEN = ("model/test_attention.py", "model/test_heads.py", "generation/test_compiled.py")
 PROCESSORS = {
-    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
-    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
-    "avx512_vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
+    "avx2": ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, (*BY_ONEDNN, *BY_ATEN)),
+    "avx512": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, BY_ONEDNN),
+    "avx512_vnni": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, BY_ONEDNN),
 }
 """Laptops and older servers; servers without and with eight-bit sums. This machine itself runs the whole suite."""
-LIMIT = 900
+LIMIT = 800
 """Seconds: only a guard against a process that hangs."""
 
 
@@ -30,11 +31,12 @@ LIMIT = 900
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_numeric_tests_pass(processor: str) -> None:
+    environment, files = PROCESSORS[processor]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
     done = processes.run(
-        [*command, *(f"tests/{name}" for name in NUMERIC)],
+        [*command, *(f"tests/{name}" for name in files)],
         cwd=ROOT,
-        env={**os.environ, **PROCESSORS[processor]},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=LIMIT,

@@ -302,7 +302,7 @@ COMPILED = ["pre-multi_head", "post-soft_cap", "sandwich_rms-qk_norm", "rms_no_b
 @pytest.mark.parametrize("name", COMPILED)
 def test_tap_leaves_no_node_in_a_compiled_graph(name: str, graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
     norm, attention = name.split("-")
-    network = small.encoder_decoder(**small.NORMS[norm], **small.ATTENTION[attention])
+    network = small.encoder_decoder(n_layers=1, **small.NORMS[norm], **small.ATTENTION[attention])
     source, target = Tokens.pad(sequences(4, 6)), Tokens.pad(sequences(5, 2))
     torch.compile(network, fullgraph=True, backend=graphs)(source, target)
     torch._dynamo.reset()

@@ -9,5 +9,7 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     environment: "node",
+    // How long a test takes says how busy the machine is.
+    testTimeout: 300_000,
   },
 });

@@ -21,6 +21,7 @@ from clearhead.families import family_of
 from clearhead.weights.documents import CONFIG_LIMIT, read_json, shown
 from clearhead.weights.fields import ANOTHER, Decision
 from clearhead.weights.hub import locate
+from clearhead.weights.modules import network_folder
 
 LENGTHS = (12, 7)
 
@@ -74,7 +75,8 @@ def check_command(name: str, *, revision: str | None, as_json: bool) -> None:
 def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
     """The model's folder as other libraries read it; one of ours is written so for the time being."""
     folder = locate(name, revision=revision)
-    document = read_json(folder / CONFIG, limit=CONFIG_LIMIT) if (folder / CONFIG).is_file() else {"clearhead": 1}
+    config = network_folder(folder) / CONFIG
+    document = read_json(config, limit=CONFIG_LIMIT) if config.is_file() else {"clearhead": 1}
     if "clearhead" not in document:
         yield folder
         return
@@ -87,15 +89,16 @@ def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
 
 def check(folder: Path) -> Check:
     """The model of a folder in both libraries: in float32 on the same random input, and what it says of texts."""
-    document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
-    family = family_of(document, where=str(folder / CONFIG))
-    head = family.head_of(document, where=str(folder / CONFIG))
+    config = network_folder(folder) / CONFIG
+    document, where = read_json(config, limit=CONFIG_LIMIT), str(config)
+    family = family_of(document, where=where)
+    head = family.head_of(document, where=where)
     model = load(folder, dtype=torch.float32)
     reference, gaps, others = compared(model, folder, head.architecture)
     return Check(
         architecture=head.architecture,
         parameters=sum(parameter.numel() for parameter in model.network.parameters()),
-        decisions=tuple(family.decisions(document, where=str(folder / CONFIG))),
+        decisions=tuple(family.decisions(document, where=where)),
         reference=reference,
         differences=tuple(gaps),
         answers=tuple(others),
@@ -118,16 +121,17 @@ def compared(
     limits = [stack.max_length or max(LENGTHS) for stack in (model.config.encoder, model.config.decoder) if stack]
     lengths = [min(n, *limits) for n in (LENGTHS if pad is not None else LENGTHS[:1])]
     arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0)
+    network = network_folder(folder)
     try:
         # Whatever the config asks for: other ways to compute attention may be code that the library fetches.
         opened: Any = getattr(transformers, architecture).from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True
+            network, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )
         theirs = reference_states(opened.eval(), arguments, model.network)
     except Exception as error:  # a stranger's config may come to anything there
         what = f"{type(error).__name__}: {shown(str(error))}"
         raise UserError(
-            f"{folder / CONFIG}: expected a model that the reference opens too, got {what}; {ANOTHER}"
+            f"{network / CONFIG}: expected a model that the reference opens too, got {what}; {ANOTHER}"
         ) from error
     gaps = differences(states(model.network, tokens), theirs, tokens)
     return f"transformers {transformers.__version__}", gaps, [*answers(model, folder, opened)]

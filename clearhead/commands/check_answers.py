@@ -1,4 +1,4 @@
-"""What stands around a network, against the reference library: ids of texts, labels, and the text that is written."""
+"""Compares what surrounds a network with the reference library: ids of texts, labels, greedy text and vectors."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 
+from clearhead.analysis.comparison import CLOSE
 from clearhead.api import Model
+from clearhead.commands import check_vectors
 from clearhead.config import ClassificationHead, LanguageHead, PatchInput, TaggingHead
 from clearhead.generation import complete
-from clearhead.weights.documents import shown
+from clearhead.weights.documents import brief, shown
+from clearhead.weights.modules import network_folder
 
 TEXTS = (
     *("The quick brown fox doesn't jump.", "  two  spaces", "Étude in ÉTÉ, 1999!", "中文 and 日本語", "a\tb\nc"),
@@ -36,8 +39,7 @@ def answers(model: Model, folder: Path, opened: Any) -> Iterator[Answer]:
     yield _guarded("ids of texts", lambda: _ids(model, folder))
     yield _guarded("labels", lambda: _labels(model, opened))
     yield _guarded("greedy text", lambda: _text(model, opened))
-    if (folder / "modules.json").is_file():
-        yield Answer("vectors of texts", None, "the reference for them, sentence-transformers, is another library")
+    yield _guarded("vectors of texts", lambda: _vectors(model, folder, opened))
 
 
 def _guarded(what: str, compare: Callable[[], Answer]) -> Answer:
@@ -53,7 +55,7 @@ def _ids(model: Model, folder: Path) -> Answer:
     what = f"ids of {len(TEXTS)} texts"
     if not model.has_tokenizer:
         return Answer("ids of texts", None, "the folder has no tokenizer that is read here")
-    theirs: Any = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    theirs: Any = transformers.AutoTokenizer.from_pretrained(str(network_folder(folder)), local_files_only=True)
     for marks in (True, False):
         expected = theirs(list(TEXTS), add_special_tokens=marks)["input_ids"]
         for text, here, there in zip(TEXTS, model.tokenizer.encode_batch(TEXTS, marks=marks), expected, strict=True):
@@ -69,6 +71,25 @@ def _labels(model: Model, opened: Any) -> Answer:
     there = tuple(str(opened.config.id2label[i]) for i in range(head.n_labels))
     here = tuple(head.labels or (f"LABEL_{i}" for i in range(head.n_labels)))
     return Answer("labels", here == there, "" if here == there else f"{shown(str(here))}, there {shown(str(there))}")
+
+
+def _vectors(model: Model, folder: Path, opened: Any) -> Answer:
+    """Vectors with the default prompt, and of one text with each named prompt."""
+    if model.sentences.network is None:
+        return Answer("vectors of texts", None, "the folder does not say how to make them")
+    texts = [text for text in TEXTS if text]
+    asked = [(text, None) for text in [*texts, " ".join(texts * 20)]]
+    asked += [(texts[0], prompt) for prompt in model.sentences.prompts.values()]
+    by, vector = check_vectors.reference(folder, opened.base_model)
+    what = f"vectors of {len(asked)} texts by {by}"
+    for text, prompt in asked:
+        here, there = model.embed([text], unit=False, prompt=prompt)[0], vector(text, prompt)
+        if here.shape != there.shape:
+            return Answer(what, False, f"a width of {len(here)}, there {len(there)}")
+        gap = float((here - there).abs().max())
+        if not gap <= CLOSE * float(there.abs().max()):
+            return Answer(what, False, f"a difference of {gap:.1e} for {brief((prompt or '') + text)}")
+    return Answer(what, True)
 
 
 def _text(model: Model, opened: Any) -> Answer:

@@ -2,14 +2,29 @@
 
 import contextlib
 import json
+import random
+import re
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-
-from clearhead.cli import main
-from tests.small_models import model_of
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
 
 pytest.importorskip("transformers")
+
+from clearhead.api import load, sentences
+from clearhead.api.sentence_modules import Module, read_module
+from clearhead.cli import main
+from clearhead.commands.check_vectors import LIBRARY
+from clearhead.model.sentences import Dense, Norm, Pooling, Step, Unit
+from clearhead.weights.modules import Listed
+from tests.sidecars.models import MAKERS
+from tests.sidecars.tiny import network, put, tokenizer
+from tests.small_models import model_of
 
 
 def checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
@@ -30,7 +45,7 @@ def test_what_was_compared_is_said(name: str, tmp_path: Path, capsys: pytest.Cap
         return
     assert "Files that are not read: notes.txt" in lines
     assert lines[-1].startswith("Compared: states, head.logits, ids of 10 texts, greedy text of 8 tokens.")
-    assert lines[-1].endswith("Not compared: labels.")
+    assert lines[-1].endswith("Not compared: labels, vectors of texts.")
 
 
 def test_another_tokenizer_is_not_close(
@@ -53,4 +68,78 @@ def test_what_the_reference_does_not_open_is_not_compared(tmp_path: Path, capsys
     settings["padding_side"] = "above"
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     lines, _ = checked(folder, capsys)
-    assert "Not compared: ids of texts, labels." in lines[-1]
+    assert "Not compared: ids of texts, labels, vectors of texts." in lines[-1]
+
+
+# --- vectors of texts ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Path:
+    """A model of sentences whose network lies in a folder of its own: pooling, a dense layer, a norm and a length."""
+    folder, kinds = tmp_path / "encoder", ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+    modules = [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}", "type": f"{LIBRARY}.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    put(folder / "modules.json", modules)
+    network(folder / "0_Transformer", "Bert", "Model", seed=0)
+    tokenizer(folder / "0_Transformer")
+    put(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True})
+    put(folder / "2_Dense" / "config.json", {"in_features": 16, "out_features": 16, "bias": False})
+    save_file({"linear.weight": torch.eye(16)}, folder / "2_Dense" / "model.safetensors")
+    MAKERS["LayerNorm"](random.Random(0), folder / "3_LayerNorm", 16)
+    put(folder / "config_sentence_transformers.json", {"prompts": {"query": "ab "}, "default_prompt_name": "query"})
+    put(folder / "0_Transformer" / "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": True})
+    return folder
+
+
+def test_vectors_of_texts_are_compared(encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines, error = checked(encoder, capsys)
+    assert "  vectors of 12 texts by the module files: equal" in lines, error
+    assert "Files that are not read: none" in lines
+
+
+@pytest.mark.parametrize("wrong", [Pooling, Dense, Norm, Unit])
+def test_a_wrong_module_is_one_line(
+    wrong: type[Step], encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def spoilt(folder: Path, one: Listed) -> Module:
+        module = read_module(folder, one)
+        match module.step if isinstance(module.step, wrong) else None:
+            case Pooling():
+                return replace(module, step=Pooling(("cls",)))
+            case Dense(weight) as step:
+                return replace(module, step=replace(step, weight=weight + 0.01 * torch.eye(16)[3]))
+            case Norm(_, bias) as step:
+                return replace(module, step=replace(step, bias=bias + 0.01 * torch.eye(16)[3]))
+            case Unit():
+                return replace(module, step=Pooling())
+        return module
+
+    monkeypatch.setattr(sentences, "read_module", spoilt)
+    lines, error = checked(encoder, capsys)
+    assert not [line for line in lines if line.startswith("Close")]
+    (line,) = error.splitlines()
+    assert line.startswith(f"error: {encoder}: expected the vectors of 12 texts by the module files of the reference")
+    assert re.search(r"got a difference of \d\.\de[+-]\d\d for ", line)
+
+
+def test_the_library_itself_is_asked_where_it_is_installed(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ours:
+        """As its `SentenceTransformer`, with our answers."""
+
+        def __init__(self, name: str, *, device: str, local_files_only: bool) -> None:
+            self.model = load(name)
+
+        def float(self) -> "Ours":
+            return self
+
+        def encode(self, text: str, *, prompt: str | None, convert_to_tensor: bool, show_progress_bar: bool) -> Tensor:
+            return self.model.embed([text], unit=False, prompt=prompt)[0]
+
+    monkeypatch.setitem(sys.modules, LIBRARY, SimpleNamespace(SentenceTransformer=Ours))
+    lines, _ = checked(encoder, capsys)
+    assert "  vectors of 12 texts by sentence-transformers: equal" in lines

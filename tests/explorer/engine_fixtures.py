@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ class Run:
 
     network: Transformer
     inputs: list[Tokens]
+
+    @cached_property
+    def plain(self) -> Trace:
+        return self.trace()
 
     def trace(self, edits: Mapping[str, Callable[[Tensor], Tensor]] | None = None) -> Trace:
         with torch.no_grad(), trace(self.network, edits) as seen:
@@ -179,7 +184,7 @@ def made(config: c.ModelConfig, seed: int, text: int, lengths: tuple[int, int]) 
 
 def random_edits(r: random.Random, run: Run, other: Run) -> list[Json]:
     """One to four that leave all numbers finite, each at a random part of a random value."""
-    seen = run.trace()
+    seen = run.plain
     paths = [path for path in seen for _ in range(4 if path.endswith(CLOSABLE) else 1)]
     for _ in range(100):
         edits = [random_edit(r, r.choice(paths), seen) for _ in range(r.randint(1, 4))]
@@ -212,12 +217,12 @@ def random_edit(r: random.Random, path: str, seen: Trace) -> Json:
 
 def values_of(run: Run, edits: list[Json], other: Run) -> dict[str, Tensor]:
     """Every tapped value, without the batch."""
-    there = other.trace()
+    there = other.plain
 
     def look(_: RunRequest, address: str, /) -> Tensor:
         return there[address.replace("[", "[b=0,") if "[" in address else f"{address}[b=0]"]
 
-    known = run.trace().axes
+    known = run.plain.axes
     seen = run.trace(functions(placed([Edit.model_validate(edit) for edit in edits], known), look))
     return {path: seen[path][0] for path in seen}
 
@@ -229,7 +234,7 @@ def write_run(file: Path, run: Run, edits: list[Json], *, other: Run | None = No
     """`only`: the start of the addresses whose values are written."""
     other = other or run
     config, values = run.network.config, values_of(run, edits, other)
-    ops, there = ops_of(config), other.trace()
+    ops, there = ops_of(config), other.plain
     tensors = {f"values/{path}": value for path, value in values.items() if path.startswith(only)}
     names = {name for op in ops for name in op.weights}
     tensors |= {f"weights/{name}": run.network.get_parameter(name).detach() for name in names}
@@ -248,7 +253,7 @@ def write_run(file: Path, run: Run, edits: list[Json], *, other: Run | None = No
         "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops],
         "masks": {name: mask.model_dump(mode="json") for name, mask in masks_of(config).items()},
     }
-    axes = {path: text.removeprefix("b ") for path, text in run.trace().axes.items()}
+    axes = {path: text.removeprefix("b ") for path, text in run.plain.axes.items()}
     document = {"plan": plan, "tokens": tokens, "edits": edits, "axes": axes}
     file.with_suffix(".json").write_text(json.dumps(document), encoding="utf-8")
     save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, file.with_suffix(".safetensors"))

@@ -145,6 +145,8 @@ def test_jupyterlab(tmp_path: Path, chromium_page: ChromiumPage) -> None:
     folders = {f"JUPYTER_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     with running(command, url, tmp_path, IPYTHONDIR=str(tmp_path), JUPYTER_TOKEN="for-the-test", **folders):
         page = chromium_page.page
+        # A busy machine makes it ask about its kernel or its connection.
+        page.add_locator_handler(page.locator(".jp-Dialog"), lambda asked: asked.locator(".jp-mod-accept").click())
         page.goto(url)
         page.locator(".jp-CodeCell").wait_for(timeout=SECONDS * 1000)
         wait_until(lambda: has_run_first_cell(page))

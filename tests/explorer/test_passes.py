@@ -1,7 +1,8 @@
 """Passes are made once, kept while there is room, and refused where they would be too large."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer import analyses, passes, trace_file
 from clearhead.explorer.passes import LOCK, Passes
-from clearhead.explorer.replies import Kept, Reply
+from clearhead.explorer.replies import Kept
 from clearhead.explorer.requests import Effects, RunRequest
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
@@ -74,21 +75,21 @@ def test_runs_patched_from_runs_end_somewhere() -> None:
 
 
 def test_effects_let_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    session, waits = session_of("decoder_pre_learned"), []
+    turns: list[bool] = []
+
+    def sleep(_: float) -> None:
+        with ThreadPoolExecutor(1) as other:
+            turns.append(other.submit(LOCK.acquire, blocking=False).result())
+            if turns[-1]:
+                other.submit(LOCK.release).result()
+
     monkeypatch.setattr(analyses, "AT_A_TIME", 0.0)
+    monkeypatch.setattr(analyses, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=sleep))
     sites = [f"decoder.blocks.{i}.ffn.post[f={f}]" for i in range(2) for f in range(24)]
     question = Effects(ask="effects", run=RunRequest(text="one two"), at=sites)
-    found: list[Reply] = []
-    thread = threading.Thread(target=lambda: found.append(analyses.effects(session.passes, question)))
-    thread.start()
-    while thread.is_alive():
-        began = time.perf_counter()
-        with LOCK:
-            waits.append(time.perf_counter() - began)
-        time.sleep(0.001)
-    thread.join()
-    assert len(waits) > 5
-    assert set(found[0].json["effects"]) == set(sites)
+    found = analyses.effects(session_of("decoder_pre_learned").passes, question)
+    assert turns == [True] * len(sites)
+    assert set(found.json["effects"]) == set(sites)
 
 
 def test_a_pass_as_a_trace_is_the_trace() -> None:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.parity.cases import CASES
+from tests.parity.cases import CASES, marked
 from tests.parity.generation import compare_texts, writes
 from tests.parity.harness import Case
 
 pytest.importorskip("transformers")
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if writes(case)], ids=str)
+@pytest.mark.parametrize("case", marked([case for case in CASES if writes(case)]), ids=str)
 def test_writes_the_reference_s_texts(case: Case, tmp_path: Path) -> None:
     compare_texts(case, tmp_path)

@@ -10,7 +10,7 @@ import torch
 from clearhead.analysis.comparison import CLOSE, LOGITS, reference_states, states
 from clearhead.api import load
 from clearhead.model import Tokens
-from tests.parity.cases import CASES, ONE_A_FAMILY, REPRESENTATIVES
+from tests.parity.cases import CASES, ONE_A_FAMILY, REPRESENTATIVES, marked
 from tests.parity.harness import Case, Gap, both, gaps, inputs, round_trip
 
 pytest.importorskip("transformers")
@@ -20,7 +20,7 @@ TWICE, ROUNDING = 2.0, 2**-7
 """The band in bfloat16: at most twice as far from float32 as the reference itself is, plus one rounding."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", marked(CASES), ids=str)
 def test_equals_the_reference(case: Case, tmp_path: Path) -> None:
     theirs, ours = both(case, tmp_path / "theirs")
     for way, gap in gaps(case, theirs, ours):

@@ -1,5 +1,7 @@
 """Pickled weights: read once in another process, and never run."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -29,6 +31,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "model").mkdir()
     return tmp_path / "model"
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what is converted is tested, not the process that converts it: each one imports torch."""
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            code = legacy.main(command[command.index("-m") + 2 :])
+        return subprocess.CompletedProcess(command, code, said.getvalue().encode())
+
+    monkeypatch.setattr(subprocess, "run", run)
 
 
 def put(path: Path, values: object, *, archive: bool = True) -> None:
@@ -65,6 +79,7 @@ def refusal(folder: Path, cache: Path) -> str:
     return message.removeprefix(f"{folder}/")
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("archive", [True, False])
 def test_one_file(folder: Path, cache: Path, archive: bool) -> None:
     tensors = some()
@@ -73,6 +88,7 @@ def test_one_file(folder: Path, cache: Path, archive: bool) -> None:
     assert len(list(cache.iterdir())) == 1
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_shards(folder: Path, cache: Path) -> None:
     tensors, places = some(), {}
     for number, names in enumerate((["a", "tied", "tied_too"], ["rows", "transposed", "ids", "parameter"])):
@@ -93,6 +109,7 @@ def test_shards(folder: Path, cache: Path) -> None:
     assert refusal(folder, cache).startswith("x.bin: expected a file, got none")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_converted_once(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(folder / BIN, {"a": torch.zeros(2)})
     first = legacy.converted(folder)

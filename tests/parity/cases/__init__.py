@@ -1,5 +1,9 @@
 """What is compared with the reference library: one file a family."""
 
+from typing import Any
+
+import pytest
+
 from tests.parity.cases import (
     arcee,
     bart,
@@ -38,3 +42,10 @@ REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]
 """One for each class: for checks that take longer."""
 ONE_A_FAMILY: list[Case] = [*{case.family: case for case in reversed(REPRESENTATIVES)}.values()]
 """The first class of each family: for checks that take long."""
+
+
+def marked(cases: list[Case]) -> list[Any]:
+    """All, as parameters: of the variants, every second one is only for `-m slow`."""
+    variants = [case for case in cases if case.variant != "base"]
+    slow = {str(case) for case in variants[1::2]}
+    return [pytest.param(case, marks=[pytest.mark.slow] if str(case) in slow else []) for case in cases]
