@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from babel import Locale
 from rich.cells import cell_len, set_cell_size
 
 from clearhead.api import Model
@@ -55,11 +54,6 @@ def line(label: str, text: str) -> str:
     """A labelled text on one line, cut where it is too long; a Chinese character takes two cells."""
     whole = f"{label:>12}  {text}"
     return whole if cell_len(whole) <= WIDTH else set_cell_size(whole, WIDTH - 1).rstrip() + "…"
-
-
-def language(locale: str) -> str:
-    """The English name of a locale, such as Portuguese (Brazil)."""
-    return Locale.parse(locale).english_name or locale
 
 
 # --- the user's own phrases --------------------------------------------------------------------------------------

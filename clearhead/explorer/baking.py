@@ -17,7 +17,7 @@ from clearhead.explorer.baked_runs import Answered, answered
 from clearhead.explorer.ops import masks_of, ops_of
 from clearhead.explorer.passes import LOCK
 from clearhead.explorer.replies import Reply
-from clearhead.explorer.requests import RunRequest
+from clearhead.explorer.requests import Change, RunRequest
 from clearhead.explorer.session import Session, plan, stated
 from clearhead.explorer.static_files import other_texts
 
@@ -37,27 +37,31 @@ class Contents:
     parts: dict[str, Reply] = field(default_factory=dict[str, Reply])
 
 
-def contents(session: Session, runs: Sequence[RunRequest]) -> Contents:
+def contents(session: Session, runs: Sequence[RunRequest], others: Sequence[RunRequest] = ()) -> Contents:
     """What a page needs to show these runs, the first of them as trained, without a server.
 
-    UserError for a run that there cannot be, and for one that is too large.
+    The reader may go on to the `others` by their texts. Of a model that does not go along the file does not hold what
+    it says of them without each head. Raises UserError for a run that there cannot be, and for one that is too large.
     """
     head = session.model.config.head
     live = is_live(session.model)
-    cut = _tokenized(session, runs)
+    cut = _tokenized(session, [*runs, *others])
     answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead))]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead)) + ["tokenize"] * bool(cut)
     answers += ["weights", "neighbours"] if live else []
-    start = {**stated(_settled(session, runs[0])), "edits": []}
-    about = {**_ask(session, "about").json, "history": (), "start": start, "examples": [start], "answers": answers}
-    others = other_texts()
-    answers += ["texts"] * bool(others)
+    # A reader who chooses another text leaves the target to the file, which has one for each.
+    firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(session, runs[0])]
+    examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
+    about = {**_ask(session, "about").json, "history": (), "start": examples[0], "examples": examples}
+    about["answers"] = answers
+    languages = other_texts()
+    answers += ["texts"] * bool(languages)
     made = Contents({"about": about, "command": _command(session.name), "tokenized": cut})
-    made.parts.update({"texts": Reply(others)} if others else {})
+    made.parts.update({"texts": Reply(languages)} if languages else {})
     if live:
-        _live(made, session, runs)
+        _live(made, session, [*runs, *others])
     else:
-        _recorded(made, session, runs)
+        _recorded(made, session, runs, others)
     return made
 
 
@@ -80,13 +84,19 @@ def _ask(session: Session, ask: str, **fields: object) -> Reply:
 
 def _plain(run: RunRequest) -> RunRequest:
     """The same input, nothing changed."""
-    return RunRequest(text=run.text, target=run.target, image=run.image, step=run.step)
+    return run.model_copy(update={"edits": [], "change": Change()})
 
 
 def _settled(session: Session, run: RunRequest) -> RunRequest:
-    """The same with the target that the model writes, where none is given."""
+    """The same with the target that the model writes if none is given, and with the tokens that it wrote."""
+    if run.target is not None:
+        return run
     with LOCK:
-        return run.model_copy(update={"target": session.passes.get(run).target})
+        found = session.passes.get(run)
+    if found.target is None:
+        return run
+    wrote = [token.id for token in found.reading.tokens["decoder"][1:]]
+    return run.model_copy(update={"target": found.target, "written": wrote})
 
 
 def _distinct(runs: Sequence[RunRequest]) -> list[RunRequest]:
@@ -167,16 +177,19 @@ def _words(session: Session) -> list[str] | None:
 # --- what a larger one said -----------------------------------------------------------------------------------------
 
 
-def _recorded(made: Contents, session: Session, runs: Sequence[RunRequest]) -> None:
+def _recorded(made: Contents, session: Session, runs: Sequence[RunRequest], others: Sequence[RunRequest]) -> None:
     """Each run as it is, and as trained: what fits of its values, and what the model says without each head."""
     told: list[dict[str, Any]] = []
     settled = [_settled(session, run) for run in runs]
-    for i, run in enumerate(_distinct([*map(_plain, settled), *settled])):
+    measured = _distinct([*map(_plain, settled), *settled])
+    for i, run in enumerate(_distinct([*measured, *(_settled(session, run) for run in others)])):
         with LOCK:
             found = session.passes.get(run)
         can = made.document["about"]["answers"]
         replies = {name: _ask(session, name, run=run) for name in ("run", "statistics", "lens") if name in can}
-        one: Answered = answered(found, replies, is_plain=run == _plain(run), measure="effects" in can)
+        one: Answered = answered(
+            found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
+        )
         made.parts.update({f"{name}-{i}": reply for name, reply in one.parts.items()})
         parts = {name: f"{name}-{i}" for name in one.parts}
         told.append({"run": stated(run), "parts": parts, **one.told})

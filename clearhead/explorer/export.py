@@ -24,6 +24,7 @@ from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import static_file
 from clearhead.explorer.trace_file import Recording
+from clearhead.training.disk import replace_text
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
@@ -107,17 +108,18 @@ def export_recording(recording: Recording, model: Model, path: str | Path) -> Pa
 
 def write(session: Session, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
     """The session's start, and beside it the same with edits, as a file. UserError where it cannot be written."""
-    run, other, state, path = session.start, None, None, Path(path)
+    run, other, state = session.start, None, None
     if edits:
         stated = [requests.checked(requests.Edit, edit) for edit in edits]
         other = run.model_copy(update={"edits": stated})
-        state = fragment(other, edits)
-    html = export(session, run, other, state=state)
-    try:
-        path.write_bytes(html)
-    except OSError as error:
-        raise UserError(f"{path}: could not be written ({error.strerror}); try another path") from None
-    return path
+        state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
+    return save(export(session, run, other, state=state), path)
+
+
+def save(html: bytes, path: str | Path) -> Path:
+    """Write a page; at any moment the file is the old or the new one. Raises UserError if it cannot be written."""
+    replace_text(Path(path), html.decode())
+    return Path(path)
 
 
 def _text(model: Model, tokens: Sequence[Token]) -> str:
@@ -136,11 +138,14 @@ def _edit(edited: Edited) -> dict[str, JsonValue]:
     return stated
 
 
-def fragment(run: RunRequest, edits: Sequence[Mapping[str, JsonValue]]) -> str:
-    """The permalink of a page that shows a run with edits beside the one without: ui/src/core/permalink.ts."""
-    rest = json.dumps({"edits": list(edits), "image": run.image}).encode()
-    fields = {"v": "1", "s": run.text, "side": "b", "e": base64.urlsafe_b64encode(rest).decode().rstrip("=")}
-    return "#" + urlencode(fields | ({} if run.target is None else {"t": run.target}))
+def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str, object] | None = None) -> str:
+    """The permalink of a page on a run: where it opens, and the rest of its state (ui/src/core/permalink.ts)."""
+    fields: dict[str, str | int] = {"v": "1", "s": run.text, **place}
+    if run.target is not None:
+        fields["t"] = run.target
+    if rest:
+        fields["e"] = base64.urlsafe_b64encode(json.dumps(rest).encode()).decode().rstrip("=")
+    return "#" + urlencode(fields)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------

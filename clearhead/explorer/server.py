@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clearhead.errors import OutOfMemory, UserError
-from clearhead.explorer.static_files import static_file
+from clearhead.explorer.static_files import FILES, static_file
 from clearhead.web import LOOPBACK, Bodies, parsed
 
 _log = logging.getLogger("clearhead")
@@ -63,14 +63,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """On every response. Nothing is kept in a cache: another version of the package may be at this address tomorrow."""
-
-FILES = {
-    "explorer.js": "text/javascript",
-    "boot.js": "text/javascript",
-    "explorer.css": "text/css",
-    "LICENSES.txt": "text/plain",
-}
-"""What is at /static/, and of which type: not as the system's own table has it, which may be wrong."""
 
 
 class Answers(Protocol):

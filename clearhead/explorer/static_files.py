@@ -6,6 +6,13 @@ from pathlib import Path
 from clearhead.errors import UserError
 
 STATIC = Path(__file__).with_name("static")
+FILES = {
+    "explorer.js": "text/javascript",
+    "boot.js": "text/javascript",
+    "explorer.css": "text/css",
+    "LICENSES.txt": "text/plain",
+}
+"""What a page loads, and of which type: not as the system's own table has it, which may be wrong."""
 
 
 def static_file(name: str) -> bytes:
@@ -20,6 +27,12 @@ def static_file(name: str) -> bytes:
             "in the checkout"
         )
     return path.read_bytes()
+
+
+def check_built() -> None:
+    """Raises UserError unless every file of the page is there."""
+    for name in FILES:
+        static_file(name)
 
 
 def other_texts() -> dict[str, dict[str, str]]:

@@ -13,10 +13,10 @@ from pydantic import JsonValue
 
 from clearhead.api import Model
 from clearhead.errors import UserError
-from clearhead.explorer.server import AT_ONCE, FILES, Answers
+from clearhead.explorer.server import AT_ONCE, Answers
 from clearhead.explorer.serving import open_browser, serving
 from clearhead.explorer.session import Session
-from clearhead.explorer.static_files import static_file
+from clearhead.explorer.static_files import check_built, static_file
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
@@ -38,8 +38,7 @@ def explore(
 ) -> "AnyWidget | ExplorerInBrowser":
     """The explorer on a model, beginning with this input: a widget in a notebook, else a page in the browser."""
     _check(model, text, target, image)
-    for file in FILES:
-        static_file(file)
+    check_built()
     session = Session(model, name=NAME, text=text, target=target, image=image)
     return widget(session) if in_notebook() else ExplorerInBrowser(session)
 

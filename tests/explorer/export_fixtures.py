@@ -1,10 +1,16 @@
 """Exported files, and what Python answers where they must: NAME.html, NAME.json and NAME-I.safetensors in a folder."""
 
+import base64
+import gzip
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors.torch import load
+from torch import Tensor
 
 from clearhead.explorer import baking, static_files
 from clearhead.explorer.export import export
@@ -31,13 +37,23 @@ def too_large() -> Iterator[None]:
 def page_in(folder: Path) -> Iterator[None]:
     """A page in place of the built one, which may not be built."""
     folder.mkdir()
-    (folder / "explorer.js").write_text("export {};", encoding="utf-8")
-    (folder / "explorer.css").write_text("", encoding="utf-8")
+    for name in static_files.FILES:
+        (folder / name).write_text("export {};" if name.endswith(".js") else "", encoding="utf-8")
     before, static_files.STATIC = static_files.STATIC, folder
     try:
         yield
     finally:
         static_files.STATIC = before
+
+
+def parts_of(html: str) -> dict[str, tuple[Any, dict[str, Tensor]]]:
+    """The JSON and the tensors of every part of a file."""
+    found: dict[str, tuple[Any, dict[str, Tensor]]] = {}
+    for name, text in re.findall(r'<script type="application/octet-stream" id="clearhead-([^"]+)"[^>]*>([^<]*)', html):
+        content = gzip.decompress(base64.b64decode(text))
+        length = int.from_bytes(content[:8], "little")
+        found[name] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["reply"]), load(content)
+    return found
 
 
 def write(folder: Path) -> None:

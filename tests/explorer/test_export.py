@@ -1,18 +1,13 @@
 """One file: what is in it, and what is refused. What its page answers: ui/test/host, and browser/test_export.py."""
 
 import base64
-import gzip
 import hashlib
-import json
 import re
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load
-from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.commands import explore
@@ -22,7 +17,7 @@ from clearhead.explorer.baked_runs import HALVES
 from clearhead.explorer.requests import RunRequest
 from clearhead.trace import zero
 from tests.explorer.asking import ask, session_of
-from tests.explorer.export_fixtures import plain, too_large
+from tests.explorer.export_fixtures import parts_of, plain, too_large
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
 BUILT = 'console.log("<script>", `</script>`, "<SCRIPT");\nexport{};\n'
@@ -35,19 +30,6 @@ def _built(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     (folder / "explorer.js").write_text(BUILT, encoding="utf-8")
     (folder / "explorer.css").write_text("body { color: red }", encoding="utf-8")
     monkeypatch.setattr(static_files, "STATIC", folder)
-
-
-Parts = dict[str, tuple[Any, dict[str, Tensor]]]
-
-
-def parts_of(html: str) -> Parts:
-    """The JSON and the tensors of every part."""
-    found: Parts = {}
-    for name, text in re.findall(r'<script type="application/octet-stream" id="clearhead-([^"]+)"[^>]*>([^<]*)', html):
-        content = gzip.decompress(base64.b64decode(text))
-        length = int.from_bytes(content[:8], "little")
-        found[name] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["reply"]), load(content)
-    return found
 
 
 def test_the_policy_names_the_one_script_and_the_one_style() -> None:
@@ -177,8 +159,8 @@ def test_a_recording_is_exported_with_its_edits(tmp_path: Path) -> None:
 
 def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(CONFIGS["decoder_pre_learned"])
-    with pytest.raises(UserError, match=r"no\.html: could not be written .*; try another path"):
-        export.export_page(model, "one", path=tmp_path / "none" / "no.html")
+    with pytest.raises(UserError, match=r"expected to write it, got .*; try another folder"):
+        export.export_page(model, "one", path=tmp_path)
     monkeypatch.setattr("clearhead.explorer.baked_runs.MOST_BYTES", 100)
     with too_large(), pytest.raises(UserError, match=r"at most .* of attention, got .*; try a shorter text"):
         export.export_page(model, "one two three", path=tmp_path / "long.html")
@@ -202,7 +184,7 @@ def test_the_question_and_the_command(
         return session.model
 
     monkeypatch.setattr(explore, "load", loaded)
-    for name in explore.FILES:
+    for name in static_files.FILES:
         (static_files.STATIC / name).touch()
     path = tmp_path / "page.html"
     explore.explore_command(

@@ -77,6 +77,7 @@ def model() -> Model:
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page as built, whether or not it is."""
     monkeypatch.setattr(module, "static_file", lambda name: f"/* {name} */\n".encode())
+    monkeypatch.setattr(module, "check_built", lambda: None)
 
 
 # --- messages ---
@@ -257,7 +258,7 @@ def test_it_lives_as_long_as_the_process_though_nobody_keeps_it():
         "import gc, http.client, logging, urllib.parse\n"
         "from clearhead.explorer import widget as module\n"
         "from tests.small_models import model_of\n"
-        "module.static_file, module.open_browser = str, lambda _: True\n"
+        "module.check_built, module.open_browser = lambda: None, lambda _: True\n"
         "url = model_of('demo').explore('one two').url\n"
         "gc.collect()\n"
         "connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc)\n"
@@ -291,10 +292,10 @@ def test_a_model_that_reads_images(opened: "queue.Queue[str]"):
 
 
 def test_a_page_that_was_not_built_is_told_first(model: Model, monkeypatch: pytest.MonkeyPatch):
-    def missing(name: str) -> bytes:
-        raise UserError(f"{name}: expected the built page; build it")
+    def missing() -> None:
+        raise UserError("explorer.js: expected the built page; build it")
 
-    monkeypatch.setattr(module, "static_file", missing)
+    monkeypatch.setattr(module, "check_built", missing)
     monkeypatch.setattr(webbrowser, "open", lambda _: pytest.fail("no browser"))
     with pytest.raises(UserError, match="build it"):
         model.explore("one")

@@ -22,6 +22,7 @@ from clearhead.explorer.export import export, export_page
 from clearhead.explorer.requests import RunRequest
 from clearhead.explorer.serving import Server
 from clearhead.explorer.session import Session
+from clearhead.explorer.translations import export_translations
 from clearhead.model import Transformer
 from clearhead.trace import zero
 from tests.explorer.browser.conftest import Open
@@ -141,6 +142,21 @@ def test_a_small_model_takes_every_edit(open_file: OpenFile, translator: Session
     logits = changed.trace(SOURCE, TARGET)[1][2].softmax(-1)
     names = translator.model.tokenizer.tokens(range(len(logits)))
     eventually(lambda: _agree({w: b for w, _, b in opened.chances()}, logits, names))
+
+
+def test_a_file_of_translations_opens_at_their_cross_attention(
+    open_file: OpenFile, translator: Session, tmp_path: Path
+) -> None:
+    runs = [RunRequest(text=SOURCE, target=TARGET), RunRequest(text="three four", target="vier drei")]
+    export_translations(translator, runs, tmp_path / "a.html")
+    opened = open_file(translator, tmp_path / "a.html")
+    assert (opened.fragment()["stack"], opened.fragment()["part"]) == ("decoder", "cross")
+    assert opened.page.locator("datalist option").evaluate_all("all => all.map(one => one.value)") == [
+        run.text for run in runs
+    ]
+    opened.run("three four")
+    assert opened.alert is None
+    assert "drei" in opened.page.locator(".ribbon").inner_text()
 
 
 def _one_edit(opened: OpenedFile) -> dict[str, Any]:
