@@ -250,7 +250,7 @@ class Model:
         In a notebook a widget, where it is the last line of a cell; elsewhere a page of the browser, and an object
         with its `url`, `wait` and `close`. Needs the `notebook` extra in a notebook, else raises UserError.
         """
-        from clearhead.explorer.widget import explore
+        from clearhead.explorer.hosting.widget import explore
 
         return explore(self, text, target, image)
 

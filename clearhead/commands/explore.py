@@ -7,8 +7,8 @@ from clearhead.api import load
 from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
 from clearhead.errors import UserError
-from clearhead.explorer.export import write
-from clearhead.explorer.serving import listen, open_browser, serving
+from clearhead.explorer.export.page import write
+from clearhead.explorer.hosting.serving import listen, open_browser, serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.training.machine import keep_freed_memory

@@ -47,9 +47,9 @@ def check_page(page: Path, *, int8: bool) -> None:
 
 def write_page(model: Model, name: str, shown: Sequence[tuple[str, tuple[int, ...]]], page: Path) -> None:
     """Write texts and their translations as the explorer's file, and tell where it is."""
-    from clearhead.explorer.requests import RunRequest
+    from clearhead.explorer.answering.requests import RunRequest
+    from clearhead.explorer.export.translations import export_translations
     from clearhead.explorer.session import Session
-    from clearhead.explorer.translations import export_translations
 
     runs = [RunRequest(text=text, written=list(tokens)) for text, tokens in shown]
     n = export_translations(Session(model, name=name), runs, page)

@@ -17,11 +17,11 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo.figures import Figures, measure
 from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_own
 from clearhead.errors import Interrupted, UserError
-from clearhead.explorer.requests import RunRequest
-from clearhead.explorer.serving import open_browser, serving
+from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.export.translations import MOST, export_translations
+from clearhead.explorer.hosting.serving import open_browser, serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
-from clearhead.explorer.translations import MOST, export_translations
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import BPE
 from clearhead.recipe.generation import GenerationConfig

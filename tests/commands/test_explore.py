@@ -22,7 +22,7 @@ from PIL import Image
 from clearhead.cli import main
 from clearhead.commands import explore
 from clearhead.errors import UserError
-from clearhead.explorer.serving import Server, listen
+from clearhead.explorer.hosting.serving import Server, listen
 from tests import processes
 from tests.conftest import ROOT
 from tests.explorer import traced
@@ -215,7 +215,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from clearhead.cli import main
 from clearhead.commands import explore
 from clearhead.explorer.session import Session
-explore.static_file = lambda _: b""
+explore.check_built = lambda: None
 Session.answer = lambda *_: time.sleep(600)
 main(["explore", {folder!r}, "--no-browser"])
 """

@@ -12,8 +12,9 @@ from typing import Any
 from safetensors.torch import load
 from torch import Tensor
 
-from clearhead.explorer import baking, static_files
-from clearhead.explorer.export import export
+from clearhead.explorer import static_files
+from clearhead.explorer.export import contents as baking
+from clearhead.explorer.export.page import html_of
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask, last, session_of
 from tests.explorer.traced import CONFIGS
@@ -66,9 +67,9 @@ def write(folder: Path) -> None:
 def _both(folder: Path, name: str) -> list[str]:
     """The architecture as a small model, and as if it were a large one."""
     session = session_of(name)
-    _write(folder / f"{name}_live", export(session, session.start), session, live_questions(name, session))
+    _write(folder / f"{name}_live", html_of(session, session.start), session, live_questions(name, session))
     with too_large():
-        html = export(session, session.start)
+        html = html_of(session, session.start)
     _write(folder / f"{name}_large", html, session, large_questions(name, session))
     return [f"{name}_live", f"{name}_large"]
 

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from unittest.mock import patch
 
 from clearhead.config import ModelConfig
-from clearhead.explorer.ops import masks_of, ops_of
+from clearhead.explorer.recording.ops import masks_of, ops_of
 from clearhead.families import family_of, presets
 from clearhead.model.cost import parts
 from clearhead.model.shapes import unallocated, weights_of

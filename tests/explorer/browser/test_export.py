@@ -18,11 +18,11 @@ from clearhead import config as c
 from clearhead.api import Model, load
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
-from clearhead.explorer.export import export, export_page
-from clearhead.explorer.requests import RunRequest
-from clearhead.explorer.serving import Server
+from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.export.page import export_page, html_of
+from clearhead.explorer.export.translations import export_translations
+from clearhead.explorer.hosting.serving import Server
 from clearhead.explorer.session import Session
-from clearhead.explorer.translations import export_translations
 from clearhead.model import Transformer
 from clearhead.trace import zero
 from tests.explorer.browser.conftest import Open
@@ -94,7 +94,7 @@ def written(session: Session, path: Path, *, large: bool = False, **options: Any
     with ExitStack() as during:
         if large:
             during.enter_context(too_large())
-        path.write_bytes(export(session, session.start, **options))
+        path.write_bytes(html_of(session, session.start, **options))
     return path
 
 

@@ -1,0 +1,196 @@
+"""One HTML file of an exploration, which opens without a server and without a network: `export_page`."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
+
+import torch
+from pydantic import Field, JsonValue
+
+from clearhead.api import Model
+from clearhead.errors import UserError
+from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.replies import Reply
+from clearhead.explorer.answering.requests import Edit, OfRun, RunRequest, checked
+from clearhead.explorer.export.contents import NAME, Contents, contents, is_live
+from clearhead.explorer.recording.manifest import Edited, Token
+from clearhead.explorer.recording.recording import Recording
+from clearhead.explorer.static_files import static_file
+from clearhead.training.disk import replace_text
+
+if TYPE_CHECKING:
+    from clearhead.data.pictures import Picture
+
+REMEDY = "try export_page(model, text)"
+FORMAT = "clearhead-export/1"
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} · clearhead</title>
+<link rel="icon" href="data:,">
+</head>
+<body>
+<div id="app"><p>Opening. If nothing else appears, the file is not whole, or JavaScript is off.</p></div>
+<style>{style}</style>
+<script type="module">{script}</script>
+<script type="application/octet-stream" id="clearhead-data" data-state="{state}">{document}</script>
+{parts}
+</body>
+</html>
+"""
+"""The script is a module, and so runs when all of the page is there. Data blocks are never run."""
+
+
+class Export(OfRun):
+    """Asks for the page as one file, which begins with `run` and, if it is given, `other` beside it."""
+
+    other: RunRequest | None = None
+    state: Annotated[str, Field(pattern="^#", max_length=2_000_000)] | None = None
+    """The fragment that the page begins with."""
+
+
+def export(opened: Opened, question: Export) -> Reply:
+    """The file as tensor `html`, uint8. Raises UserError for a run that there cannot be, and for one too large."""
+    html = html_of(opened, question.run, question.other, state=question.state)
+    return Reply(
+        {"bytes": len(html), "live": is_live(opened.model)},
+        {"html": torch.frombuffer(bytearray(html), dtype=torch.uint8)},
+    )
+
+
+def html_of(opened: Opened, run: RunRequest, other: RunRequest | None = None, *, state: str | None = None) -> bytes:
+    """The file itself."""
+    return page(opened.name, contents(opened, [run] if other is None else [run, other]), state or "")
+
+
+def export_page(
+    model: Model,
+    text: str | None = None,
+    target: str | None = None,
+    *,
+    path: str | Path,
+    name: str | None = None,
+    image: "Picture | None" = None,
+    edits: Sequence[Mapping[str, JsonValue]] = (),
+) -> Path:
+    """Write the explorer on this input as one HTML file, and return where it is.
+
+    It opens in a browser without a server or a network. Of a model of at most 2.5 million parameters the file holds
+    all of it: every edit works. Of a larger one it holds what the model says of this input, as it is, with `edits`
+    (as the page's code has them: `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each of its
+    heads. UserError where the model cannot read the input, or its values are too many for one file.
+    """
+    return write(Opened(model, name=name or NAME, text=text, target=target, image=image), path, edits)
+
+
+def export_recording(recording: Recording, model: Model, path: str | Path) -> Path:
+    """The same for what was recorded of a text, with its edits.
+
+    A recording has tokens and no text: UserError where the model does not cut the text of its tokens into the same
+    ones, for an image, and for an edit that was a function or a tensor; `export_page` takes the input itself.
+    """
+    manifest = recording.manifest
+    if model.reader.reads_images:
+        raise UserError(f"export: expected a recording of a text, got one of an image; {REMEDY}")
+    texts = [_text(model, row) for row in manifest.tokens.values()]
+    opened = Opened(model, name=NAME, text=texts[0], target=texts[1] if len(texts) > 1 else None)
+    read = opened.passes.get(opened.start).reading.tokens
+    if [[t.id for t in row] for row in read.values()] != [[t.id for t in row] for row in manifest.tokens.values()]:
+        raise UserError(f"export: expected tokens that {texts[0][:40]!r} is cut into, got others; {REMEDY}")
+    return write(opened, path, [_edit(one) for one in manifest.edits])
+
+
+def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
+    """Write the file that begins with the start, beside it the same with edits. Raises UserError if it cannot."""
+    run, other, state = opened.start, None, None
+    if edits:
+        stated = [checked(Edit, edit) for edit in edits]
+        other = run.model_copy(update={"edits": stated})
+        state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
+    return save(html_of(opened, run, other, state=state), path)
+
+
+def save(html: bytes, path: str | Path) -> Path:
+    """Write a page; at any moment the file is the old or the new one. Raises UserError if it cannot be written."""
+    replace_text(Path(path), html.decode())
+    return Path(path)
+
+
+def _text(model: Model, tokens: Sequence[Token]) -> str:
+    """What stands in a text, without the marks around it."""
+    ids = [token.id for token in tokens if token.span is not None]
+    return model.tokenizer.decode(ids) if model.has_tokenizer else " ".join(map(str, ids))
+
+
+def _edit(edited: Edited) -> dict[str, JsonValue]:
+    """As a page states it."""
+    if edited.do not in ("set", "close", "zero", "scale"):
+        raise UserError(f"{edited.at}: expected an edit that sets, scales or closes, got {edited.do}; {REMEDY}")
+    stated: dict[str, JsonValue] = {"at": edited.at, "do": edited.do}
+    if edited.value is not None:
+        stated["value"] = [*edited.value] if isinstance(edited.value, tuple) else edited.value
+    return stated
+
+
+def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str, object] | None = None) -> str:
+    """The permalink of a page on a run: where it opens, and the rest of its state (ui/src/core/permalink.ts)."""
+    fields: dict[str, str | int] = {"v": "1", "s": run.text, **place}
+    if run.target is not None:
+        fields["t"] = run.target
+    if rest:
+        fields["e"] = base64.urlsafe_b64encode(json.dumps(rest).encode()).decode().rstrip("=")
+    return "#" + urlencode(fields)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+
+def page(title: str, inside: Contents, state: str) -> bytes:
+    """The HTML, with a policy that lets nothing in and runs this one script."""
+    parts = {name: packed(reply) for name, reply in inside.parts.items()}
+    sizes = {name: len(text) for name, text in parts.items()}
+    document = packed(Reply({"format": FORMAT, "parts": sizes, **inside.document}))
+    script, style = inline(static_file("explorer.js"), "script"), inline(static_file("explorer.css"), "style")
+    policy = [
+        "default-src 'none'", f"script-src {digest(script)}", f"style-src {digest(style)}", "img-src data: blob:",
+        "base-uri 'none'", "form-action 'none'",
+    ]  # fmt: skip
+    html = PAGE.format(
+        policy="; ".join(policy), title=escape(title), style=style, script=script, state=escape(state),
+        document=document, parts="\n".join(_block(name, text) for name, text in parts.items()),
+    )  # fmt: skip
+    return html.encode()
+
+
+def packed(reply: Reply) -> str:
+    """Base64 of gzip: the same for the same reply."""
+    return base64.b64encode(gzip.compress(reply.encode(), mtime=0)).decode()
+
+
+def inline(content: bytes, element: str) -> str:
+    r"""A script or a style sheet that ends no element by what is in its strings: there "\x3c" is "<"."""
+    text = content.decode().replace("\r\n", "\n")
+    if element == "script":
+        return re.sub(r"<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE)
+    if re.search(r"</style", text, re.IGNORECASE):
+        raise ValueError("a style sheet that ends its element")
+    return text
+
+
+def digest(text: str) -> str:
+    """As a content security policy names a script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _block(name: str, text: str) -> str:
+    return f'<script type="application/octet-stream" id="clearhead-{escape(name)}">{text}</script>'
