@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-from benchmarks.gpt import GptWorkload
-from benchmarks.machine import Machine
-from benchmarks.race import Rounds, race
-from benchmarks.report import Report
-from benchmarks.worker import OURS, PEERS, Assignment, Kind
-from benchmarks.workload import Workload
+from benchmarks.contestants.gpt import GptWorkload
+from benchmarks.contestants.worker import OURS, PEERS, Assignment, Kind
+from benchmarks.contestants.workload import Workload
+from benchmarks.racing.machine import Machine
+from benchmarks.racing.race import Rounds, race
+from benchmarks.racing.report import Report
 
 
 @dataclass(frozen=True)

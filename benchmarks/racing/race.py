@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.contestant import Facts, Turn
-from benchmarks.processes import Process, in_turn, started
-from benchmarks.worker import Assignment, Kind
+from benchmarks.contestants.contestant import Facts, Turn
+from benchmarks.contestants.worker import Assignment, Kind
+from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.training.profile import CEILING_SIZE
 
 N_CEILINGS = 2
@@ -56,7 +56,7 @@ class Worker(Process):
     """A contestant's process."""
 
     def __init__(self, assignment: Assignment) -> None:
-        super().__init__(assignment.kind, "benchmarks.worker", assignment.model_dump_json())
+        super().__init__(assignment.kind, "benchmarks.contestants.worker", assignment.model_dump_json())
         self.kind, self.facts = assignment.kind, Facts.model_validate_json(self.answer)
 
     def turn(self, n_steps: int) -> Turn:

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from benchmarks.flops import flops_per_token
-from benchmarks.gpt import GptWorkload
-from benchmarks.machine import Machine
-from benchmarks.race import Lane, Rounds
-from benchmarks.worker import OURS, Kind
-from benchmarks.workload import Workload
+from benchmarks.contestants.gpt import GptWorkload
+from benchmarks.contestants.worker import OURS, Kind
+from benchmarks.contestants.workload import Workload
+from benchmarks.racing.flops import flops_per_token
+from benchmarks.racing.machine import Machine
+from benchmarks.racing.race import Lane, Rounds
 from clearhead.config import Config
 
 BUSY = 0.85

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from benchmarks.gpt import GptWorkload
-from benchmarks.ours import decoder_config, network_config
-from benchmarks.workload import Workload
+from benchmarks.contestants.gpt import GptWorkload
+from benchmarks.contestants.ours import decoder_config, network_config
+from benchmarks.contestants.workload import Workload
 from clearhead.planning.memory import Network, Shape
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from benchmarks.contestant import Contestant, Facts
+from benchmarks.contestants.contestant import Contestant, Facts
 from clearhead.config import Config, Probability
 from clearhead.recipe.training import MatmulPrecision
 

@@ -1,4 +1,4 @@
-"""One contestant in a process of its own: `python -m benchmarks.worker`, told what to do on standard input.
+"""One contestant in a process of its own: `python -m benchmarks.contestants.worker`, told what to do on standard input.
 
 The first line in is the task; the answer to it is the facts. Each further line is `steps N`, whose answer is a turn, or
 `ceiling N`, whose answer is the FLOPs a second of a product of N x N. All is JSON, a line each.
@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from benchmarks.contestant import Contestant
-from benchmarks.gpt import GptWorkload
-from benchmarks.workload import Workload, at_random, by_length
+from benchmarks.contestants.contestant import Contestant
+from benchmarks.contestants.gpt import GptWorkload
+from benchmarks.contestants.workload import Workload, at_random, by_length
 from clearhead.config import Config
 
 Kind = Literal[
@@ -35,18 +35,18 @@ class Assignment(Config):
 def contestant(a: Assignment) -> Contestant:
     """Built here, so that a process imports only what its side would."""
     if a.kind == OURS:
-        from benchmarks.ours import Ours
+        from benchmarks.contestants.ours import Ours
 
         return Ours(a.workload, a.threads)
     bf16 = "bf16" in a.kind
     if isinstance(a.workload, Workload):
-        from benchmarks.annotated import Annotated
-        from benchmarks.peer import Peer, PeerTransformer
+        from benchmarks.contestants.annotated import Annotated
+        from benchmarks.contestants.peer import Peer, PeerTransformer
 
         network = Annotated if a.kind.startswith("annotated") else PeerTransformer
         plan = at_random if a.kind.endswith("random batches") else by_length
         return Peer(a.workload, a.threads, bf16=bf16, network=network, plan=plan)
-    from benchmarks.gpt import PlainPyTorch, Transformers, XTransformers
+    from benchmarks.contestants.gpt import PlainPyTorch, Transformers, XTransformers
 
     wrapped = {"transformers": Transformers, "x-transformers": XTransformers}
     return wrapped.get(a.kind.split()[0], PlainPyTorch)(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.opening import memory
+from benchmarks.contestants.opening import memory
 from clearhead.config import Config
 
 Kind = Literal[

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.peer import PaddedBatch, PaddedNetwork, sinusoids
-from benchmarks.workload import PAD, Workload
+from benchmarks.contestants.peer import PaddedBatch, PaddedNetwork, sinusoids
+from benchmarks.contestants.workload import PAD, Workload
 
 
 class Norm(nn.Module):

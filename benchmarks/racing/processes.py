@@ -24,7 +24,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).resolve().parents[1],
+            cwd=Path(__file__).resolve().parents[2],
             start_new_session=True,  # Ctrl-C is for the race, which ends its contestants
         )
         self.answer = self.ask(task)

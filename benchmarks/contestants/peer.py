@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from benchmarks.contestant import Contestant, Facts
-from benchmarks.workload import BOS, EOS, PAD, Plan, Workload, by_length
+from benchmarks.contestants.contestant import Contestant, Facts
+from benchmarks.contestants.workload import BOS, EOS, PAD, Plan, Workload, by_length
 from clearhead.recipe.training import MatmulPrecision
 
 

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
-from benchmarks.machine import Machine
-from benchmarks.processes import Process, in_turn, started
-from benchmarks.report import BUSY
-from benchmarks.tokenizer import KINDS, Assignment, Kind, Timed, Turn
+from benchmarks.contestants.tokenizer import KINDS, Assignment, Kind, Timed, Turn
+from benchmarks.racing.machine import Machine
+from benchmarks.racing.processes import Process, in_turn, started
+from benchmarks.racing.report import BUSY
 from clearhead.config import Config
 from clearhead.data.files import read_lines
 from clearhead.errors import UserError
@@ -152,7 +152,7 @@ class Worker(Process):
     """A contestant's process."""
 
     def __init__(self, assignment: Assignment) -> None:
-        super().__init__(assignment.kind, "benchmarks.tokenizer", assignment.model_dump_json())
+        super().__init__(assignment.kind, "benchmarks.contestants.tokenizer", assignment.model_dump_json())
         self.kind = assignment.kind
 
     def turn(self) -> Turn:

@@ -1,4 +1,4 @@
-"""One cold start in a process of its own: `python -m benchmarks.opening clearhead|transformers FOLDER`.
+"""One cold start in a process of its own: `python -m benchmarks.contestants.opening clearhead|transformers FOLDER`.
 
 Prints one JSON object: CPU seconds since the process began, and bytes of memory beyond what the imports took. Imports
 only what its side would.

@@ -1,4 +1,4 @@
-"""One contestant of `benchmarks.tokenizing` in a process of its own, told what to do on standard input.
+"""One contestant of `benchmarks.racing.tokenizing` in a process of its own, told what to do on standard input.
 
 The first line in is the assignment, the answer to it a line of JSON; after that each line asks for one turn.
 """
@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from benchmarks.contestant import peak_gb
+from benchmarks.contestants.contestant import peak_gb
 from clearhead.config import Config
 
 Kind = Literal["clearhead", "tokenizers", "sentencepiece", "tiktoken"]

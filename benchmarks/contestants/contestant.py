@@ -4,7 +4,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 
-from benchmarks.opening import memory
+from benchmarks.contestants.opening import memory
 from clearhead.config import Config
 from clearhead.recipe.training import MatmulPrecision
 

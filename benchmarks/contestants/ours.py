@@ -2,9 +2,9 @@
 
 import torch
 
-from benchmarks.contestant import Contestant, Facts
-from benchmarks.gpt import GptWorkload
-from benchmarks.workload import EOS, N_SPECIAL, PAD, Workload
+from benchmarks.contestants.contestant import Contestant, Facts
+from benchmarks.contestants.gpt import GptWorkload
+from benchmarks.contestants.workload import EOS, N_SPECIAL, PAD, Workload
 from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
