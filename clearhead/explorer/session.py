@@ -7,13 +7,13 @@ from typing import Any, Generic, TypeVar
 from pydantic import JsonValue
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.about import Texts, about, texts
+from clearhead.explorer.answering.about import TextsQuestion, about, texts
 from clearhead.explorer.answering.analyses import (
-    Attribution,
-    Effects,
-    Lens,
-    Neighbours,
-    Statistics,
+    AttributionQuestion,
+    EffectsQuestion,
+    LensQuestion,
+    NeighboursQuestion,
+    StatisticsQuestion,
     attribution,
     effects,
     lens,
@@ -24,10 +24,10 @@ from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked, OfRun, checked
-from clearhead.explorer.answering.search_tree import Generate, generate
-from clearhead.explorer.answering.values import Values, Weights, check, run, values, weights
-from clearhead.explorer.answering.words import Tokenize, tokenize
-from clearhead.explorer.export.page import Export, export
+from clearhead.explorer.answering.search_tree import GenerateQuestion, generate
+from clearhead.explorer.answering.values import ValuesQuestion, WeightsQuestion, check, run, values, weights
+from clearhead.explorer.answering.words import TokenizeQuestion, tokenize
+from clearhead.explorer.export.page import ExportQuestion, export
 
 Q = TypeVar("Q", bound=Asked)
 
@@ -45,18 +45,18 @@ class Handler(Generic[Q]):
 HANDLERS: dict[str, Handler[Any]] = {
     "about": Handler(Asked, lambda opened, _: Reply({**about(opened), "answers": list(HANDLERS)})),
     "run": Handler(OfRun, run),
-    "values": Handler(Values, values),
-    "weights": Handler(Weights, weights),
+    "values": Handler(ValuesQuestion, values),
+    "weights": Handler(WeightsQuestion, weights),
     "check": Handler(OfRun, check),
-    "texts": Handler(Texts, texts),
-    "tokenize": Handler(Tokenize, tokenize),
-    "effects": Handler(Effects, effects, locks=False),
-    "statistics": Handler(Statistics, statistics),
-    "lens": Handler(Lens, lens),
-    "attribution": Handler(Attribution, attribution),
-    "neighbours": Handler(Neighbours, neighbours),
-    "generate": Handler(Generate, generate),
-    "export": Handler(Export, export, locks=False),
+    "texts": Handler(TextsQuestion, texts),
+    "tokenize": Handler(TokenizeQuestion, tokenize),
+    "effects": Handler(EffectsQuestion, effects, locks=False),
+    "statistics": Handler(StatisticsQuestion, statistics),
+    "lens": Handler(LensQuestion, lens),
+    "attribution": Handler(AttributionQuestion, attribution),
+    "neighbours": Handler(NeighboursQuestion, neighbours),
+    "generate": Handler(GenerateQuestion, generate),
+    "export": Handler(ExportQuestion, export, locks=False),
 }
 """By the `ask` of a question."""
 

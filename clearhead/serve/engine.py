@@ -20,7 +20,7 @@ from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.slots import Slots
-from clearhead.serve.text import Writer
+from clearhead.serve.text import Detokenizer
 from clearhead.serve.worker import Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, Token, Update, Writing
 
@@ -35,7 +35,7 @@ SCORED_AT_ONCE = 128
 
 
 @dataclass
-class Reading:
+class Prefill:
     """Prompts that are being read: several together in one pass, or a long one in pieces."""
 
     arrivals: list[tuple[Ticket[Update], Prompt]]
@@ -57,7 +57,7 @@ class Engine(Worker[Prompt, Update]):
         self.evaluating = Evaluating(self.network)
         self.device = network.decoder.table.weight.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
-        self.reading: Reading | None = None
+        self.reading: Prefill | None = None
         self.rows: list[Writing] = []
 
     @property
@@ -82,7 +82,7 @@ class Engine(Worker[Prompt, Update]):
         if self.reading is None or all(ticket.is_gone for ticket, _ in self.reading.arrivals):
             arrivals = self.take(self.fits)
             scores: list[list[Scored]] = [[(None, [])] for _ in arrivals]
-            self.reading = Reading(arrivals, self.network.new_cache(), scores) if arrivals else None
+            self.reading = Prefill(arrivals, self.network.new_cache(), scores) if arrivals else None
         if self.reading is not None:
             arrivals = self.reading.arrivals
             try:
@@ -106,7 +106,7 @@ class Engine(Worker[Prompt, Update]):
             return False
         return not taken or len(together) * max(len(one.ids) for one in together) <= AT_ONCE
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: Prefill) -> None:
         """Prefill: the next tokens of each prompt; those that have been read to their ends begin to be continued."""
         start, size = reading.past.length, PIECE if len(reading.arrivals) == 1 else AT_ONCE
         pieces = [prompt.ids[start : start + size] for _, prompt in reading.arrivals]
@@ -129,14 +129,14 @@ class Engine(Worker[Prompt, Update]):
             found += scored(self.network.head(states[at : at + len(part)], layout), part, n_likeliest)
         return found
 
-    def begin(self, read: Reading, logits: Tensor) -> None:
+    def begin(self, read: Prefill, logits: Tensor) -> None:
         """The texts that go on from prompts which have been read are rows from now on, and have their first token."""
         new: list[Writing] = []
         parents: list[int] = []
         for i, ((ticket, prompt), scores) in enumerate(zip(read.arrivals, read.scores, strict=True)):
             tokens = self.prompt_tokens(prompt, scores) if prompt.scores_prompt else []
             for sample in range(prompt.n):
-                row = Writing(ticket, prompt, sample, Writer(self.tokenizer, prompt.ids, prompt.stop))
+                row = Writing(ticket, prompt, sample, Detokenizer(self.tokenizer, prompt.ids, prompt.stop))
                 row.scored = tokens
                 new.append(row)
                 parents.append(i)
@@ -146,10 +146,10 @@ class Engine(Worker[Prompt, Update]):
 
     def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[Token]:
         """The prompt's tokens, where each begins, and their log-probabilities."""
-        writer, offsets = Writer(self.tokenizer, []), list[int]()
+        detokenizer, offsets = Detokenizer(self.tokenizer, []), list[int]()
         for token in prompt.ids:
-            offsets.append(len(writer.settled))
-            writer.add([token])
+            offsets.append(len(detokenizer.settled))
+            detokenizer.add([token])
         return [Token(token, at, *score) for token, at, score in zip(prompt.ids, offsets, scores, strict=True)]
 
     def step(self) -> Tensor:

@@ -9,7 +9,7 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """To which the first bytes of a character decode."""
 
 
-class Writer:
+class Detokenizer:
     """The text of one continuation.
 
     A token's text depends on those before it: some tokenizers drop the space before the first word of a text, and a

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.generation import History, Sampler
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.text import Writer
+from clearhead.serve.text import Detokenizer
 from clearhead.serve.worker import Ticket
 
 Reason = Literal["stop", "length"]
@@ -65,8 +65,8 @@ class Update:
 class Writing:
     """One text that is being written: a row of the batch."""
 
-    def __init__(self, ticket: Ticket[Update], prompt: Prompt, sample: int, writer: Writer) -> None:
-        self.ticket, self.prompt, self.writer = ticket, prompt, writer
+    def __init__(self, ticket: Ticket[Update], prompt: Prompt, sample: int, detokenizer: Detokenizer) -> None:
+        self.ticket, self.prompt, self.detokenizer = ticket, prompt, detokenizer
         self.name = (prompt.number, sample)
         """Which (input, sample) it is: all that chance knows of it."""
         self.choice = prompt.number * prompt.n + sample
@@ -90,8 +90,8 @@ class Writing:
         if token in self.prompt.config.end_ids:
             self.reason = "stop"
             return
-        self.untold.append(Token(token, len(self.writer.settled), log_prob, likeliest))
-        if self.is_read_along and self.writer.add([token]):
+        self.untold.append(Token(token, len(self.detokenizer.settled), log_prob, likeliest))
+        if self.is_read_along and self.detokenizer.add([token]):
             self.reason = "stop"
         elif len(self.written) >= self.prompt.limit:
             self.reason = "length"
@@ -101,8 +101,8 @@ class Writing:
         if self.reason is None and not self.prompt.streams:
             return None
         if not self.is_read_along:
-            self.writer.add([token.id for token in self.untold])
-        text = self.writer.take(last=self.reason is not None)
+            self.detokenizer.add([token.id for token in self.untold])
+        text = self.detokenizer.take(last=self.reason is not None)
         if not text and self.reason is None:
             return None
         tokens, self.untold, scored, self.scored = self.untold, list[Token](), self.scored, list[Token]()

@@ -55,13 +55,13 @@ def plan(ops: tuple[Op, ...], masks: Mapping[str, Mask], config: ModelConfig) ->
     }
 
 
-class Texts(Asked):
+class TextsQuestion(Asked):
     """Asks for the page's texts in another language."""
 
     language: Annotated[str, Field(max_length=20)]
 
 
-def texts(_: Opened, question: Texts) -> Reply:
+def texts(_: Opened, question: TextsQuestion) -> Reply:
     """The texts by their keys."""
     known = other_texts()
     if question.language not in known:

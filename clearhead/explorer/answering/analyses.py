@@ -26,14 +26,14 @@ AT_A_TIME = 0.1
 """Seconds of effects, about, after which other questions have their turn."""
 
 
-class Effects(OfRun):
+class EffectsQuestion(OfRun):
     """Asks how much the answer changes without each part."""
 
     at: Addresses
     position: Whole | None = None
 
 
-def effects(opened: Opened, question: Effects) -> Reply:
+def effects(opened: Opened, question: EffectsQuestion) -> Reply:
     """KL(plain || without), in nats, for each part; other questions are answered in between."""
     with LOCK:
         found = opened.passes.get(question.run)
@@ -51,13 +51,13 @@ def effects(opened: Opened, question: Effects) -> Reply:
     return Reply({"effects": {at: result[at] for at in question.at}})
 
 
-class Statistics(OfRun):
+class StatisticsQuestion(OfRun):
     """Asks what each head does; `at` asks for the value-weighted norms of these weights."""
 
     at: Annotated[list[Where], Field(max_length=4096)] = Field(default_factory=list[str])
 
 
-def statistics(opened: Opened, question: Statistics) -> Reply:
+def statistics(opened: Opened, question: StatisticsQuestion) -> Reply:
     """What each head does, and how much each key gives where asked."""
     found = opened.passes.get(question.run)
     seen, network = found.trace(), found.model.network
@@ -71,13 +71,13 @@ def statistics(opened: Opened, question: Statistics) -> Reply:
     return Reply({"heads": {at: {"kind": one.kind, **asdict(one)} for at, one in heads.items()}}, tensors)
 
 
-class Lens(OfRun):
+class LensQuestion(OfRun):
     """Asks what the network would say after each block."""
 
     k: Several = 5
 
 
-def lens(opened: Opened, question: Lens) -> Reply:
+def lens(opened: Opened, question: LensQuestion) -> Reply:
     """The `k` likeliest answers after each block."""
     found = opened.passes.get(question.run)
     seen = logit_lens(found.model.network, found.trace(), k=question.k)
@@ -85,7 +85,7 @@ def lens(opened: Opened, question: Lens) -> Reply:
     return Reply({"addresses": list(seen.addresses), "words": found.words(seen.ids)}, tensors)
 
 
-class Attribution(OfRun):
+class AttributionQuestion(OfRun):
     """Asks what each part adds to a logit."""
 
     position: Whole
@@ -93,7 +93,7 @@ class Attribution(OfRun):
     minus: Natural | None = None
 
 
-def attribution(opened: Opened, question: Attribution) -> Reply:
+def attribution(opened: Opened, question: AttributionQuestion) -> Reply:
     """What each part adds to the logit, and the logit."""
     found = opened.passes.get(question.run)
     one = attribute(
@@ -120,7 +120,7 @@ class ByAddress(Asked):
     at: Where
 
 
-class Neighbours(OfRun):
+class NeighboursQuestion(OfRun):
     """Asks for the rows of the token table that are nearest to a vector."""
 
     stack: StackName
@@ -128,7 +128,7 @@ class Neighbours(OfRun):
     k: Several = 10
 
 
-def neighbours(opened: Opened, question: Neighbours) -> Reply:
+def neighbours(opened: Opened, question: NeighboursQuestion) -> Reply:
     """The tokens whose vectors have the largest cosines with the vector."""
     found = opened.passes.get(question.run)
     table = token_table(found.model.network, question.stack)

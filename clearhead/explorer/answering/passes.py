@@ -20,10 +20,10 @@ from clearhead.explorer.answering.edits import Placed, Window, functions, placed
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.replies import Kept
 from clearhead.explorer.answering.requests import RunRequest
-from clearhead.explorer.answering.writing import Writer, greedy
+from clearhead.explorer.answering.writing import EditedGeneration, greedy
 from clearhead.explorer.recording.manifest import StackName
 from clearhead.explorer.recording.recording import Recording, observe
-from clearhead.explorer.recording.tokens import Reading, read, stack_names
+from clearhead.explorer.recording.tokens import ReadInput, read, stack_names
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, Trace
@@ -53,7 +53,7 @@ class Pass:
 
     model: Model
     """Of the checkpoint and with the config that were asked for."""
-    reading: Reading
+    reading: ReadInput
     edit: dict[str, Edit]
     recording: Recording
     target: str | None
@@ -131,7 +131,7 @@ class Passes:
         step = self.moments.step if run.step is None else run.step
         return f"{step} {run.change.model_dump_json()}"
 
-    def _arithmetic(self, reading: Reading) -> Arithmetic:
+    def _arithmetic(self, reading: ReadInput) -> Arithmetic:
         """The quickest float32 for this network here, found out once; small networks have nothing to gain."""
         if self._quickest is None:
             network, self._quickest = self.model.network, Arithmetic("fp32")
@@ -172,7 +172,7 @@ class Passes:
         ids = [int(step.tokens[0, 0]) for step in writer.steps(greedy(model))]
         return ids[:-1] if ids and ids[-1] in model.settings().end_ids else ids, writer.notes
 
-    def writer(self, model: Model, run: RunRequest, edits: Sequence[Placed]) -> Writer:
+    def writer(self, model: Model, run: RunRequest, edits: Sequence[Placed]) -> EditedGeneration:
         """What goes on from the run's text, or writes its target, with the edits that can be made meanwhile."""
         if not isinstance(model.config.head, LanguageHead) or model.network.decoder is None:
             raise UserError("generate: expected a model that writes text, got another; try run")
@@ -181,7 +181,7 @@ class Passes:
         left_out = tuple(dict.fromkeys(str(edit.where) for edit in edits if not edit.waits))
         first = _read(model, run.text, "", []) if model.is_encoder_decoder else _read(model, run.text)
         edit: dict[str, Edit] = dict(functions(possible, self._value, window))
-        return Writer(model, first.inputs, edit, window, left_out)
+        return EditedGeneration(model, first.inputs, edit, window, left_out)
 
 
 def axes_of(model: Model) -> dict[str, str]:
@@ -201,7 +201,7 @@ def axes_of(model: Model) -> dict[str, str]:
     return dict(seen.axes)
 
 
-def _read(model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None) -> Reading:
+def _read(model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None) -> ReadInput:
     """What a pass reads; UserError where it is too long, soon for a text and at the latest for ids and images."""
     reading = read(model, text, other, written=written, check=lambda lengths: check_size(model.config, lengths))
     check_size(model.config, {name: len(tokens) for name, tokens in reading.tokens.items()})

@@ -14,7 +14,7 @@ from clearhead.explorer.answering.edits import placed
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked, Natural, OfRun
-from clearhead.explorer.answering.writing import Writer
+from clearhead.explorer.answering.writing import EditedGeneration
 from clearhead.generation import Hypothesis, Step
 from clearhead.generation.sampling import NEVER
 from clearhead.recipe.generation import GenerationConfig
@@ -98,13 +98,13 @@ class GenerateSettings(Asked):
     length_penalty: Annotated[float, Field(ge=-50, le=50)] | None = None
 
 
-class Generate(OfRun):
+class GenerateQuestion(OfRun):
     """Asks how the model goes on from the run's text, or writes its target."""
 
     settings: GenerateSettings
 
 
-def generate(opened: Opened, question: Generate) -> Reply:
+def generate(opened: Opened, question: GenerateQuestion) -> Reply:
     """The tree of all tokens written, and the likeliest tokens of each step of the best path."""
     run, passes = question.run, opened.passes
     model = passes.model_of(run)
@@ -148,7 +148,7 @@ def configured(own: GenerationConfig, asked: GenerateSettings) -> GenerationConf
         raise UserError(f"settings: expected some that agree; {message}") from None
 
 
-def _likeliest(writer: Writer, written: list[int]) -> list[list[tuple[int, float]]]:
+def _likeliest(writer: EditedGeneration, written: list[int]) -> list[list[tuple[int, float]]]:
     """For each token written, those most probable there, over the whole vocabulary."""
     if not written:
         return []
@@ -156,7 +156,7 @@ def _likeliest(writer: Writer, written: list[int]) -> list[list[tuple[int, float
     return [list(zip(*row, strict=True)) for row in zip(ids.tolist(), shares.tolist(), strict=True)]
 
 
-def _width(writer: Writer) -> int:
+def _width(writer: EditedGeneration) -> int:
     assert writer.model.network.decoder is not None
     return len(writer.model.network.decoder.table.weight)
 
@@ -170,7 +170,7 @@ def _branch(tree: Tree, best: Sequence[int], tops: Sequence[list[tuple[int, floa
                 tree.add(tree.nodes[node].parent, i, float(torch.tensor(share, dtype=torch.float64).log()))
 
 
-def _text(writer: Writer, written: list[int]) -> str:
+def _text(writer: EditedGeneration, written: list[int]) -> str:
     model = writer.model
     if not model.has_tokenizer:
         return " ".join(map(str, written))

@@ -42,14 +42,14 @@ def run(opened: Opened, question: OfRun) -> Reply:
     return Reply(object_of(reply) | {"target": found.target}, tensors)
 
 
-class Values(OfRun):
+class ValuesQuestion(OfRun):
     """Asks for recorded numbers, whole or in part."""
 
     at: Addresses
     dtype: Literal["float32", "float16"] = "float32"
 
 
-def values(opened: Opened, question: Values) -> Reply:
+def values(opened: Opened, question: ValuesQuestion) -> Reply:
     """The numbers; closed cells are NaN."""
     recording = opened.passes.get(question.run).recording
     tensors: dict[str, Tensor] = {}
@@ -61,14 +61,14 @@ def values(opened: Opened, question: Values) -> Reply:
     return _shaped(tensors)
 
 
-class Weights(Asked):
+class WeightsQuestion(Asked):
     """Asks for parameters, whole or one row."""
 
     at: Addresses
     step: Natural | None = None
 
 
-def weights(opened: Opened, question: Weights) -> Reply:
+def weights(opened: Opened, question: WeightsQuestion) -> Reply:
     """The parameters as float32."""
     known = dict(opened.passes.checkpoint(question.step).network.named_parameters(remove_duplicate=False))
     tensors: dict[str, Tensor] = {}

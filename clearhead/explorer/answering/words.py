@@ -27,7 +27,7 @@ Word = list[int]
 """Which tokens belong to it, by number."""
 
 
-class Tokenize(Asked):
+class TokenizeQuestion(Asked):
     """Asks how a text is cut."""
 
     text: Annotated[str, Field(max_length=20_000)]
@@ -35,7 +35,7 @@ class Tokenize(Asked):
     target: bool = False
 
 
-def tokenize(opened: Opened, question: Tokenize) -> Reply:
+def tokenize(opened: Opened, question: TokenizeQuestion) -> Reply:
     """The words of the text, each with its tokens and merges."""
     return Reply(tokenized(opened.model.tokenizer, question.text, target=question.target))
 

@@ -20,7 +20,7 @@ LONGEST = 200
 
 
 @dataclass
-class Writer:
+class EditedGeneration:
     """A model that goes on from a text, or writes a target; for one thread, with the lock."""
 
     model: Model

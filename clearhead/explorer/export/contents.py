@@ -14,7 +14,7 @@ from clearhead.api import Model
 from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ModelConfig, NoHead, SpanHead
 from clearhead.explorer.answering.about import about, plan_of
-from clearhead.explorer.answering.analyses import Lens, Statistics, lens, statistics
+from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import Opened, stated
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
@@ -181,9 +181,9 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
             found = opened.passes.get(run)
             replies = {
                 "run": pass_at_a_glance(opened, OfRun(run=run)),
-                "statistics": statistics(opened, Statistics(run=run)),
+                "statistics": statistics(opened, StatisticsQuestion(run=run)),
             }
-            replies |= {"lens": lens(opened, Lens(run=run))} if "lens" in can else {}
+            replies |= {"lens": lens(opened, LensQuestion(run=run))} if "lens" in can else {}
         one: Answered = answered(
             found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
         )

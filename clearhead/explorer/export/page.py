@@ -15,20 +15,16 @@ import torch
 from pydantic import Field, JsonValue
 
 from clearhead.api import Model
-from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Edit, OfRun, RunRequest, checked
 from clearhead.explorer.export.contents import NAME, Contents, contents, is_live
-from clearhead.explorer.recording.manifest import Edited, Token
-from clearhead.explorer.recording.recording import Recording
 from clearhead.explorer.static_files import static_file
 from clearhead.training.disk import replace_text
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
-REMEDY = "try export_page(model, text)"
 FORMAT = "clearhead-export/1"
 PAGE = """<!doctype html>
 <html lang="en">
@@ -51,7 +47,7 @@ PAGE = """<!doctype html>
 """The script is a module, and so runs when all of the page is there. Data blocks are never run."""
 
 
-class Export(OfRun):
+class ExportQuestion(OfRun):
     """Asks for the page as one file, which begins with `run` and, if it is given, `other` beside it."""
 
     other: RunRequest | None = None
@@ -59,7 +55,7 @@ class Export(OfRun):
     """The fragment that the page begins with."""
 
 
-def export(opened: Opened, question: Export) -> Reply:
+def export(opened: Opened, question: ExportQuestion) -> Reply:
     """The file as tensor `html`, uint8. Raises UserError for a run that there cannot be, and for one too large."""
     html = html_of(opened, question.run, question.other, state=question.state)
     return Reply(
@@ -93,23 +89,6 @@ def export_page(
     return write(Opened(model, name=name or NAME, text=text, target=target, image=image), path, edits)
 
 
-def export_recording(recording: Recording, model: Model, path: str | Path) -> Path:
-    """The same for what was recorded of a text, with its edits.
-
-    A recording has tokens and no text: UserError where the model does not cut the text of its tokens into the same
-    ones, for an image, and for an edit that was a function or a tensor; `export_page` takes the input itself.
-    """
-    manifest = recording.manifest
-    if model.reader.reads_images:
-        raise UserError(f"export: expected a recording of a text, got one of an image; {REMEDY}")
-    texts = [_text(model, row) for row in manifest.tokens.values()]
-    opened = Opened(model, name=NAME, text=texts[0], target=texts[1] if len(texts) > 1 else None)
-    read = opened.passes.get(opened.start).reading.tokens
-    if [[t.id for t in row] for row in read.values()] != [[t.id for t in row] for row in manifest.tokens.values()]:
-        raise UserError(f"export: expected tokens that {texts[0][:40]!r} is cut into, got others; {REMEDY}")
-    return write(opened, path, [_edit(one) for one in manifest.edits])
-
-
 def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
     """Write the file that begins with the start, beside it the same with edits. Raises UserError if it cannot."""
     run, other, state = opened.start, None, None
@@ -124,22 +103,6 @@ def save(html: bytes, path: str | Path) -> Path:
     """Write a page; at any moment the file is the old or the new one. Raises UserError if it cannot be written."""
     replace_text(Path(path), html.decode())
     return Path(path)
-
-
-def _text(model: Model, tokens: Sequence[Token]) -> str:
-    """What stands in a text, without the marks around it."""
-    ids = [token.id for token in tokens if token.span is not None]
-    return model.tokenizer.decode(ids) if model.has_tokenizer else " ".join(map(str, ids))
-
-
-def _edit(edited: Edited) -> dict[str, JsonValue]:
-    """As a page states it."""
-    if edited.do not in ("set", "close", "zero", "scale"):
-        raise UserError(f"{edited.at}: expected an edit that sets, scales or closes, got {edited.do}; {REMEDY}")
-    stated: dict[str, JsonValue] = {"at": edited.at, "do": edited.do}
-    if edited.value is not None:
-        stated["value"] = [*edited.value] if isinstance(edited.value, tuple) else edited.value
-    return stated
 
 
 def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str, object] | None = None) -> str:

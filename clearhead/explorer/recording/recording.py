@@ -15,7 +15,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.recording.manifest import FORMAT, Check, Edited, Manifest, TensorFact
 from clearhead.explorer.recording.ops import masks_of, ops_of
 from clearhead.explorer.recording.recompute import Difference, differences, evaluated
-from clearhead.explorer.recording.tokens import Reading, read
+from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.trace import Address, Edit
@@ -101,7 +101,7 @@ def record(model: Model, text: Input, other: str | None = None, *, edit: Mapping
 
 def observe(
     model: Model,
-    reading: Reading,
+    reading: ReadInput,
     *,
     edit: Mapping[str, Edit] | None = None,
     likeliest: int = 0,

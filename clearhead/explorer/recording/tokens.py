@@ -17,12 +17,12 @@ from clearhead.explorer.recording.manifest import StackName, Token
 from clearhead.model import Tokens
 
 Span = tuple[int, int]
-Check = Callable[[Mapping[StackName, int]], None]
+LengthCheck = Callable[[Mapping[StackName, int]], None]
 """Raises UserError for inputs that are too long: tokens by stack."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadInput:
     """One input a stack, and what people see of it."""
 
     inputs: list[Tokens]
@@ -38,8 +38,8 @@ def read(
     other: str | None = None,
     *,
     written: Sequence[int] | None = None,
-    check: Check | None = None,
-) -> Reading:
+    check: LengthCheck | None = None,
+) -> ReadInput:
     """What `model.trace` reads of a text, a text and its target, two texts, or an image.
 
     `written` are the ids that the decoder reads after its start token, in place of those of `other`. Without a
@@ -61,7 +61,7 @@ def read(
         name: _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
         for i, (name, given) in enumerate(zip(names, inputs, strict=True))
     }
-    return Reading([_here(model, given) for given in inputs], tokens)
+    return ReadInput([_here(model, given) for given in inputs], tokens)
 
 
 def stack_names(config: ModelConfig) -> list[StackName]:
@@ -76,7 +76,7 @@ def _here(model: Model, tokens: Tokens) -> Tokens:
     return replace(tokens, ids=ids).to(model.device)
 
 
-def _image(model: Model, picture: Input) -> Reading:
+def _image(model: Model, picture: Input) -> ReadInput:
     """Each patch by its row and column, from 1."""
     reads = model.config.encoder and model.config.encoder.input
     assert isinstance(reads, PatchInput)
@@ -84,7 +84,7 @@ def _image(model: Model, picture: Input) -> Reading:
     names = [f"{y},{x}" for y, x in product(range(1, rows + 1), repeat=2)]
     tokens = tuple(Token(id=i, text=name) for i, name in enumerate([*["class"] * reads.class_token, *names]))
     batch = model.reader.batch([picture], pad_id=None)
-    return Reading([_here(model, batch)], {"encoder": tokens}, (rows, rows))
+    return ReadInput([_here(model, batch)], {"encoder": tokens}, (rows, rows))
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def matched(text: str, pieces: Sequence[str]) -> list[Span | None]:
 # --- without a tokenizer ----------------------------------------------------------------------------------------
 
 
-def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int] | None) -> Reading:
+def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int] | None) -> ReadInput:
     names = stack_names(model.config)
     if len(names) == 1 and other is not None:
         raise UserError("target: expected none, for this model reads one text of ids; leave it out")
@@ -150,7 +150,7 @@ def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int
         model.reader.known([token.id for token in found], stack=stack)
         tokens[name] = tuple(found)
     inputs = [Tokens(torch.tensor([[token.id for token in row]])) for row in tokens.values()]
-    return Reading([given.to(model.device) for given in inputs], tokens)
+    return ReadInput([given.to(model.device) for given in inputs], tokens)
 
 
 def _marked(text: str, written: Sequence[int] | None) -> list[Token]:

@@ -12,7 +12,7 @@ from clearhead.api import Model
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.answering import analyses, passes
-from clearhead.explorer.answering.analyses import Effects
+from clearhead.explorer.answering.analyses import EffectsQuestion
 from clearhead.explorer.answering.passes import LOCK, Passes
 from clearhead.explorer.answering.replies import Kept, Reply
 from clearhead.explorer.answering.requests import RunRequest
@@ -78,7 +78,7 @@ def test_effects_let_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     session, waits = session_of("decoder_pre_learned"), []
     monkeypatch.setattr(analyses, "AT_A_TIME", 0.0)
     sites = [f"decoder.blocks.{i}.ffn.post[f={f}]" for i in range(2) for f in range(24)]
-    question = Effects(run=RunRequest(text="one two"), at=sites)
+    question = EffectsQuestion(run=RunRequest(text="one two"), at=sites)
     found: list[Reply] = []
     thread = threading.Thread(target=lambda: found.append(analyses.effects(session, question)))
     thread.start()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clearhead.errors import UserError
 from clearhead.explorer.answering import requests
 from clearhead.explorer.answering.requests import RunRequest
-from clearhead.explorer.answering.values import Values
+from clearhead.explorer.answering.values import ValuesQuestion
 from tests.explorer.asking import GENERATE, last, session_of, start
 
 NAMES = [
@@ -166,7 +166,7 @@ def test_the_field_is_named(change: dict[str, Any], message: str) -> None:
 
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(UserError, match="at: expected a value, got none"):
-        requests.checked(Values, {"run": {"text": "one"}})
+        requests.checked(ValuesQuestion, {"run": {"text": "one"}})
 
 
 def test_equal_requests_have_equal_keys() -> None:

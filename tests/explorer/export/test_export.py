@@ -12,7 +12,7 @@ import torch
 from clearhead.api import Model
 from clearhead.commands import explore
 from clearhead.errors import UserError
-from clearhead.explorer import static_files, trace_file
+from clearhead.explorer import static_files
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export import page as export
 from clearhead.explorer.export.recorded import HALVES
@@ -146,17 +146,6 @@ def test_what_an_edit_closed_is_kept_and_counts_for_no_rounding(tmp_path: Path) 
     assert scores[1, 3, 0] == float("-inf")
     notes = [one for one in parts["run-1"][0]["notes"] if "float16" in one]
     assert 0 < float(notes[0].split()[-2]) < 0.01
-
-
-def test_a_recording_is_exported_with_its_edits(tmp_path: Path) -> None:
-    model = model_of(CONFIGS["encoder_decoder_post"])
-    recording = trace_file.record(model, "one two three", "eins zwei", edit={"encoder.blocks.0.attn.z[h=1]": zero})
-    path = export.export_recording(recording, model, tmp_path / "trace.html")
-    about = parts_of(path.read_text(encoding="utf-8"))["data"][0]["about"]
-    assert (about["start"]["text"], about["start"]["target"]) == ("one two three", "eins zwei")
-    turned = trace_file.record(model, "one two", "eins", edit={"encoder.blocks.0.attn.z": lambda value: -value})
-    with pytest.raises(UserError, match="sets, scales or closes, got function; try export_page"):
-        export.export_recording(turned, model, tmp_path / "b.html")
 
 
 def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
