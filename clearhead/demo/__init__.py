@@ -1,4 +1,4 @@
-"""`clearhead demo`: a real translator, trained from nothing on phrases composed here, and opened to look at."""
+"""`clearhead demo`: trains a translator from scratch on phrases composed here, and opens it in the explorer."""
 
 import itertools
 import json
@@ -84,7 +84,7 @@ def run_demo(
             if is_new:
                 undo(folder, is_ours=True)
             raise
-        # At once, so that whatever stops the rest leaves the model.
+        # Written first, so that an interruption of the rest leaves the model usable.
         (folder / BEST).write_text(json.dumps({"checkpoint": run.name}), encoding="utf-8")
         say(f"Translating {len(corpus.test)} phrases it has never seen ...")
         outputs = model.translate([phrase.source for phrase in corpus.test])
@@ -128,7 +128,7 @@ def crossings(phrase: Phrase) -> int:
 
 
 def explore(session: Session, folder: Path) -> None:
-    """Open the explorer on the model, until Ctrl-C; where nobody could see it, only say how to."""
+    """Opens the explorer until Ctrl-C. Without a display or a terminal it only tells the command that does."""
     with serving(session) as server:
         if not open_browser(server.url) and not can_ask():
             say(f"\nLook inside it:\n  clearhead explore {shlex.quote(str(folder))}")
@@ -139,7 +139,7 @@ def explore(session: Session, folder: Path) -> None:
 
 
 def prepared(folder: Path) -> bool:
-    """Make the folder, before anything takes long; returns whether it is new."""
+    """Makes the folder, before the training; returns whether it is new. Raises UserError if it cannot be used."""
     try:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def prepared(folder: Path) -> bool:
 
 
 def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Model:
-    """Tokenizer and network, trained on the corpus until the time is up; checkpoints on the way go to a new folder."""
+    """Trains a tokenizer and a network on the corpus until the time is up, with checkpoints in a new folder."""
     train_pairs = pairs_of(corpus, "train")
     tokenizer = Tokenizer.train([*train_pairs.source, *train_pairs.target], TOKENIZER)
     task = Translation(
@@ -190,12 +190,12 @@ def pairs_of(corpus: PhraseCorpus, split: str) -> Pairs:
 
 
 def encoded(tokenizer: Tokenizer, pairs: Pairs) -> EncodedPairs:
-    """Pairs as the task wants them."""
+    """Pairs as the task reads them."""
     return EncodedPairs(pairs, tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target))
 
 
 def next_steps(folder: Path, locale: str, example: str) -> str:
-    """What to do with this model, and how to train one on real sentences."""
+    """Commands that use this model, and one that trains on real sentences."""
     code = locale.split("_", maxsplit=1)[0]
     return (
         f"\nThis translator again:\n  clearhead translate {shlex.quote(str(folder))} {shlex.quote(example)}\n"

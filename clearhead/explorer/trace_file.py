@@ -30,7 +30,7 @@ OVERVIEW = "overview.safetensors"
 
 
 def save(recording: Recording, folder: Path) -> Path:
-    """Write a new folder: whole or not at all. UserError where one is there."""
+    """Writes a new folder, whole or not at all. Raises UserError if it exists."""
     blobs: dict[str, dict[str, Tensor]] = {OVERVIEW: {}}
     for address, value in recording.tensors.items():
         blob = blobs.setdefault(_blob(address), {})
@@ -47,7 +47,7 @@ def save(recording: Recording, folder: Path) -> Path:
 
 
 def open(folder: Path) -> Recording:  # noqa: A001 - trace_file.open, as in gzip.open
-    """What `save` wrote, every byte verified. UserError, one line, for anything else; it names a file that is gone."""
+    """Reads what `save` wrote and verifies every byte. Raises UserError, which names the file, if anything differs."""
     verify(folder)
     path = folder / TRACE
     try:
@@ -80,14 +80,14 @@ def open(folder: Path) -> Recording:  # noqa: A001 - trace_file.open, as in gzip
 
 
 def _blob(address: str) -> str:
-    """The file of an address: its block's, the head's, or that of what stands around the blocks."""
+    """The name of the file that holds an address: one for each block, one for the head, one for the rest."""
     block = re.match(r"(encoder|decoder)\.blocks\.\d+(?=\.)", address)
     part = block[0] if block else "head" if address.partition(".")[0] == "head" else "around"
     return f"{part}.safetensors"
 
 
 def _check(manifest: Manifest, path: Path) -> None:
-    """Nothing, if the ops are those of the config, and the tensors theirs."""
+    """Raises UserError unless the ops are those of the config and the tensors are those of the ops."""
     for stack in filter(None, (manifest.config.encoder, manifest.config.decoder)):
         if (stack.n_heads + stack.head_width) * stack.n_layers > 1 << 20 or stack.n_layers > len(manifest.ops):
             raise UserError(f"{path}:config: expected a network of the size of its ops, got a larger one; {AGAIN}")
@@ -109,7 +109,7 @@ def _check(manifest: Manifest, path: Path) -> None:
 
 
 def _read(path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Tensor]:
-    """The tensors of a file, of which only the header is read before all types and shapes are as expected."""
+    """The tensors of a file. Checks every type and shape in the header before it reads the data."""
     size_of(path)
     try:
         with safe_open(path, framework="pt") as file:

@@ -23,7 +23,7 @@ from clearhead.explorer.recording.manifest import StackName
 from clearhead.trace import Address
 
 AT_A_TIME = 0.1
-"""Seconds of effects, about, after which other questions have their turn."""
+"""Seconds, about, that effects are measured before other questions have their turn."""
 
 
 class EffectsQuestion(OfRun):
@@ -34,7 +34,7 @@ class EffectsQuestion(OfRun):
 
 
 def effects(opened: Opened, question: EffectsQuestion) -> Reply:
-    """KL(plain || without), in nats, for each part; other questions are answered in between."""
+    """KL(plain || without), in nats, for each part; answers other questions in between."""
     with LOCK:
         found = opened.passes.get(question.run)
         ablations = Ablations(found.model.network, found.reading.inputs, position=question.position, edit=found.edit)
@@ -47,7 +47,7 @@ def effects(opened: Opened, question: EffectsQuestion) -> Reply:
             result |= ablations.effects(some)
             took = time.perf_counter() - began
         several = max(1, min(2 * len(some), int(len(some) * AT_A_TIME / max(took, 1e-6))))
-        time.sleep(0.001)  # The lock goes to who waits for it, not back to here.
+        time.sleep(0.001)  # So that a waiting thread gets the lock.
     return Reply({"effects": {at: result[at] for at in question.at}})
 
 

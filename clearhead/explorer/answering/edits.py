@@ -1,4 +1,4 @@
-"""Edits as a page states them -> what a trace does: one function a path, which makes its edits in order."""
+"""Turns edits as a page states them into functions for a trace: one a path, which makes its edits in order."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ class Other(Protocol):
 
 @dataclass
 class Window:
-    """Which of the decoder's positions are computed now: those from `start` on, where it writes one after the other."""
+    """The decoder positions of the present step: those from `start` on, when it writes one after the other."""
 
     start: int = 0
 
 
 @dataclass(frozen=True)
 class Placed:
-    """An edit whose address is known to be one."""
+    """An edit whose address exists."""
 
     where: Address
     axes: str
-    """Of the whole value, the batch first."""
+    """The axes of the whole value, the batch first."""
     edit: Edit
 
     @property
@@ -45,9 +45,9 @@ class Placed:
 
     @property
     def waits(self) -> bool:
-        """Whether it can be made while a decoder writes: each position by itself, before the next is there.
+        """Whether it can be made while a decoder writes, position by position.
 
-        A mean over the decoder's positions cannot, nor can anything of their number.
+        A mean over the decoder's positions needs all of them, and so does a row of numbers, one for each.
         """
         if self.where.path.startswith("encoder."):
             return True
@@ -65,13 +65,13 @@ class Placed:
                 return True
 
     def said(self) -> Edited:
-        """As a manifest has it."""
+        """The edit in a manifest's form."""
         value = self.edit.value
         return Edited(at=str(self.where), do=self.edit.do, value=tuple(value) if isinstance(value, list) else value)
 
 
 def placed(edits: Sequence[Edit], axes: Mapping[str, str]) -> list[Placed]:
-    """Each with the axes of its address, which `axes` has by path; UserError for a path or an axis that is not."""
+    """Each edit with the axes of its address, by path in `axes`. Raises UserError for an unknown path or axis."""
     found: list[Placed] = []
     for edit in edits:
         where = Address.parse(edit.at)
@@ -91,13 +91,13 @@ def placed(edits: Sequence[Edit], axes: Mapping[str, str]) -> list[Placed]:
 def functions(
     edits: Sequence[Placed], other: Other, window: Window | None = None
 ) -> dict[str, Callable[[Tensor], Tensor]]:
-    """What to give a trace. With a `window`, edits of positions that are not in it wait.
+    """The functions for a trace, by path. With a `window` they leave out edits of positions outside it.
 
-    They raise UserError for an index or a shape that does not fit.
+    They raise UserError if an index or a shape does not fit.
     """
     by_path: dict[str, list[tuple[Placed, Tensor | None]]] = {}
     for edit in edits:
-        # Now, for a run may be needed, and traces do not nest.
+        # Computed now: it may need a run, and traces do not nest.
         new = other(edit.edit.from_, str(edit.where)) if edit.edit.from_ is not None else None
         by_path.setdefault(edit.where.path, []).append((edit, new))
     return {path: partial(_made, several, window) for path, several in by_path.items()}
@@ -142,7 +142,7 @@ def _averaged(placed: Placed) -> str | None:
 
 
 def _seen(placed: Placed, window: Window, shape: torch.Size) -> Address | None:
-    """The address within the window; None where it is not there now."""
+    """The address relative to the window; None if it lies outside."""
     where = placed.where
     if where.path.startswith("encoder."):
         return where
@@ -150,7 +150,7 @@ def _seen(placed: Placed, window: Window, shape: torch.Size) -> Address | None:
     for axis, i in where.index:
         length = shape[placed.axes.split().index(axis)]
         if axis == "t" or (axis == "s" and ".cross." not in where.path and length <= window.start):
-            i -= window.start  # Keys and values, unlike the rest, are all there, from the cache.
+            i -= window.start  # Keys and values, unlike the rest, come whole from the cache.
         elif axis != "s" or ".cross." in where.path:
             index.append((axis, i))
             continue
@@ -161,6 +161,6 @@ def _seen(placed: Placed, window: Window, shape: torch.Size) -> Address | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What was meant, perhaps."""
+    """A suggestion for an error message: the known name that is most alike, if any."""
     close = get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

@@ -1,4 +1,4 @@
-"""What a run folder says of its training: the checkpoints that are left, the curve, and sentences to begin with."""
+"""Reads a run folder's training: its checkpoints, its loss curve, and sample sentences."""
 
 import math
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ MOST_LOSSES = 400
 
 
 class Moments:
-    """The checkpoints of a run, oldest first; none where the model is not of a run."""
+    """The checkpoints of a run, oldest first; none if the model does not come from a run."""
 
     def __init__(self, folder: Path | None) -> None:
-        """`folder` is a run's or a checkpoint's."""
+        """`folder` is the folder of a run or of a checkpoint."""
         own = None if folder is None or not folder.exists() else _checkpoint(folder)
         self.step = None if own is None else step_of(own)
-        """Of the model that is opened."""
+        """The step of the model that is open."""
         self._folder = None if own is None else own.parent
 
     @cached_property
@@ -31,13 +31,13 @@ class Moments:
         return read_metrics(self._folder)
 
     def steps(self) -> list[int]:
-        """Of the checkpoints there are now."""
+        """The steps of the checkpoints that exist now."""
         if self._folder is None:
             return []
         return sorted(step_of(path) for path in self._folder.iterdir() if STEP.fullmatch(path.name))
 
     def load(self, step: int) -> Model:
-        """The model of a checkpoint; UserError for one that there is not."""
+        """The model of a checkpoint. Raises UserError if there is none of this step."""
         known = self.steps()
         if self._folder is None or step not in known:
             got = f"expected one of {', '.join(map(str, known))}" if known else "expected none, for a model of no run"
@@ -45,7 +45,7 @@ class Moments:
         return load(self._folder / f"step-{step:08d}")
 
     def history(self) -> list[dict[str, object]]:
-        """Each checkpoint with its training loss and its main score, where the log has them."""
+        """Each checkpoint with its training loss and its main score, if the log has them."""
         scores = {event["step"]: _score(event) for event in self._events if event.get("kind") == "evaluated"}
         losses = dict(self._losses)
         found: list[dict[str, object]] = []
@@ -56,14 +56,14 @@ class Moments:
         return found
 
     def losses(self) -> list[tuple[int, float]]:
-        """At most MOST_LOSSES of the logged training losses: the mean of each stretch of equally many."""
+        """The logged training losses, averaged over equal stretches to at most MOST_LOSSES points."""
         all_of_them = self._losses
         width = math.ceil(len(all_of_them) / MOST_LOSSES) or 1
         stretches = [all_of_them[i : i + width] for i in range(0, len(all_of_them), width)]
         return [(part[-1][0], sum(loss for _, loss in part) / len(part)) for part in stretches]
 
     def samples(self) -> list[tuple[str, str]]:
-        """Source and reference of the last evaluation's sentences."""
+        """The sources and references of the last evaluation's samples."""
         for event in reversed(self._events):
             samples = event.get("samples")
             if isinstance(samples, list) and samples:
@@ -84,7 +84,7 @@ class Moments:
 
 
 def _checkpoint(folder: Path) -> Path | None:
-    """The checkpoint of a run that a folder stands for."""
+    """The checkpoint of a run that a folder names; None if it names none."""
     try:
         found = model_folder(folder)
     except UserError:

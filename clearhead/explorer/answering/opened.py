@@ -1,4 +1,4 @@
-"""`Opened`: a model as a page opens it, which is all that the answers are computed from."""
+"""`Opened`: a model, opened in a page. All answers are computed from it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,9 @@ from clearhead.explorer.answering.starts import starts
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
+
+UNNAMED = "model"
+"""The name of a model that was opened from Python, whose origin the page does not know."""
 
 
 class Opened:

@@ -1,4 +1,4 @@
-"""The forward passes that a page asks for: each made once and kept while there is room."""
+"""Computes the forward passes that a page asks for, each once, and keeps them while there is room."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -37,22 +37,22 @@ LOCK = threading.RLock()
 all threads.
 """
 KEPT_BYTES = 320 << 20
-"""Of the passes used last: fresh memory is slow to come by, so old ones make room soon (docs/log.md)."""
+"""Of the passes used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
 MOST_BYTES = 2 << 30
 """Of the values of one pass."""
 LARGE = 1 << 24
-"""Parameters from which the start-up probe of float32 products may pay, and keeping less of a pass."""
+"""Parameters from which probing for faster float32 products pays, and keeping less of a pass."""
 LIKELIEST = 20
 DEPTH = 8
-"""Runs patched from runs patched from runs ..."""
+"""How many runs in a row may be patched from one another."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """One forward pass, whole."""
+    """One forward pass with all its values."""
 
     model: Model
-    """Of the checkpoint and with the config that were asked for."""
+    """The model of the requested checkpoint, with the requested config."""
     reading: ReadInput
     edit: dict[str, Edit]
     recording: Recording
@@ -65,7 +65,7 @@ class Pass:
         return list(self.recording.manifest.tokens)[-1]
 
     def words(self, ids: Tensor) -> dict[str, str]:
-        """The texts of these ids of the head's, each once."""
+        """The texts of ids of the head, each once."""
         numbers: list[int] = ids.unique().tolist()
         head = self.model.config.head
         if isinstance(head, ClassificationHead | TaggingHead):
@@ -75,7 +75,7 @@ class Pass:
         return {str(i): text for i, text in zip(numbers, texts, strict=True)}
 
     def trace(self) -> Trace:
-        """As `model.trace` gives it: with the batch axis and in the network's type."""
+        """The same values as `model.trace` returns them: with the batch axis and in the network's type."""
         kind = next(self.model.network.parameters())
         facts, values = self.recording.manifest.tensors, dict[str, list[Tensor]]()
         for address in self.recording.tensors:
@@ -87,7 +87,7 @@ class Passes:
     """A model, the other checkpoints of its run, the variants of its config, and their forward passes."""
 
     def __init__(self, model: Model, folder: Path | None, examples: "Sequence[Picture]") -> None:
-        """`folder` is the run's, or a checkpoint's; `examples` are images that a page may ask for by number."""
+        """`folder` is that of a run or a checkpoint; `examples` are images that a page may ask for by number."""
         self.model, self.moments, self.examples = model, Moments(folder), examples
         self._models: Kept[Model] = Kept(2)
         self._variants: Kept[Model] = Kept(8)
@@ -98,7 +98,7 @@ class Passes:
         self._is_large = sum(p.numel() for p in model.network.parameters()) >= LARGE
 
     def model_of(self, run: RunRequest) -> Model:
-        """The checkpoint and the config that are asked for."""
+        """The model of the requested checkpoint, with the requested config."""
         model = self.checkpoint(run.step)
         if changed(model.config, scale=run.change.scale, positions=run.change.positions) == model.config:
             return model
@@ -107,13 +107,13 @@ class Passes:
         )
 
     def checkpoint(self, step: int | None) -> Model:
-        """The model after so many steps; the opened one for None."""
+        """The model after this many steps; the opened one for None."""
         if step is None or step == self.moments.step:
             return self.model
         return self._models.get(str(step), lambda: self.moments.load(step))
 
     def get(self, run: RunRequest) -> Pass:
-        """The pass that was asked for; UserError where there cannot be one."""
+        """The requested pass. Raises UserError if it cannot be computed."""
         if self._depth >= DEPTH:
             raise UserError(f"edits: expected runs patched from at most {DEPTH} others in a row, got more; use fewer")
         self._depth += 1
@@ -132,7 +132,7 @@ class Passes:
         return f"{step} {run.change.model_dump_json()}"
 
     def _arithmetic(self, reading: ReadInput) -> Arithmetic:
-        """The quickest float32 for this network here, found out once; small networks have nothing to gain."""
+        """The fastest float32 arithmetic for this network on this machine, measured once; small networks skip it."""
         if self._quickest is None:
             network, self._quickest = self.model.network, Arithmetic("fp32")
             if self._is_large:
@@ -160,7 +160,7 @@ class Passes:
     def _written(
         self, model: Model, run: RunRequest, edits: Sequence[Placed]
     ) -> tuple[list[int] | None, tuple[str, ...]]:
-        """The target that the model itself writes, where it should, and what to say of it."""
+        """The target that the model writes, if it is asked to, and notes about it."""
         writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
         if run.written is not None:
             if not model.is_encoder_decoder:
@@ -173,7 +173,7 @@ class Passes:
         return ids[:-1] if ids and ids[-1] in model.settings().end_ids else ids, writer.notes
 
     def writer(self, model: Model, run: RunRequest, edits: Sequence[Placed]) -> EditedGeneration:
-        """What goes on from the run's text, or writes its target, with the edits that can be made meanwhile."""
+        """Generation from the run's text, or of its target, with the edits that it can make."""
         if not isinstance(model.config.head, LanguageHead) or model.network.decoder is None:
             raise UserError("generate: expected a model that writes text, got another; try run")
         window = Window()
@@ -185,7 +185,7 @@ class Passes:
 
 
 def axes_of(model: Model) -> dict[str, str]:
-    """By address: of a pass over as little as possible."""
+    """The axes of every address, read from a pass over the smallest possible input."""
     inputs: list[Tokens] = []
     kind = next(model.network.parameters())
     for name in stack_names(model.config):
@@ -202,14 +202,14 @@ def axes_of(model: Model) -> dict[str, str]:
 
 
 def _read(model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None) -> ReadInput:
-    """What a pass reads; UserError where it is too long, soon for a text and at the latest for ids and images."""
+    """What a pass reads. Raises UserError if it is too long, for a text before its tokens are shown."""
     reading = read(model, text, other, written=written, check=lambda lengths: check_size(model.config, lengths))
     check_size(model.config, {name: len(tokens) for name, tokens in reading.tokens.items()})
     return reading
 
 
 def check_size(config: ModelConfig, lengths: Mapping[StackName, int]) -> None:
-    """UserError for a pass that is too long to keep every value of."""
+    """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES."""
     n_bytes = 0
     for name, t in lengths.items():
         stack = config.encoder if name == "encoder" else config.decoder

@@ -17,7 +17,7 @@ URL = re.compile(r"data:image/(?:png|jpeg);base64,", re.ASCII)
 
 
 def of(image: str | None, examples: "Sequence[Picture]") -> "Picture":
-    """What the model's images are made from; UserError for neither, and for an example that there is not."""
+    """The picture that `image` names. Raises UserError if it names none."""
     if image is None:
         raise UserError("image: expected a PNG or JPEG, or example:0, got none; this model reads images")
     if (number := re.fullmatch(r"example:([0-9]{1,9})", image)) is not None:
@@ -39,7 +39,7 @@ def _decoded(text: str) -> "Picture":
     except (binascii.Error, ValueError):
         raise UserError("image: expected base64, got something else; send it again") from None
     with tempfile.TemporaryDirectory() as folder:
-        # A file, because those are read with every check and turned upright.
+        # `load` checks a file and turns it upright.
         path = Path(folder) / "image"
         path.write_bytes(content)
         try:

@@ -1,4 +1,4 @@
-"""A reply: its JSON part and its tensors, as one safetensors file."""
+"""`Reply`, a JSON part and tensors in one safetensors file, and `Kept`, a bounded cache."""
 
 import json
 from collections import OrderedDict
@@ -14,12 +14,12 @@ from clearhead.brief import brief
 from clearhead.errors import UserError, sizes
 
 MOST_BYTES = 64 << 20
-"""Of the tensors of one reply."""
+"""The limit for the tensors of one reply."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a question gets."""
+    """The answer to a question."""
 
     __repr__ = brief
 
@@ -29,7 +29,7 @@ class Reply:
     def encode(self) -> bytes:
         """One safetensors file, the JSON part in its metadata.
 
-        UserError for more than MOST_BYTES of tensors, and where edits led to figures that are no numbers.
+        Raises UserError for more than MOST_BYTES of tensors, and if edits made a figure NaN or infinite.
         """
         check_size(sum(tensor.nbytes for tensor in self.tensors.values()))
         try:
@@ -40,12 +40,12 @@ class Reply:
 
 
 def _apart(tensor: Tensor) -> Tensor:
-    """As safetensors takes it: row by row, sharing no memory."""
+    """A contiguous copy on the CPU, as safetensors needs it."""
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def check_size(n_bytes: int) -> None:
-    """UserError for a reply that is too large to be sent."""
+    """Raises UserError if a reply is too large to send."""
     if n_bytes > MOST_BYTES:
         most, got = sizes(MOST_BYTES, n_bytes)
         raise UserError(f"reply: expected at most {most} of numbers, got {got}; ask for fewer at a time, or for rows")
@@ -55,15 +55,15 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """The values used last, by key, as long as they are not too many or too large together."""
+    """A cache of the values used last, bounded in number and bytes."""
 
     def __init__(self, count: int, *, n_bytes: int | None = None, size: Callable[[T], int] = lambda _: 0) -> None:
-        """At most `count` of at most `n_bytes` together, measured by `size`; the newest always stays."""
+        """Keeps at most `count` values of at most `n_bytes` in all, as `size` measures them, and always the newest."""
         self._kept: OrderedDict[str, T] = OrderedDict()
         self._count, self._n_bytes, self._size = count, n_bytes, size
 
     def get(self, key: str, make: Callable[[], T]) -> T:
-        """The value of this key, made where it is not there."""
+        """The value of a key; `make` makes it if it is not kept."""
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -78,5 +78,5 @@ class Kept(Generic[T]):
 
 
 def object_of(pairs: Mapping[str, object]) -> dict[str, object]:
-    """Without what is None."""
+    """The pairs whose value is not None."""
     return {name: value for name, value in pairs.items() if value is not None}

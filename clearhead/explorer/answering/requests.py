@@ -28,16 +28,16 @@ class Asked(Config):
 
 
 class Change(Asked):
-    """Another config over the same weights: what is absent stays as it was trained."""
+    """Another config over the same weights. An absent field stays as it was trained."""
 
     scale: bool = True
-    """False: scores are not divided by sqrt(d_k)."""
+    """False leaves out the division of the scores by sqrt(d_k)."""
     positions: PositionKind | None = None
-    """Of every stack."""
+    """The kind of positions of every stack."""
 
 
 class Edit(Asked):
-    """A value put where another was."""
+    """Replaces a value."""
 
     at: Address
     do: Literal["zero", "mean", "set", "scale", "close", "patch"]
@@ -61,7 +61,7 @@ class RunRequest(Asked):
     text: Text
     target: Text | None = None
     written: Annotated[list[Natural], Field(max_length=2**16)] | None = None
-    """Tokens that the decoder reads in place of the target's: what a model writes may spell no text."""
+    """Tokens that the decoder reads instead of the target's: those that a model wrote may not spell a text."""
     image: Picture | None = None
     step: Natural | None = None
     edits: Annotated[list[Edit], Field(max_length=256)] = Field(default_factory=list[Edit])
@@ -69,7 +69,7 @@ class RunRequest(Asked):
 
     @property
     def key(self) -> str:
-        """Equal for equal requests."""
+        """A string that is equal for equal requests."""
         return self.model_dump_json(by_alias=True)
 
 

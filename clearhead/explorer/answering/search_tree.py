@@ -1,6 +1,4 @@
-"""Generation as a tree: every token written, those of beams that were dropped too; of one path also the likeliest
-tokens that it did not take.
-"""
+"""Generation as a tree: every token written, also in dropped beams; for a single path also likely tokens not taken."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,9 +19,9 @@ from clearhead.recipe.generation import GenerationConfig
 
 MOST_NODES = 4096
 LIKELIEST = 10
-"""Tokens told of each step."""
+"""Tokens that the reply lists for each step."""
 ALTERNATIVES = 3
-"""Tokens not taken that become nodes, of each step of one path."""
+"""Tokens not taken that become nodes, at each step of a single path."""
 
 
 @dataclass
@@ -39,7 +37,7 @@ class Node:
     """Tokens written before it."""
     total: float = 0.0
     kept: bool = False
-    """Whether anything goes on from here, or ends here."""
+    """Whether a later node or a result continues from here."""
     final: bool = False
 
 
@@ -58,7 +56,7 @@ class Tree:
         return len(self.nodes) - 1
 
     def grow(self, ends: list[int], step: Step) -> list[int]:
-        """The nodes of a step, after those of the last one; -1 for a beam that has no token it may write."""
+        """Adds the nodes of a step below those of the last one; -1 marks a beam without an allowed token."""
         new: list[int] = []
         rows = zip(step.tokens[0].tolist(), step.parents[0].tolist(), step.log_probs[0].tolist(), strict=True)
         for token, beam, log_prob in rows:
@@ -71,7 +69,7 @@ class Tree:
         return new
 
     def path(self, found: Hypothesis) -> list[int]:
-        """The nodes of a hypothesis; its last token, which no step goes on from, is made where it is not there."""
+        """The nodes of a hypothesis. Adds its last token if no step has added it."""
         tokens = [*found.tokens, *([found.end_id] if found.end_id is not None else [])]
         path = [0]
         for token in tokens:
@@ -90,7 +88,7 @@ class GenerateSettings(Asked):
 
     max_new_tokens: Annotated[int, Field(ge=1, le=250)]
     beams: Annotated[int, Field(ge=1, le=16)] = 1
-    """Their product bounds the tree: at most 4,096 nodes."""
+    """`beams` times `max_new_tokens` bounds the tree: at most 4,096 nodes."""
     temperature: Annotated[float, Field(ge=0, le=100)] = 0.0
     top_k: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -135,7 +133,7 @@ def generate(opened: Opened, question: GenerateQuestion) -> Reply:
 
 
 def configured(own: GenerationConfig, asked: GenerateSettings) -> GenerationConfig:
-    """The model's special tokens, and the rest as asked; UserError where it contradicts itself."""
+    """The model's special tokens with the settings asked for. Raises UserError if they contradict each other."""
     fields = asked.model_dump(exclude_none=True)
     if asked.temperature == 0:
         fields = {name: value for name, value in fields.items() if name not in ("top_k", "top_p")}
@@ -149,7 +147,7 @@ def configured(own: GenerationConfig, asked: GenerateSettings) -> GenerationConf
 
 
 def _likeliest(writer: EditedGeneration, written: list[int]) -> list[list[tuple[int, float]]]:
-    """For each token written, those most probable there, over the whole vocabulary."""
+    """For each token written, the most probable tokens at its place, over the whole vocabulary."""
     if not written:
         return []
     shares, ids = writer.logits(written).softmax(-1).topk(min(LIKELIEST, _width(writer)), -1)
@@ -162,7 +160,7 @@ def _width(writer: EditedGeneration) -> int:
 
 
 def _branch(tree: Tree, best: Sequence[int], tops: Sequence[list[tuple[int, float]]]) -> None:
-    """The likeliest tokens that were not taken, as nodes that nothing goes on from."""
+    """Adds the likeliest tokens that were not taken, as nodes without children."""
     for node, top in zip(best, tops, strict=True):
         others = [(i, share) for i, share in top if i != tree.nodes[node].id and share > 0]
         for i, share in others[:ALTERNATIVES]:

@@ -1,4 +1,4 @@
-"""Where a page begins: what it was opened with, else sentences of the run, else a sentence the tokenizer knows."""
+"""The input that a page begins with: the given one, else a sentence of the run, else one that the tokenizer knows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ SENTENCE = "The animal did not cross the street because it was too tired."
 MOST = 8
 """Examples."""
 MOST_CHARACTERS = 200
-"""Of a sentence that is an example."""
+"""The longest example."""
 
 
 def starts(
     model: Model, folder: Path | None, text: str | None, target: str | None, image: "Picture | None"
 ) -> "tuple[RunRequest, list[RunRequest], Sequence[Picture]]":
-    """The first request, others to choose from, and the images that they name."""
+    """The first request, examples to choose from, and the images that they name."""
     if model.reader.reads_images:
         start = RunRequest(text="", image="example:0")
         return start, [start], [_stripes() if image is None else image]
@@ -45,7 +45,7 @@ def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
 
 
 def _known(model: Model) -> str:
-    """A sentence of which the tokenizer knows at least half; else what its own tokens spell."""
+    """SENTENCE, if the tokenizer knows at least half of its tokens; else a text of its first tokens."""
     if not model.has_tokenizer:
         reads = (model.config.encoder or model.config.output).input
         rows = reads.vocab_size if isinstance(reads, TokenInput) else 1
@@ -60,7 +60,7 @@ def _known(model: Model) -> str:
 
 
 def _stripes() -> "Picture":
-    """A picture where none was given: colours that run from left to right and from top to bottom."""
+    """The default picture: rings over colours that change from left to right and from top to bottom."""
     y, x = np.mgrid[0:224, 0:224]
     rings = 127 + 127 * np.sin(np.hypot(y - 112, x - 112) / 9)
     return np.stack([x * 255 // 223, y * 255 // 223, rings], -1).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""How a text was cut: its words, the pieces each began as, and every merge on the way to its tokens."""
+"""How a tokenizer cuts a text: its words, the pieces each begins as, and every merge up to its tokens."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from clearhead.explorer.recording.manifest import Token
 from clearhead.explorer.recording.tokens import spans_of
 
 LONGEST_HISTORY = 256
-"""Pieces of a word whose merges are told: what is longer is no word."""
+"""The most pieces of a word whose merges are listed."""
 UNSEEN = "\0"
-"""Stands for a character that the tokenizer does not know: one that none knows."""
+"""Stands for a character that the tokenizer does not know."""
 
 Word = list[int]
-"""Which tokens belong to it, by number."""
+"""The positions of its tokens."""
 
 
 class TokenizeQuestion(Asked):
@@ -44,7 +44,7 @@ def tokenized(tokenizer: Tokenizer, text: str, *, target: bool = False) -> dict[
     """The same of a tokenizer. Only byte-pair encoding has merges."""
     ids = tokenizer.encode(text, target=target)
     encoding = tokenizer.library.encode(text, add_special_tokens=False)
-    # A tokenizer of two sides cuts texts otherwise than its library.
+    # A tokenizer with two sides may cut a text differently from its library.
     pieces, parts = (encoding.tokens, encoding.word_ids) if encoding.ids == ids else (None, [0] * len(ids))
     shown, spans = tokenizer.tokens(ids), spans_of(tokenizer, text, ids)
     words: list[dict[str, object]] = []
@@ -69,7 +69,7 @@ def tokenized(tokenizer: Tokenizer, text: str, *, target: bool = False) -> dict[
 
 
 def _words(shown: Sequence[str], parts: Sequence[int | None]) -> list[Word]:
-    """Tokens of one part of the text, up to the next that begins with a space."""
+    """Groups tokens into words: a word ends before a token that begins with a space, and at the end of a part."""
     words: list[Word] = []
     for i, (piece, part) in enumerate(zip(shown, parts, strict=True)):
         joins = words and part is not None and part == parts[i - 1]
@@ -82,7 +82,7 @@ def _words(shown: Sequence[str], parts: Sequence[int | None]) -> list[Word]:
 
 
 def _history(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[list[str], list[dict[str, object]]] | None:
-    """The pieces before any merge, and each merge with what is left after it; None where nothing merges."""
+    """The pieces before any merge, and each merge with the pieces after it; None for a tokenizer without merges."""
     ranks = _ranks(tokenizer)
     if ranks is None or len(pieces) > LONGEST_HISTORY:
         return None

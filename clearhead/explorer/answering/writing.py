@@ -1,4 +1,4 @@
-"""A model writes, with edits: it reads one position at a time, and each edit finds the positions that it is of."""
+"""Generates text with edits: one position at a time, each edit at its own positions."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -16,32 +16,32 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit
 
 LONGEST = 200
-"""Tokens that a model writes where no target is given."""
+"""The most tokens that a model writes if no target is given."""
 
 
 @dataclass
 class EditedGeneration:
-    """A model that goes on from a text, or writes a target; for one thread, with the lock."""
+    """A model that continues a text, or writes a target. Use it from one thread that holds the lock."""
 
     model: Model
     inputs: list[Tokens]
-    """One a stack; of an encoder-decoder the decoder's is its start token."""
+    """One a stack; the decoder of an encoder-decoder begins with its start token."""
     edit: dict[str, Edit]
     window: Window
     left_out: tuple[str, ...] = ()
-    """Addresses of edits that cannot be made while it writes."""
+    """The addresses of edits that cannot be made during generation."""
     best: tuple[Hypothesis, ...] = ()
-    """Once it has written: best first."""
+    """The results, best first; empty before `steps` has ended."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to say of edits that were left out."""
+        """A note about the edits that were left out, if any."""
         if not self.left_out:
             return ()
         return (f"This was written without the edits of {', '.join(self.left_out)}, which need the whole text.",)
 
     def steps(self, config: GenerationConfig) -> Iterator[Step]:
-        """One a token."""
+        """Generates one step a token."""
         prompt, source = self.inputs[-1], self.inputs[0] if self.model.is_encoder_decoder else None
         self.window.start = 0
         with torch.no_grad(), self.model.tracing(self.edit) if self.edit else nullcontext() as seen:
@@ -50,12 +50,12 @@ class EditedGeneration:
                     self.best = tuple(event.hypotheses[0])
                 else:
                     if seen is not None:
-                        seen._values.clear()  # They are many, and nobody will look.
+                        seen._values.clear()  # Nobody reads them, and they would pile up.
                     self.window.start = prompt.grid[1] + event.index
                     yield event
 
     def logits(self, written: list[int]) -> Tensor:
-        """t v: of each token written, what the model said before it."""
+        """t v: the logits from which each written token was chosen."""
         read = self.inputs[-1].ids
         ids = torch.cat([read, torch.tensor([written[:-1]], dtype=torch.long, device=read.device)], 1)
         self.window.start = 0
@@ -66,7 +66,7 @@ class EditedGeneration:
 
 
 def greedy(model: Model) -> GenerationConfig:
-    """The likeliest token again and again, otherwise as the model generates."""
+    """The model's settings, with greedy decoding and at most LONGEST tokens."""
     settings = model.settings()
     longest = min(settings.max_new_tokens, LONGEST)
     changes = {"max_new_tokens": longest, "min_new_tokens": min(settings.min_new_tokens, longest)}

@@ -1,6 +1,6 @@
-"""What an exported file holds: a small model whole, so that its page can compute; of a larger one, what it said.
+"""The contents of an exported file: a small model itself, whose page computes; of a larger model, its answers.
 
-Every part is a reply, as every host carries them: JSON and tensors in one safetensors file.
+Every part is a reply: JSON and tensors in one safetensors file.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ModelConfig, NoHead, SpanHead
 from clearhead.explorer.answering.about import about, plan_of
 from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
-from clearhead.explorer.answering.opened import Opened, stated
+from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Change, OfRun, RunRequest
@@ -25,9 +25,7 @@ from clearhead.explorer.export.recorded import Answered, answered
 from clearhead.explorer.static_files import other_texts
 
 LIVE: int = 2_500_000
-"""Parameters of the largest model that goes into a file whole."""
-NAME = "model"
-"""What a page calls a model that was opened from Python: it does not know where it is from."""
+"""Parameters of the largest model that a file holds."""
 ALWAYS = ("about", "run", "values", "statistics")
 """What every file answers."""
 
@@ -41,10 +39,10 @@ class Contents:
 
 
 def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest] = ()) -> Contents:
-    """What a page needs to show these runs, the first of them as trained, without a server.
+    """Everything that a page needs to show these runs without a server; it begins with the first one, without edits.
 
-    The reader may go on to the `others` by their texts. Of a model that does not go along the file does not hold what
-    it says of them without each head. Raises UserError for a run that there cannot be, and for one that is too large.
+    The reader may choose the `others` by their texts. For a model that the file does not hold, only `runs` have the
+    effect of each head. Raises UserError if a run cannot be computed or is too large.
     """
     head = opened.model.config.head
     live = is_live(opened.model)
@@ -68,17 +66,17 @@ def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunReq
 
 
 def _command(name: str) -> str:
-    """What opens the model itself, as far as a file may know."""
-    return "model.explore()" if name == NAME else f"clearhead explore {name}"
+    """The command or call that opens the model itself."""
+    return "model.explore()" if name == UNNAMED else f"clearhead explore {name}"
 
 
 def is_live(model: Model) -> bool:
-    """Whether the whole model goes along."""
+    """Whether a file holds the model itself."""
     return sum(parameter.numel() for parameter in model.network.parameters()) <= LIVE
 
 
 def _plain(run: RunRequest) -> RunRequest:
-    """The same input, nothing changed."""
+    """The same input without edits and changes."""
     return run.model_copy(update={"edits": [], "change": Change()})
 
 
@@ -99,7 +97,7 @@ def _distinct(runs: Sequence[RunRequest]) -> list[RunRequest]:
 
 
 def _tokenized(opened: Opened, runs: Sequence[RunRequest]) -> list[dict[str, Any]]:
-    """How the texts were cut."""
+    """The tokenization of every text and target."""
     model, texts = opened.model, dict[tuple[str, bool], None]()
     if model.reader.reads_images or not model.has_tokenizer:
         return []
@@ -112,7 +110,7 @@ def _tokenized(opened: Opened, runs: Sequence[RunRequest]) -> list[dict[str, Any
     ]
 
 
-# --- a model that goes along ----------------------------------------------------------------------------------------
+# --- the model itself ----------------------------------------------------------------------------------------
 
 
 def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
@@ -135,7 +133,7 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
 
 
 def _weights(network: nn.Module) -> Reply:
-    """Every parameter once, and which names are the same one."""
+    """Every parameter once, and the names of those that are shared."""
     first: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
     same: dict[str, str] = {}
@@ -149,7 +147,7 @@ def _weights(network: nn.Module) -> Reply:
 
 
 def _plans(config: ModelConfig) -> list[dict[str, Any]]:
-    """How values come about with every change that a page can ask for."""
+    """The plan of the network for every change of its config that a page can ask for."""
     scales = [True] if changed(config, scale=False) == config else [True, False]
     found: list[dict[str, Any]] = []
     for scale, positions in product(scales, (None, *position_kinds(config)[1:])):
@@ -159,7 +157,7 @@ def _plans(config: ModelConfig) -> list[dict[str, Any]]:
 
 
 def _words(opened: Opened) -> list[str] | None:
-    """The text of every token; None where there is no tokenizer."""
+    """The text of every token; None without a tokenizer."""
     model = opened.model
     if not model.has_tokenizer:
         return None
@@ -171,7 +169,7 @@ def _words(opened: Opened) -> list[str] | None:
 
 
 def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest]) -> None:
-    """Each run as it is, and as trained: what fits of its values, and what the model says without each head."""
+    """Each run with and without its edits: the values that fit, and the answers without each head."""
     told: list[dict[str, Any]] = []
     settled = [_settled(opened, run) for run in runs]
     measured = _distinct([*map(_plain, settled), *settled])

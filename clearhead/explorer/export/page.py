@@ -15,10 +15,10 @@ import torch
 from pydantic import Field, JsonValue
 
 from clearhead.api import Model
-from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.opened import UNNAMED, Opened
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Edit, OfRun, RunRequest, checked
-from clearhead.explorer.export.contents import NAME, Contents, contents, is_live
+from clearhead.explorer.export.contents import Contents, contents, is_live
 from clearhead.explorer.static_files import static_file
 from clearhead.training.disk import replace_text
 
@@ -44,7 +44,7 @@ PAGE = """<!doctype html>
 </body>
 </html>
 """
-"""The script is a module, and so runs when all of the page is there. Data blocks are never run."""
+"""The script is a module, so the browser runs it after it has parsed the whole page. Data blocks never run."""
 
 
 class ExportQuestion(OfRun):
@@ -81,16 +81,16 @@ def export_page(
 ) -> Path:
     """Write the explorer on this input as one HTML file, and return where it is.
 
-    It opens in a browser without a server or a network. Of a model of at most 2.5 million parameters the file holds
-    all of it: every edit works. Of a larger one it holds what the model says of this input, as it is, with `edits`
-    (as the page's code has them: `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each of its
-    heads. UserError where the model cannot read the input, or its values are too many for one file.
+    It opens in a browser without a server or a network. The file holds a model of at most 2.5 million parameters, so
+    that every edit works. For a larger model it holds the answers to this input: as it is, with `edits` (such as
+    `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each head. Raises UserError if the model
+    cannot read the input, or if its values are too many for one file.
     """
-    return write(Opened(model, name=name or NAME, text=text, target=target, image=image), path, edits)
+    return write(Opened(model, name=name or UNNAMED, text=text, target=target, image=image), path, edits)
 
 
 def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
-    """Write the file that begins with the start, beside it the same with edits. Raises UserError if it cannot."""
+    """Write the file on the first input, with its edited run beside it. Raises UserError if it cannot be written."""
     run, other, state = opened.start, None, None
     if edits:
         stated = [checked(Edit, edit) for edit in edits]
@@ -119,7 +119,7 @@ def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str,
 
 
 def page(title: str, inside: Contents, state: str) -> bytes:
-    """The HTML, with a policy that lets nothing in and runs this one script."""
+    """The HTML. Its policy loads nothing and allows this one script."""
     parts = {name: packed(reply) for name, reply in inside.parts.items()}
     sizes = {name: len(text) for name, text in parts.items()}
     document = packed(Reply({"format": FORMAT, "parts": sizes, **inside.document}))

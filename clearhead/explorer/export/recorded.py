@@ -1,4 +1,4 @@
-"""What is kept of one forward pass of a model that is too large to go along: its attention, and each head's absence."""
+"""What a file keeps of a forward pass if it cannot hold the model: its attention, and the answers without each head."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ from clearhead.explorer.recording.ops import Op
 from clearhead.explorer.recording.recompute import differences
 
 MOST_BYTES = 24 << 20
-"""Of the attention of one pass."""
+"""The limit for the attention of one pass."""
 SPARE_BYTES = 128 << 10
-"""Of all other values of a pass, the smallest first."""
+"""The space for all other values of a pass. The smallest go first."""
 HALVES = re.compile(r".*\.(?:attn|cross)\.[qkv]")
-"""Queries, keys and values: float16. Scores, shares and mixed values follow from them."""
+"""Queries, keys and values, kept as float16. The page computes scores, weights and mixed values from them."""
 POSITIONS = "relative_bias"
 """The op whose parameters, a few for each head, are kept."""
 MIXED = re.compile(r".*\.(?:attn|cross)\.z")
@@ -31,14 +31,14 @@ MIXED = re.compile(r".*\.(?:attn|cross)\.z")
 
 @dataclass(frozen=True)
 class Answered:
-    """One pass: replies by name, and what the file's document says of it."""
+    """One pass: its replies by name, and its entry in the file's document."""
 
     parts: dict[str, Reply]
     told: dict[str, Any]
 
 
 def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measure: bool) -> Answered:
-    """`replies` are the session's; `measure` the effects of heads; of a plain pass also what is said without each."""
+    """Keeps `replies` and values; with `measure` each head's effect, and for a plain pass the answers without it."""
     values, follow = _kept(found)
     run = replies["run"]
     facts = {a: fact for a, fact in run.json["facts"].items() if a in values or a in follow or a == "head.logits"}
@@ -68,7 +68,7 @@ def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measu
 
 
 def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
-    """Values to keep, by address, and the addresses of those that follow from them. UserError where they are many."""
+    """Values to keep, by address, and the addresses that follow from them. Raises UserError if they are too large."""
     recording = found.recording
     facts, ops = recording.manifest.tensors, recording.manifest.ops
     halves = {a for a in recording.tensors if HALVES.fullmatch(a)}
@@ -90,7 +90,7 @@ def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
 
 
 def _following(ops: Sequence[Op], known: Iterable[str]) -> list[Op]:
-    """The ops whose results follow from what is known, without weights other than those of positions."""
+    """The ops whose results follow from known values. They use no weights but those of positions."""
     known, found = set(known), list[Op]()
     for op in ops:
         if op.out not in known and known.issuperset(op.inputs) and (not op.weights or op.op == POSITIONS):
@@ -100,12 +100,12 @@ def _following(ops: Sequence[Op], known: Iterable[str]) -> list[Op]:
 
 
 def _half(value: Tensor) -> Tensor:
-    """As float16 where it fits."""
+    """The value as float16, if it fits."""
     return value.half() if float(value.abs().max()) <= codecs.LARGEST_HALF else value
 
 
 def _rounding(found: Pass, values: Mapping[str, Tensor]) -> list[str]:
-    """How far shares are off that follow from rounded queries and keys."""
+    """A note on the largest error of weights that follow from rounded queries and keys."""
     recording = found.recording
     manifest = recording.manifest
     shares = {a: value for a, value in recording.tensors.items() if a.endswith(".weights")}
@@ -132,7 +132,7 @@ def _block(address: str) -> str:
 
 
 def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply]:
-    """KL(plain || without), in nats, of each head; and what the model says without it, as log probabilities."""
+    """KL(plain || without), in nats, of each head; and the answers without it, as log probabilities."""
     network, tensors = found.model.network, found.recording.tensors
     sites = [f"{a}[h={h}]" for a, value in tensors.items() if MIXED.fullmatch(a) for h in range(len(value))]
     with LOCK:

@@ -1,4 +1,4 @@
-"""The explorer as an application: its page and files, and the session's answers, for who holds the token."""
+"""The explorer as a web application: its page, its files and the session's answers, for the holder of a token."""
 
 import asyncio
 import logging
@@ -26,11 +26,11 @@ _log = logging.getLogger("clearhead")
 BODY_LIMIT = 12_000_000
 """Bytes of a question: an image is the largest thing in one."""
 BODY_SECONDS = 20.0
-"""For a question to arrive in."""
+"""Within which a question must arrive."""
 AT_ONCE = 4
 """Questions in worker threads."""
 MAX_WAITING = 256
-"""Questions under way, those in threads among them."""
+"""Questions in all, those in threads included."""
 
 SHELL = """<!doctype html>
 <html lang="en">
@@ -48,7 +48,7 @@ SHELL = """<!doctype html>
 </body>
 </html>
 """
-"""The page: everything in it is made by the script."""
+"""The page, which the script fills."""
 
 POLICY = (
     *("default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:"),
@@ -62,14 +62,14 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""On every response. Nothing is kept in a cache: another version of the package may be at this address tomorrow."""
+"""For every response. No cache, because another version of the package may use this address later."""
 
 
 class Answers(Protocol):
-    """What a session is to the server; `answer` is called from several threads."""
+    """The part of a session that a host needs. Several threads call `answer`."""
 
     def answer(self, question: Mapping[str, JsonValue]) -> bytes:
-        """The reply to a question; UserError where the question is wrong."""
+        """The reply to a question. Raises UserError if the question is wrong."""
         ...
 
 
@@ -113,9 +113,8 @@ class Guard:
     def entry(self, scope: Scope) -> Response | None:
         """The answer to the first address: the token goes into a cookie, and out of the address.
 
-        Lax, for an address that is followed from another page, such as a terminal in a browser, arrives here by a
-        redirect, on which a strict cookie stays behind. Questions are asked by POST, which a lax one is not sent with
-        from elsewhere.
+        The cookie is lax, because browsers do not send a strict one after a link on another page, such as a terminal
+        in a browser. Questions are POST requests, with which other sites cannot send a lax cookie.
         """
         if not self.is_token(self.in_address(scope)):
             return None
@@ -130,12 +129,12 @@ class Guard:
         return parse_qs(query.decode("latin-1")).get("token", [None])[0] if is_first else None
 
     def is_token(self, given: str | None) -> bool:
-        """Whether it is the token, in a time that does not tell how much of it is right."""
+        """Whether it is the token, compared in constant time."""
         return given is not None and secrets.compare_digest(given.encode(), self.token)
 
 
 class Desk:
-    """Takes a question, hands it to the session in a worker thread when it is its turn, and gives the reply back."""
+    """Queues questions, has the session answer them in worker threads, and returns the replies."""
 
     def __init__(self, session: Answers) -> None:
         self.session, self.is_open = session, True
@@ -143,7 +142,7 @@ class Desk:
         self.bodies = Bodies(BODY_LIMIT, BODY_SECONDS, "question")
 
     async def ask(self, request: Request) -> Response:
-        """One question: JSON in, a safetensors file out. Who hangs up before its turn is not answered."""
+        """Answers one question: JSON in, a safetensors file out. Skips a client that disconnects before its turn."""
         try:
             async with self.bodies.of(request) as body:
                 question = await asyncio.to_thread(question_in, body)
@@ -161,7 +160,7 @@ class Desk:
             return failure(400, "the question ended early")
 
     def reply(self, question: Mapping[str, JsonValue]) -> Response:
-        """The session's answer, or why there is none."""
+        """The answer of the session, or an error."""
         try:
             return Response(self.session.answer(question), media_type="application/octet-stream")
         except (OutOfMemory, MemoryError) as error:
@@ -174,7 +173,7 @@ class Desk:
 
 
 def question_in(body: bytearray) -> Mapping[str, JsonValue]:
-    """The JSON object in a body; HTTPException for what is none."""
+    """The JSON object in a body. Raises HTTPException if there is none."""
     try:
         question = parsed(body)
     except ValueError as error:
@@ -201,12 +200,12 @@ async def static(request: Request) -> Response:
 
 
 def failure(status: int, error: str) -> Response:
-    """An error as the page reads it: one line."""
+    """A one-line error, in the form that the page reads."""
     return JSONResponse({"error": error}, status_code=status)
 
 
 def refused(_: Request, error: Exception) -> Response:
-    """What is not here, or not so: 404, 405, 413, ..."""
+    """Reports an HTTP error such as 404, 405 or 413."""
     assert isinstance(error, HTTPException)
     response = failure(error.status_code, str(error.detail))
     response.headers.update(error.headers or {})

@@ -1,4 +1,4 @@
-"""Runs the explorer's server on this machine, in a thread of its own."""
+"""Runs the explorer's server in a thread of its own."""
 
 import os
 import secrets
@@ -19,7 +19,7 @@ __all__ = ["Server", "listen", "open_browser", "serving"]
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs."""
+    """A running server."""
 
     port: int
     token: str
@@ -28,40 +28,37 @@ class Server:
 
     @property
     def ended(self) -> threading.Event:
-        """Set at the end of all that it does."""
+        """Set when the server has ended."""
         return self.running.ended
 
     @property
     def origin(self) -> str:
-        """Where it is, without the token."""
+        """Its address without the token."""
         return f"http://{HOST}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The address to open; the token in it lets its holder see the model, and goes from the address bar at once."""
+        """The address to open. Its token gives access to the model; the page removes it from the address bar."""
         return f"{self.origin}/?token={self.token}"
 
     def wait(self) -> None:
-        """Until it ends, or Ctrl-C."""
+        """Waits until the server ends, or for Ctrl-C."""
         wait(self.ended)
 
     def end(self) -> None:
-        """End soon: questions under way have a moment, those behind them are not answered."""
+        """Ends the server. Questions that are being answered have a moment; waiting ones get no answer."""
         self.desk.is_open = False
         self.running.stop()
 
 
 @contextmanager
 def serving(session: Answers, listener: socket.socket | None = None) -> Iterator[Server]:
-    """Answer for the session, on a port of its own or on the listener's, until the end of the block.
-
-    At the end the questions that are being answered have a moment; those behind them are not answered.
-    """
+    """Serves the session, on the listener's port or a free one, until the end of the block."""
     keep_freed_memory()
     listener = listener or listen()
     port: int = listener.getsockname()[1]
     token, desk = secrets.token_urlsafe(24), Desk(session)
-    # Cookies know no ports: two explorers need two names.
+    # Cookies ignore ports, so two explorers need two names.
     app = application(desk, token=token, cookie=f"clearhead-{port}")
     server = Server(port, token, desk, answering(app, listener, name="explorer"))
     try:
@@ -71,9 +68,9 @@ def serving(session: Answers, listener: socket.socket | None = None) -> Iterator
 
 
 def open_browser(url: str) -> bool:
-    """Open an address in a browser; returns whether one took it.
+    """Opens an address in a browser; returns whether that worked.
 
-    Where there is no display a text browser would take over the terminal, so none is tried.
+    Without a display it tries none, because a text browser would take over the terminal.
     """
     is_headless = sys.platform not in ("darwin", "win32") and not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER")

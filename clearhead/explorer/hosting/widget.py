@@ -1,4 +1,4 @@
-"""`Model.explore`: the explorer from Python, inside a notebook as a widget, elsewhere in the browser."""
+"""`Model.explore`: the explorer as a widget in a notebook, elsewhere in the browser."""
 
 import atexit
 import logging
@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from clearhead.api import Model
 from clearhead.errors import UserError
+from clearhead.explorer.answering.opened import UNNAMED
 from clearhead.explorer.hosting.server import AT_ONCE, Answers
 from clearhead.explorer.hosting.serving import open_browser, serving
 from clearhead.explorer.session import Session
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("clearhead")
 
-NAME = "model"
-"""What a page calls a model that was opened from Python: it does not know where it is from."""
 POOL = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="explorer")
-"""The questions of all widgets: as the network runs for one at a time, one pool is enough."""
+"""Answers the questions of all widgets. One pool is enough, because one lock lets one of them compute."""
 
 Send = Callable[[dict[str, JsonValue], list[bytes]], None]
 
@@ -39,12 +38,12 @@ def explore(
     """The explorer on a model, beginning with this input: a widget in a notebook, else a page in the browser."""
     _check(model, text, target, image)
     check_built()
-    session = Session(model, name=NAME, text=text, target=target, image=image)
+    session = Session(model, name=UNNAMED, text=text, target=target, image=image)
     return widget(session) if in_notebook() else ExplorerInBrowser(session)
 
 
 def _check(model: Model, text: object, target: object, image: object) -> None:
-    """UserError for an input that the model does not read."""
+    """Raises UserError for an input that the model does not read."""
     for given in (text, target):
         if not isinstance(given, str | None):
             raise UserError(f"explore: expected one text, got {type(given).__name__}; an image is given as image=…")
@@ -55,9 +54,9 @@ def _check(model: Model, text: object, target: object, image: object) -> None:
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook: IPython's (Jupyter, VS Code, Colab) or marimo's.
+    """Whether this process is the kernel of a notebook: IPython's (Jupyter, VS Code, Colab) or marimo's.
 
-    What runs inside one has imported it; so nothing is imported to find out.
+    A kernel has imported its own package, so this function imports nothing.
     """
     ipython, marimo = sys.modules.get("IPython"), sys.modules.get("marimo")
     shell = None if ipython is None else ipython.get_ipython()
@@ -70,11 +69,11 @@ def in_notebook() -> bool:
 
 
 class Messages:
-    """Answers the questions of a widget's pages in worker threads: a long one holds up neither others nor the kernel.
+    """Answers the questions of a widget's pages in worker threads, so that a long one delays nothing else.
 
-    In: {id, question}, or {id, cancel: true} for one that nobody waits for any more. Out: {id} and the reply, a
-    safetensors file, as the one buffer; or {id, error}. A page counts from a number of its own, for a widget may be
-    shown several times. Messages and not synced state: notebooks do not keep them.
+    A page sends {id, question}, or {id, cancel: true} if it no longer waits. The answer is {id} with the reply, a
+    safetensors file, as the only buffer, or {id, error}. A widget may be shown several times, so each page counts from
+    a number of its own. These are messages and not synced state because notebooks do not save messages.
     """
 
     def __init__(self, session: Answers, send: Send) -> None:
@@ -83,7 +82,7 @@ class Messages:
         self._waiting: set[int] = set()
 
     def receive(self, _widget: object, message: Mapping[str, JsonValue], _buffers: object) -> None:
-        """A message of a page, as widgets hand it on. What is none of the above is not answered."""
+        """Handles a message of a page. Logs a message of another form and does not answer it."""
         match message:
             case {"id": int(number), "question": dict(question)}:
                 self._waiting.add(number)
@@ -94,7 +93,7 @@ class Messages:
                 _log.warning("The explorer got a message that it does not know: %.60r", message)
 
     def close(self) -> None:
-        """Answer nothing more."""
+        """Stops answering."""
         self._waiting.clear()
 
     def _answer(self, number: int, question: Mapping[str, JsonValue]) -> None:
@@ -106,7 +105,7 @@ class Messages:
             self._send({"id": number, **reply}, buffers)
 
     def _reply(self, question: Mapping[str, JsonValue]) -> tuple[dict[str, JsonValue], list[bytes]]:
-        """The session's answer, or why there is none."""
+        """The answer of the session, or an error."""
         try:
             return {}, [self._session.answer(question)]
         except UserError as error:
@@ -119,7 +118,7 @@ class Messages:
 
 
 def widget(session: Answers) -> "AnyWidget":
-    """The page as a widget. Raises UserError where the package anywidget is not installed."""
+    """The page as a widget. Raises UserError if the package anywidget is not installed."""
     try:
         import anywidget
     except ImportError:
@@ -151,12 +150,12 @@ def widget(session: Answers) -> "AnyWidget":
 
 
 class ExplorerInBrowser:
-    """An explorer on a page of the browser, served from this process until it is closed or the process ends."""
+    """An explorer in the browser, served from this process until `close` or the end of the process."""
 
     def __init__(self, session: Answers) -> None:
         self._running = ExitStack()
         self._server = self._running.enter_context(serving(session))
-        atexit.register(self.close)  # Which also keeps the server where nobody keeps this object.
+        atexit.register(self.close)  # Also keeps this object alive if the caller drops it.
         threading.Thread(target=self._show, name="browser", daemon=True).start()
 
     def __repr__(self) -> str:
@@ -165,20 +164,20 @@ class ExplorerInBrowser:
 
     @property
     def url(self) -> str:
-        """The address to open; the token in it lets its holder see the model."""
+        """The address to open. Its token gives access to the model."""
         return self._server.url
 
     def wait(self) -> None:
-        """Until it is closed, or Ctrl-C: for the end of a script."""
+        """Waits until it is closed, or for Ctrl-C; for the end of a script."""
         self._server.wait()
 
     def close(self) -> None:
-        """End the server; the page that is open stays as it is, and answers nothing more."""
+        """Ends the server. An open page stays as it is, without further answers."""
         atexit.unregister(self.close)
         self._running.close()
-        self._server.ended.wait()  # Python must not end under a thread that computes.
+        self._server.ended.wait()  # The interpreter must not exit while a thread computes.
 
     def _show(self) -> None:
-        """Open the browser, or say that somebody has to; it may take as long as it likes."""
+        """Opens the browser, or logs the address to open."""
         if not open_browser(self.url):
             _log.warning("Open %s in a browser on this machine.", self.url)

@@ -1,4 +1,4 @@
-"""trace.json: what a trace says about itself."""
+"""trace.json: the description of a recording."""
 
 from typing import Annotated, Literal
 
@@ -21,14 +21,14 @@ class Token(Config):
 
     id: NonNegativeInt
     text: str
-    """As people read it."""
+    """The token as people read it."""
     span: tuple[NonNegativeInt, NonNegativeInt] | None = None
     """Characters of the text, [start, end); None for a mark."""
     type: NonNegativeInt = 0
 
 
 class Edited(Config):
-    """A value that was set by hand; what a function or a tensor put there is in the values alone."""
+    """An edit that was made. Only the values show what a function or a tensor put there."""
 
     at: str
     do: Literal["set", "close", "zero", "mean", "scale", "patch", "tensor", "function"]
@@ -44,11 +44,11 @@ class TensorFact(Config):
     by_hand: bool = False
     """An edit made it, not its op."""
     closed: bool = False
-    """Some cells are -inf: a second tensor says which."""
+    """Some cells are -inf; a second tensor marks them."""
 
 
 class Check(Config):
-    """What evaluating every op again found."""
+    """The largest differences after evaluating every op again."""
 
     recompute_max_abs: NonNegativeFloat
     recompute_max_relative: NonNegativeFloat
@@ -72,7 +72,7 @@ class Manifest(Config):
     check: Check | None = None
 
     def to_document(self) -> JsonObject:
-        """As JSON; an op says only what is not by default."""
+        """The manifest as JSON; an op leaves out its defaults."""
         document = self.model_dump(mode="json")
         document["ops"] = [op.model_dump(mode="json", exclude_defaults=True) for op in self.ops]
         return document

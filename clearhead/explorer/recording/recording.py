@@ -1,4 +1,4 @@
-"""`Recording`: the values of one forward pass by address, each known to follow from others by its op."""
+"""`Recording`: the values of one forward pass by address, with the ops that compute each from others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ from clearhead.trace import Address, Edit
 from clearhead.weights.documents import AGAIN, shown
 
 MADE_AGAIN = ("heads",)
-"""Names of values that a lean recording makes again."""
+"""Names of values that a lean recording leaves out and computes on demand."""
 LIKELIEST = 200
 """How many logits of each position are kept with their ids."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a language head says: softmax over the whole vocabulary is exp(values - lse)."""
+    """The likeliest tokens of a language head. Their softmax over the whole vocabulary is exp(values - lse)."""
 
     __repr__ = brief
 
@@ -42,7 +42,7 @@ class Output:
 
     @classmethod
     def of(cls, logits: Tensor, k: int) -> "Output":
-        """t v, float32 -> the k likeliest; lse to the last digit of float32, which a sum in double would not better."""
+        """t v, float32 -> the k likeliest."""
         values, ids = logits.topk(min(k, logits.shape[-1]), -1)
         return cls(ids.int(), values, logits.logsumexp(-1))
 
@@ -56,13 +56,13 @@ class Recording:
     manifest: Manifest
     tensors: Mapping[str, Tensor]
     closed: Mapping[str, Tensor]
-    """Of tensors that an edit made -inf in places: where, bool; the numbers there are 0."""
+    """bool masks of the cells that an edit set to -inf; `tensors` has 0 there."""
     output: Output | None = None
     network: Transformer | None = None
-    """What makes values again that are not kept."""
+    """Computes the values that are not kept."""
 
     def value(self, address: str) -> Tensor:
-        """As the network saw it. UserError for an address that is not stored."""
+        """The value as the network saw it. Raises UserError for an unknown address."""
         where = Address.parse(address)
         if where.path not in self.manifest.tensors:
             why = self._why_not(where.path)
@@ -82,7 +82,7 @@ class Recording:
         return "one that it does not have" if op is None else f"one that is not stored but made by {op.op}"
 
     def numbers(self) -> dict[str, Tensor]:
-        """The whole numbers that the stacks read, by the names of `ops_of`."""
+        """The integers that the stacks read, by the names that `ops_of` gives them."""
         found: dict[str, Tensor] = {}
         for stack, tokens in self.manifest.tokens.items():
             found[f"{stack}.ids"] = torch.tensor([token.id for token in tokens])
@@ -92,7 +92,7 @@ class Recording:
 
 
 def record(model: Model, text: Input, other: str | None = None, *, edit: Mapping[str, Edit] | None = None) -> Recording:
-    """Every value on the way to the logits of one input, edited where asked; each op evaluated again and compared."""
+    """Records every value of one input's forward pass, with edits, and checks each against its op."""
     recording = observe(model, read(model, text, other), edit=edit)
     edited = tuple(_edited(address, one) for address, one in (edit or {}).items())
     about = {"edits": edited, "check": recompute(recording, model.network)}
@@ -107,10 +107,10 @@ def observe(
     likeliest: int = 0,
     lean: bool = False,
 ) -> Recording:
-    """The same of what was read, with no check, and nothing said of the edits.
+    """Records an input that was read already, without the check and without a list of the edits.
 
-    `lean` keeps no head's share of its output, which would be most of what is kept: it is made again when asked for.
-    UserError where an edit makes a number that is not finite, other than -inf, which closes a cell.
+    `lean` leaves out each head's share of the output, the largest values, and computes them on demand. Raises UserError
+    if an edit makes a number that is not finite. -inf is allowed: it closes a cell.
     """
     config = model.config
     with Evaluating(model.network), torch.no_grad(), model.tracing(edit, without=MADE_AGAIN if lean else ()) as seen:
@@ -140,10 +140,10 @@ def observe(
 
 
 def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The numbers, and the cells that are -inf, whose number is 0."""
+    """The tensors with 0 in place of -inf, and masks of those cells."""
     tensors, closed = dict(values), dict[str, Tensor]()
     for address, value in values.items():
-        # NaN and infinity make a sum like them; so may many large numbers.
+        # A finite sum proves that all of them are finite.
         if bool(value.sum().isfinite()) or bool(value.isfinite().all()):
             continue
         closed[address] = value.isneginf()
@@ -154,7 +154,7 @@ def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def recompute(recording: Recording, network: Transformer) -> Check:
-    """How far each op, evaluated from its recorded inputs, is from its recorded output, at most."""
+    """The largest differences between recorded values and those that their ops make of recorded inputs."""
     found = recomputed(recording, network).values()
     weights = [v for a, v in recording.tensors.items() if a.endswith(".weights") and not _by_hand(recording, a)]
     return Check(
@@ -165,7 +165,7 @@ def recompute(recording: Recording, network: Transformer) -> Check:
 
 
 def recomputed(recording: Recording, network: Transformer) -> dict[str, Difference]:
-    """The same for each address. UserError for another network than the one recorded."""
+    """The difference at each address. Raises UserError unless `network` is the one that was recorded."""
     manifest = recording.manifest
     if network.config != manifest.config:
         raise UserError("trace: expected the network that it was recorded from, got another; try its own model")

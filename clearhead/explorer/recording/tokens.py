@@ -1,4 +1,4 @@
-"""What the stacks read, position by position: tokens and where they stand in the text, patches of an image."""
+"""What the stacks read: tokens with their places in the text, or patches of an image."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +18,18 @@ from clearhead.model import Tokens
 
 Span = tuple[int, int]
 LengthCheck = Callable[[Mapping[StackName, int]], None]
-"""Raises UserError for inputs that are too long: tokens by stack."""
+"""Takes the number of tokens by stack and raises UserError if they are too many."""
 
 
 @dataclass(frozen=True)
 class ReadInput:
-    """One input a stack, and what people see of it."""
+    """One input a stack, and its tokens as people read them."""
 
     inputs: list[Tokens]
     """On the network's device."""
     tokens: dict[StackName, tuple[Token, ...]]
     grid: Span | None = None
-    """Rows and columns of patches, of an image."""
+    """Rows and columns of an image's patches."""
 
 
 def read(
@@ -43,7 +43,7 @@ def read(
     """What `model.trace` reads of a text, a text and its target, two texts, or an image.
 
     `written` are the ids that the decoder reads after its start token, in place of those of `other`. Without a
-    tokenizer texts are ids, such as `5 17 3`. UserError for what cannot be read.
+    tokenizer texts are ids, such as `5 17 3`. Raises UserError if the model cannot read the input.
     """
     if model.reader.reads_images:
         return _image(model, text)
@@ -65,7 +65,7 @@ def read(
 
 
 def stack_names(config: ModelConfig) -> list[StackName]:
-    """Of the stacks there are, the encoder first."""
+    """The names of the model's stacks, the encoder first."""
     both: list[tuple[StackName, StackConfig | None]] = [("encoder", config.encoder), ("decoder", config.decoder)]
     return [name for name, stack in both if stack is not None]
 
@@ -77,7 +77,7 @@ def _here(model: Model, tokens: Tokens) -> Tokens:
 
 
 def _image(model: Model, picture: Input) -> ReadInput:
-    """Each patch by its row and column, from 1."""
+    """An image as patches, named by row and column from 1."""
     reads = model.config.encoder and model.config.encoder.input
     assert isinstance(reads, PatchInput)
     rows = reads.image_size // reads.patch_size
@@ -98,7 +98,7 @@ def _tokens(tokenizer: Tokenizer, given: Tokens, texts: Sequence[str], *, target
     for text in filter(None, texts):
         bare = tokenizer.encode(text, target=target)
         at = next((i for i in range(start, len(ids)) if bare and ids[i : i + len(bare)] == bare), None)
-        if at is None:  # The model wrote it, otherwise than the tokenizer would have cut it.
+        if at is None:  # The model wrote tokens that the tokenizer would not have chosen.
             spans[start:] = matched(text, tokenizer.tokens(ids[start:]))
             break
         start = at + len(bare)
@@ -112,11 +112,11 @@ def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[Span |
     places = tokenizer.offsets(text)
     if len(places) == len(ids) and tokenizer.encode(text) == list(ids):
         return list(places)
-    return matched(text, tokenizer.tokens(ids))  # Of a tokenizer whose target side is another.
+    return matched(text, tokenizer.tokens(ids))  # The tokenizer has another target side.
 
 
 def matched(text: str, pieces: Sequence[str]) -> list[Span | None]:
-    """Where the pieces stand in a text, one after the other with nothing but spaces between; None where they do not."""
+    """Where each piece stands in a text, in order, with only spaces between; None for a piece that does not."""
     spans: list[Span | None] = []
     cursor = 0
     for piece in pieces:
