@@ -67,7 +67,7 @@ TOKENS = {"kind": "tokens", "vocab_size": 5}
         ({"n_layers": 0}, "n_layers.*greater than or equal to 1"),
         ({"dropout": 1.0}, "dropout.*less than 1"),
         ({"norm": "batch"}, "norm.*'layer' or 'rms'"),
-        ({"activation": "tanh"}, "activation.*'relu', 'gelu', 'gelu_tanh' or 'silu'"),
+        ({"activation": "tanh"}, "activation.*'relu', 'gelu', 'gelu_tanh'"),
         ({"positions": {"kind": "roatry"}}, "positions.*'roatry'.*'rotary'"),
         (
             {"positions": {"kind": "rotary", "bsae": 1e4}},

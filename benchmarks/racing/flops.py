@@ -28,4 +28,4 @@ def flops_per_token(w: Workload | GptWorkload) -> float:
 def forward_flops(network: Network, source: int, target: int) -> int:
     """Of one row."""
     parts = network.parts(Shape(1, source=source, target=target), None)
-    return sum(part.count * part.cost.flops for part in parts)
+    return sum(part.cost.flops for part in parts)

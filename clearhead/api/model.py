@@ -229,8 +229,9 @@ class Model:
     def changed(self, *, scale: bool = True, positions: str | None = None) -> "Model":
         """The same weights without the scale of the scores, or with positions of another kind in every stack.
 
-        It was not trained that way: this is for seeing what breaks. `positions` is "sinusoidal", "rotary", "alibi" or
-        "none"; the weights are shared, not copied. Raises UserError where the network cannot have it.
+        It was not trained that way: this is for seeing what breaks. `positions` is a kind that has nothing to learn
+        (`clearhead.config.positions.WITHOUT_WEIGHTS`); the weights are shared, not copied. Raises UserError where the
+        network cannot have it.
         """
         refuse_int8(self.network, "changed")
         network = over_the_same_weights(self.network, changed(self.config, scale=scale, positions=positions))

@@ -1,22 +1,13 @@
 """Another config over the same weights: what attention is without its scale, or with other positions."""
 
-from typing import Literal, TypeAlias
-
 from pydantic import ValidationError
 
-from clearhead import config as c
 from clearhead.config import ModelConfig, StackConfig
+from clearhead.config.positions import WITHOUT_WEIGHTS
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
 from clearhead.training.tensors import model_tensors
-
-PositionKind: TypeAlias = Literal["sinusoidal", "rotary", "alibi", "none"]
-
-WITHOUT_WEIGHTS: dict[str, c.Sinusoidal | c.Rotary | c.ALiBi | c.NoPositions] = {
-    "sinusoidal": c.Sinusoidal(), "rotary": c.Rotary(), "alibi": c.ALiBi(), "none": c.NoPositions(),
-}  # fmt: skip
-"""Kinds of positions that any network can take: they have nothing to learn."""
 
 
 def changed(config: ModelConfig, *, scale: bool = True, positions: str | None = None) -> ModelConfig:

@@ -8,7 +8,23 @@ from pydantic import Field, PositiveFloat, model_validator
 from clearhead.config.base import Config, Count
 
 
-class Sinusoidal(Config):
+class _NoEnd(Config):
+    """Positions that can name any length."""
+
+    @property
+    def longest(self) -> None:
+        """The longest sequence that they can name; None for any."""
+        return None
+
+
+class _AnyWidth(Config):
+    """Positions that fit every network."""
+
+    def check_widths(self, *, d_model: int, d_head: int) -> None:
+        """Raises ValueError where they do not fit these widths."""
+
+
+class Sinusoidal(_NoEnd):
     """PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(same), added to the embedding (Vaswani et al. 2017, 3.5)."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
@@ -16,14 +32,24 @@ class Sinusoidal(Config):
     """interleaved: sin, cos, sin, cos, ... as in the paper; concatenated: all sines, then all cosines."""
     base: PositiveFloat = 10_000.0
 
+    def check_widths(self, *, d_model: int, d_head: int) -> None:
+        """Raises ValueError for an odd d_model: sines and cosines come in pairs."""
+        if d_model % 2:
+            raise ValueError(f"d_model={d_model} must be even for sinusoidal positions")
 
-class Learned(Config):
+
+class Learned(_AnyWidth):
     """One learned vector a position, added to the embedding; longer sequences are refused."""
 
     kind: Literal["learned"] = "learned"
     max_length: Count = 512
     offset: Annotated[int, Field(ge=0, le=2**32)] = 0
     """Rows before position 0 (some checkpoints reserve the first two)."""
+
+    @property
+    def longest(self) -> int:
+        """The longest sequence that they can name."""
+        return self.max_length
 
 
 class LinearScaling(Config):
@@ -69,7 +95,7 @@ class YarnScaling(Config):
 RotaryScaling = Annotated[LinearScaling | WavelengthScaling | YarnScaling, Field(discriminator="kind")]
 
 
-class Rotary(Config):
+class Rotary(_NoEnd):
     """Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout."""
 
     kind: Literal["rotary"] = "rotary"
@@ -84,12 +110,13 @@ class Rotary(Config):
         """How many of a head's components are rotated."""
         return int(d_head * self.fraction)
 
-    def fits(self, d_head: int) -> bool:
-        """Whether the rotated components come in pairs, and there are any."""
-        return self.rotated(d_head) > 0 and self.rotated(d_head) % 2 == 0
+    def check_widths(self, *, d_model: int, d_head: int) -> None:
+        """Raises ValueError unless the rotated components come in pairs, and there are any."""
+        if not self.rotated(d_head) or self.rotated(d_head) % 2:
+            raise ValueError(f"d_head={d_head} * fraction={self.fraction} must be even and not 0 for rotary")
 
 
-class RelativeBias(Config):
+class RelativeBias(_NoEnd, _AnyWidth):
     """A learned bias for each head and bucket of distance, added to the scores (Raffel et al. 2019, 2.1)."""
 
     kind: Literal["relative"] = "relative"
@@ -103,16 +130,38 @@ class RelativeBias(Config):
         return self
 
 
-class ALiBi(Config):
+class ALiBi(_NoEnd, _AnyWidth):
     """score - slope_h * |distance|, with fixed slopes 2^(-8h/n) (Press et al. 2021)."""
 
     kind: Literal["alibi"] = "alibi"
 
 
-class NoPositions(Config):
+class NoPositions(_NoEnd, _AnyWidth):
     """No position enters at all: attention alone is permutation-equivariant."""
 
     kind: Literal["none"] = "none"
 
 
-Positions = Annotated[Sinusoidal | Learned | Rotary | RelativeBias | ALiBi | NoPositions, Field(discriminator="kind")]
+class Together(Config):
+    """One encoding added to the embedding and another to the scores of every layer, as in MPNet (Song et al. 2020)."""
+
+    kind: Literal["together"] = "together"
+    added: Annotated[Sinusoidal | Learned, Field(discriminator="kind")]
+    scored: Annotated[RelativeBias | ALiBi, Field(discriminator="kind")]
+
+    @property
+    def longest(self) -> int | None:
+        """The longest sequence that both can name; None for any."""
+        return self.added.longest
+
+    def check_widths(self, *, d_model: int, d_head: int) -> None:
+        """Raises ValueError where one of them does not fit these widths."""
+        self.added.check_widths(d_model=d_model, d_head=d_head)
+
+
+Positions = Annotated[
+    Sinusoidal | Learned | Rotary | RelativeBias | ALiBi | NoPositions | Together, Field(discriminator="kind")
+]
+
+WITHOUT_WEIGHTS = {one.kind: one for one in (Sinusoidal(), Rotary(), ALiBi(), NoPositions())}
+"""Those that any network can take in the place of its own: they have nothing to learn."""

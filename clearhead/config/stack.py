@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearhead.config.base import Config, Count, Probability, Width
-from clearhead.config.positions import Learned, Positions, Rotary, Sinusoidal
+from clearhead.config.positions import Positions, Rotary, Sinusoidal
 
 # --- what a stack reads ------------------------------------------------------------------------------------------
 
@@ -88,10 +88,13 @@ class StackConfig(Config):
     norm_eps: PositiveFloat = 1e-5
     first_norm: bool = True
     """False: the first block's attention reads its input as it is, which the embedding has just normalised."""
+    parallel: Literal["one_norm", "two_norms"] | None = None
+    """Feed-forward reads what attention reads, not what comes after it: x + attn(Norm(x)) + ffn(Norm(x)), with one norm
+    for both (GPT-J) or one for each (GPT-NeoX)."""
     final_norm: bool | None = None
     """Normalise the last state; default: yes, unless the norms are post."""
 
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "squared_relu"] = "relu"
     gated: bool = False
     """down(act(gate(x)) * up(x)) in place of down(act(up(x))) (Shazeer 2020)."""
 
@@ -152,7 +155,7 @@ class StackConfig(Config):
     @property
     def max_length(self) -> int | None:
         """Longest sequence its positions can name, or None where there is no limit."""
-        return self.positions.max_length if isinstance(self.positions, Learned) else None
+        return self.positions.longest
 
     def is_windowed(self, layer: int) -> bool:
         """Whether `window` limits the attention of this layer."""
@@ -164,17 +167,14 @@ class StackConfig(Config):
             raise ValueError(f"n_heads={self.n_heads} must divide d_model={self.d_model}; or give d_head")
         if self.n_heads % self.kv_heads:
             raise ValueError(f"n_kv_heads={self.n_kv_heads} must divide n_heads={self.n_heads}")
-        if isinstance(self.positions, Sinusoidal) and self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} must be even for sinusoidal positions")
-        for positions in (self.positions, self.window_positions):
-            if isinstance(positions, Rotary) and not positions.fits(self.head_width):
-                raise ValueError(
-                    f"d_head={self.head_width} * fraction={positions.fraction} must be even and not 0 for rotary"
-                )
+        for positions in filter(None, (self.positions, self.window_positions)):
+            positions.check_widths(d_model=self.d_model, d_head=self.head_width)
         if self.norm == "rms" and self.norm_bias:
             raise ValueError("norm_bias=True has no meaning for norm='rms', which has no bias; leave it out")
         if not self.first_norm and self.norm_place != "pre":
             raise ValueError(f"first_norm=False needs norm_place='pre', got {self.norm_place!r}")
+        if self.parallel and self.norm_place != "pre":
+            raise ValueError(f"parallel={self.parallel!r} needs norm_place='pre', got {self.norm_place!r}")
         if isinstance(self.input, PatchInput) and self.max_length is not None and self.max_length < self.input.length:
             raise ValueError(
                 f"positions.max_length={self.max_length} must be at least the {self.input.length} patches"

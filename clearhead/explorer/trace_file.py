@@ -15,9 +15,9 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.manifest import FORMAT, Manifest
-from clearhead.explorer.recording.ops import masks_of, ops_of
 from clearhead.explorer.recording.recording import LIKELIEST, Output, Recording, record
 from clearhead.explorer.recording.tokens import stack_names
+from clearhead.model.record import masks_of, ops_of
 from clearhead.training import checkpoints
 from clearhead.training.manifest import verify
 from clearhead.weights.documents import AGAIN, LIMIT, read_json, reason, shown, size_of

@@ -1,5 +1,6 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, explicit and fused, for every mask and grouping of heads."""
 
+from math import prod
 from typing import Literal
 
 import torch
@@ -8,11 +9,14 @@ from torch import Tensor, nn
 
 from clearhead.config import StackConfig
 from clearhead.model.cache import KeyValues
+from clearhead.model.division import Division
 from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight
-from clearhead.model.norm import build_norm
-from clearhead.model.reach import Reach
+from clearhead.model.norm import Norm, build_norm
+from clearhead.model.ops import KINDS, Call, Kind, Mask, Sized, Sizes, Steps, its_inputs, its_result, product_flops
+from clearhead.model.positions import PositionEncoding
+from clearhead.model.reach import Reach, ReachSteps
 from clearhead.trace import looked_at, tap, tell_padding, tracing
 
 Kernel = Literal["auto", "explicit", "fused"]
@@ -25,6 +29,11 @@ def is_explicit(kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: 
     if tracing() or soft_cap is not None or kernel == "explicit":
         return True
     return kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
+
+
+def has_kernel(soft_cap: float | None, positions: PositionEncoding | None) -> bool:
+    """Whether PyTorch's fused kernel computes such an attention in training, and keeps no t x s matrix."""
+    return soft_cap is None and not (positions and positions.learns_bias)
 
 
 def _together(q: Tensor, n: int) -> Tensor:
@@ -44,9 +53,17 @@ class Attention(nn.Module):
     n_kv_heads < n_heads shares each key and value head among a group of queries (Ainslie et al. 2023).
     """
 
+    divisions = (
+        *(Division(name, "heads", "outputs") for name in "qkv"),
+        Division("out", "heads", "inputs"),
+        *(Division(name, "heads", "states") for name in ("q_norm", "k_norm")),
+        *(Division(name, "heads") for name in ("n_heads", "n_kv_heads")),
+    )
+
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
-        self.n_heads, self.d_head, self.scale = config.n_heads, config.head_width, config.score_scale
+        self.n_heads, self.n_kv_heads = config.n_heads, config.kv_heads
+        self.d_head, self.scale = config.head_width, config.score_scale
         self.soft_cap, self.dropout = config.soft_cap, config.attn_dropout
         self.kernel: Kernel = "auto"
         inner, kv_inner = config.n_heads * self.d_head, config.kv_heads * self.d_head
@@ -149,3 +166,115 @@ class Attention(nn.Module):
         heads = tap(self, "heads", torch.einsum("bhtk,dhk->bhtd", z, per_head), "b h t d")
         out = heads.sum(1) if self.out.bias is None else heads.sum(1) + self.out.bias
         return tap(self, "out", out, "b t d")
+
+    def steps(self, to: Steps, path: str, x: str, reach: ReachSteps, *, memory: str | None = None) -> str:
+        """List the ops of `forward`; returns the address of the result."""
+        with to.inside(path):
+            source = x if memory is None else memory
+            q = self.side_steps(to, f"{path}.q", x, (self.q, self.q_norm), self.n_heads, reach)
+            k = self.side_steps(to, f"{path}.k", source, (self.k, self.k_norm), self.n_kv_heads, reach)
+            v = self.side_steps(to, f"{path}.v", source, (self.v, None), self.n_kv_heads, None)
+            if to.explicit.get(reach.keys, True) or not has_kernel(self.soft_cap, reach.positions):
+                z = self.explicit_steps(to, path, (q, k, v), reach)
+            else:
+                z = to.do(f"{path}.z", "attention", q, k, v)
+            heads = to.do(f"{path}.heads", "project", z, weights=(f"{path}.out.weight",))
+            bias = () if self.out.bias is None else (f"{path}.out.bias",)
+            return to.do(f"{path}.out", "sum_heads", heads, weights=bias)
+
+    def side_steps(
+        self, to: Steps, at: str, x: str, by: tuple[nn.Module, Norm | None], heads: int, reach: ReachSteps | None
+    ) -> str:
+        """List the ops of `project`, and of the rotation by a reach; returns the address `at`."""
+        linear, norm = by
+        to.linear(f"{at}.linear", x, linear, at)
+        split = to.do(f"{at}.split", "split", f"{at}.linear", by={"heads": heads})
+        normed = split if norm is None else norm.steps(to, f"{at}_norm", split)
+        if (reach is None or reach.rotated(to, at, normed) is None) and norm is not None:
+            return to.do(at, "copy", normed)
+        return to.named(at)
+
+    def explicit_steps(self, to: Steps, path: str, qkv: tuple[str, str, str], reach: ReachSteps) -> str:
+        """List the ops of `explicit`; returns the address of z."""
+        q, k, v = qkv
+        group = self.n_heads // self.n_kv_heads
+        if group > 1:
+            k, v = (to.do(f"{side}.repeat", "repeat", side, by={"times": group}) for side in (k, v))
+        scores = to.do(f"{path}.scores.product", "matmul_nt", q, k)
+        scores = to.do(f"{path}.scores.scaled", "scale", scores, by={"factor": self.scale})
+        scores = to.capped(f"{path}.scores.capped", scores, self.soft_cap)
+        reach.biased(to, f"{path}.scores", scores)
+        masked = to.do(f"{path}.masked", "mask", to.named(f"{path}.scores"), how=reach.mask)
+        weights = to.do(f"{path}.weights", "softmax", masked)
+        if to.training:
+            weights = to.dropout(to.do(f"{weights}.cast", "cast", weights, v), self.dropout)
+        return to.do(f"{path}.z", "matmul", weights, v)
+
+
+def closed_cells(mask: Mask, queries: int, keys: int) -> Tensor:
+    """t s, bool: the cells where attention may not go."""
+    t, s = torch.arange(queries)[:, None], torch.arange(keys)
+    closed = (s > t) if mask.causal else torch.zeros(queries, keys, dtype=torch.bool)
+    return closed if mask.window is None else closed | ((s - t).abs() >= mask.window)
+
+
+def _mask(call: Call) -> Tensor:
+    assert call.mask is not None
+    return call.x[0].masked_fill(closed_cells(call.mask, *call.x[0].shape[-2:]), float("-inf"))
+
+
+def _project(call: Call) -> Tensor:
+    heads, _, width = call.x[0].shape
+    return torch.einsum("htk,dhk->htd", call.x[0], call.w[0].unflatten(1, (heads, width)))
+
+
+def _sum_heads(call: Call) -> Tensor:
+    return call.x[0].sum(0) + call.w[0] if call.w else call.x[0].sum(0)
+
+
+def _fused(call: Call) -> Tensor:
+    q, k, v = call.x
+    group = len(q) // len(k)
+    return (q @ k.repeat_interleave(group, 0).mT).softmax(-1) @ v.repeat_interleave(group, 0)
+
+
+def _saved_by_the_kernel(call: Sized) -> tuple[Sizes, ...]:
+    """What it reads and makes, and the sum of each row's exponentials in float32."""
+    return *call.x, call.out, Sizes(call.out.shape[:-1])
+
+
+def _split_shape(call: Sized) -> tuple[int, ...]:
+    (t, d), heads = call.x[0].shape, int(call.op.by["heads"])
+    return heads, t, d // heads
+
+
+def _repeat_shape(call: Sized) -> tuple[int, ...]:
+    heads, t, k = call.x[0].shape
+    return heads * int(call.op.by["times"]), t, k
+
+
+KINDS |= {
+    "split": Kind(lambda call: call.x[0].unflatten(-1, (int(call.op.by["heads"]), -1)).transpose(0, 1), _split_shape),
+    "repeat": Kind(lambda call: call.x[0].repeat_interleave(int(call.op.by["times"]), 0), _repeat_shape),
+    "matmul_nt": Kind(
+        lambda call: call.x[0] @ call.x[1].mT,
+        lambda call: (*call.x[0].shape[:-1], call.x[1].shape[-2]),
+        its_inputs,
+        product_flops,
+    ),
+    "mask": Kind(_mask),
+    "softmax": Kind(lambda call: call.x[0].softmax(-1), saves=its_result),
+    "matmul": Kind(
+        lambda call: call.x[0] @ call.x[1],
+        lambda call: (*call.x[0].shape[:-1], call.x[1].shape[-1]),
+        its_inputs,
+        product_flops,
+    ),
+    "project": Kind(_project, lambda call: (*call.x[0].shape[:-1], call.w[0][0]), its_inputs, product_flops),
+    "sum_heads": Kind(_sum_heads, lambda call: call.x[0].shape[1:]),
+    "attention": Kind(
+        _fused,
+        saves=_saved_by_the_kernel,
+        flops=lambda call: 4 * prod(call.out.shape) * call.x[1].shape[1],
+    ),
+}

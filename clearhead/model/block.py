@@ -7,7 +7,8 @@ from clearhead.model.attention import Attention
 from clearhead.model.cache import BlockCache
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
-from clearhead.model.reach import Reach
+from clearhead.model.ops import Steps
+from clearhead.model.reach import Reach, ReachSteps
 from clearhead.model.residual import Residual
 from clearhead.trace import tap
 
@@ -21,13 +22,15 @@ class Block(nn.Module):
     def __init__(self, config: StackConfig, *, cross: bool, first_norm: bool = True) -> None:
         """Without `first_norm`, attention reads the block's input as it is."""
         super().__init__()
+        self.parallel = config.parallel
         self.residual = residual = Residual(config)
         attn_norm, self.attn_out_norm = residual.norms()
         self.attn_norm = attn_norm if first_norm else None
         self.attn = Attention(config)
         self.cross_norm, self.cross_out_norm = residual.norms() if cross else (None, None)
         self.cross = Attention(config) if cross else None
-        self.ffn_norm, self.ffn_out_norm = residual.norms()
+        ffn_norm, self.ffn_out_norm = residual.norms()
+        self.ffn_norm = ffn_norm if config.parallel != "one_norm" else None
         self.ffn = FeedForward(config)
 
     def forward(
@@ -50,11 +53,43 @@ class Block(nn.Module):
             assert memory_reach is not None
             return self.cross(x, layout, memory_reach, memory=memory, cache=cache and cache.cross)
 
-        x = tap(self, "resid_pre", x, "b t d")
-        x = self.residual(x, attend, (self.attn_norm, self.attn_out_norm), self.training)
+        x = pre = tap(self, "resid_pre", x, "b t d")
+        attn_norm = self.attn_norm
+        if self.parallel == "one_norm":
+            pre, attn_norm = (pre if attn_norm is None else attn_norm(pre)), None
+        x = self.residual(x, attend, (attn_norm, self.attn_out_norm), self.training, reads=pre)
         x = tap(self, "resid_attn", x, "b t d")
         if self.cross is not None:
             x = self.residual(x, attend_memory, (self.cross_norm, self.cross_out_norm), self.training)
             x = tap(self, "resid_cross", x, "b t d")
-        x = self.residual(x, self.ffn, (self.ffn_norm, self.ffn_out_norm), self.training)
+        reads = pre if self.parallel else x
+        x = self.residual(x, self.ffn, (self.ffn_norm, self.ffn_out_norm), self.training, reads=reads)
         return tap(self, "resid_post", x, "b t d")
+
+    def steps(self, to: Steps, path: str, x: str, reach: ReachSteps, *, memory: tuple[str, ReachSteps] | None) -> str:
+        """List the ops of `forward`; returns the address of the result."""
+
+        def attend(x: str) -> str:
+            return self.attn.steps(to, f"{path}.attn", x, reach)
+
+        def attend_memory(x: str) -> str:
+            assert self.cross is not None
+            assert memory is not None
+            return self.cross.steps(to, f"{path}.cross", x, memory[1], memory=memory[0])
+
+        def feed_forward(x: str) -> str:
+            return self.ffn.steps(to, f"{path}.ffn", x)
+
+        residual = self.residual
+        x = pre = to.do(f"{path}.resid_pre", "copy", x)
+        norms = self.attn_norm, self.attn_out_norm
+        if self.parallel == "one_norm":
+            pre = pre if norms[0] is None else norms[0].steps(to, f"{path}.attn_norm", pre)
+            norms = None, norms[1]
+        x = residual.steps(to, f"{path}.resid_attn", f"{path}.attn", x, attend, norms, reads=pre)
+        if self.cross is not None:
+            x = residual.steps(
+                to, f"{path}.resid_cross", f"{path}.cross", x, attend_memory, (self.cross_norm, self.cross_out_norm)
+            )
+        norms, reads = (self.ffn_norm, self.ffn_out_norm), pre if self.parallel else x
+        return residual.steps(to, f"{path}.resid_post", f"{path}.ffn", x, feed_forward, norms, reads=reads)

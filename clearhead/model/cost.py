@@ -1,20 +1,27 @@
-"""What each component costs on one sequence: FLOPs, numbers kept for the backward pass, numbers cached."""
+"""What each component costs on one sequence: FLOPs, numbers kept for the backward pass, numbers cached.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+All of it follows from the network's ops by their kinds (`model/ops.py`): each says the shape of what it makes and which
+tensors autograd saves, which are added up, each tensor once, in float32 and as under autocast.
+"""
 
-from torch import nn
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from clearhead import config as c
-from clearhead.model.attention import EXPLICIT_UP_TO
-from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
+from clearhead.config import NoHead, PatchInput
+from clearhead.model import attention
 from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.ops import KINDS, Sized, Sizes, Steps
 from clearhead.model.transformer import Stack, Transformer
+
+MEMORY, STATES = "memory", "states"
+"""Components that are no modules: the encoder's last states, which every block of the decoder reads; the states that a
+network without a head says."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one instance of a component, for one sequence."""
+    """Of all instances of a component together, for one sequence."""
 
     flops: int = 0
     """2 for each multiply and add of a matrix product."""
@@ -27,8 +34,8 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A component: `count` equal instances of one module or parameter."""
+class Component:
+    """`count` equal instances of one module or parameter."""
 
     component: str
     path: str
@@ -41,177 +48,157 @@ class Part:
     count: int = 1
 
 
-def linear_cost(linear: nn.Linear, positions: int) -> Cost:
-    """2 d_in d_out a position; keeps its input."""
-    kept = linear.in_features * positions
-    return Cost(flops=2 * linear.weight.numel() * positions, kept=kept, mixed=2 * kept)
-
-
-def norm_kept(config: c.StackConfig, vectors: int, width: int) -> int:
-    """layer: its input, mean and rstd; rms: its input, rstd and input * rstd."""
-    # PyTorch has no kernel for RMSNorm on a CPU, and keeps what each step reads.
-    return vectors * (width + 2 if config.norm == "layer" else 2 * width + 1)
-
-
-def norm_cost(config: c.StackConfig, vectors: int) -> Cost:
-    """What a norm of d_model keeps, which autocast leaves in float32."""
-    kept = norm_kept(config, vectors, config.d_model)
-    return Cost(kept=kept, mixed=4 * kept)
-
-
-def attention_cost(
-    config: c.StackConfig,
-    t: int,
-    s: int,
-    *,
-    cross: bool,
-    cached: bool,
-    explicit: bool | None = None,
-) -> Cost:
-    """Q and O at t positions, K and V at s; Q K^T and weights V, each t s d_head products a head.
-
-    `explicit`: softmax(Q K^T) V is computed step by step; default: as on a CPU.
-    """
-    h, h_kv, k, d = config.n_heads, config.kv_heads, config.head_width, config.d_model
-    flops = 2 * d * k * (2 * h * t + 2 * h_kv * s) + 2 * (2 * h * t * s * k)
-    kept = d * t + h * k * t  # what Q reads (K and V read it too, or the memory), and what O reads
-    mixed = 2 * (d * (t + 2 * s) + h * k * t)  # a copy each for Q, K and V
-    if config.qk_norm:
-        kept += norm_kept(config, h * t + h_kv * s, k)
-        # LayerNorm keeps what it reads as it is, in 16 bits here; the steps of RMSNorm are in float32.
-        mixed += 4 * norm_kept(config, h * t + h_kv * s, k) - 2 * (config.norm == "layer") * (h * t + h_kv * s) * k
-    # PyTorch has no fused kernel for a bias that learns, and falls back to the same steps.
-    learned_bias = isinstance(config.positions, c.RelativeBias) and not cross
-    explicit = s <= EXPLICIT_UP_TO if explicit is None else explicit
-    if explicit or config.soft_cap is not None or learned_bias:
-        capped, drops = config.soft_cap is not None, config.attn_dropout > 0
-        kept += h * k * (t + 2 * s) + (1 + capped + 2 * drops) * h * t * s
-        # A bias is float32, and so is the softmax after it: its result is kept, and a copy for the product.
-        biased = isinstance(config.positions, c.RelativeBias | c.ALiBi) and not cross
-        square = 6 + 2 * drops if biased else 2 + 4 * drops
-        mixed += 2 * h * k * (t + 2 * s) + (square + 2 * capped) * h * t * s
-    else:
-        kept += k * (h * t + 2 * h_kv * s) + h * t  # the fused kernel sums each row's exponentials
-        mixed += 2 * k * (h * t + 2 * h_kv * s) + 4 * h * t
-    if config.dropout:
-        kept, mixed = kept + d * t, mixed + 2 * d * t
-    return Cost(flops, kept, mixed, cached=2 * h_kv * k * s if cached else 0)
-
-
-def feedforward_cost(config: c.StackConfig, t: int) -> Cost:
-    """2 d_model d_ff a position and matrix; keeps what each step reads, and the factors of dropout."""
-    is_relu = config.activation == "relu"  # which needs only its result, not what it read
-    kept = 2 if config.ffn_dropout else 1
-    kept += 0 if is_relu else 1
-    if config.gated:
-        kept += 2
-    elif is_relu and config.ffn_dropout:
-        kept += 1
-    matrices = 3 if config.gated else 2
-    drops = config.dropout > 0
-    return Cost(
-        flops=2 * matrices * config.d_model * config.d_ff * t,
-        kept=t * ((1 + drops) * config.d_model + kept * config.d_ff),
-        mixed=2 * t * ((matrices - 1 + drops) * config.d_model + kept * config.d_ff),
-    )
-
-
-def parts(network: Transformer, source: int, target: int, *, explicit: bool | None = None) -> Iterator[Part]:
+def parts(network: Transformer, source: int, target: int, *, explicit: bool | None = None) -> list[Component]:
     """Every component in order of computation, on a source and a target of these lengths.
 
     `explicit`: how attention is computed; default: as on a CPU.
     """
-    config = network.config
-    last = "decoder" if network.decoder else "encoder"
-    if network.encoder is not None:
-        yield from stack_parts("encoder", network.encoder, source, memory=0, explicit=explicit)
-    if network.decoder is not None:
-        yield from stack_parts("decoder", network.decoder, target, memory=source, explicit=explicit)
-    length = target if network.decoder else source
-    if isinstance(config.head, c.NoHead):
-        kept = length * config.output.d_model
-        yield Part("last states", last, "states", length, Cost(kept=kept, mixed=4 * kept))
-        if config.head.pooler:
-            yield Part("head pooler", "head.pooler", "head.pooler", length)
-    else:
-        yield from head_parts(network.head, config, length)
+    lengths = {"encoder": source, "decoder": target}
+    by_step = {
+        name: length <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, length in lengths.items()
+    }
+    steps = Steps(training=True, explicit=by_step)
+    network.steps(steps, layers=(0, 1))  # The second block stands for all that come after it.
+    single, mixed = (_walk(network, steps, lengths, lowers=lowers) for lowers in (False, True))
+    found = list(_components(network, lengths))
+    flops, kept, n_bytes, cached = (
+        _by_component(counts, found, network) for counts in (single.flops, single.n_bytes, mixed.n_bytes, single.cached)
+    )
+    return [replace(one, cost=Cost(flops[one], kept[one] // 4, n_bytes[one], cached[one] // 4)) for one in found]
 
 
-def stack_parts(name: str, stack: Stack, t: int, *, memory: int, explicit: bool | None = None) -> Iterator[Part]:
-    """Embedding, positions, blocks and final norm; `memory` is what cross-attention reads, 0 for none."""
-    config = stack.config
-    yield from embedding_parts(name, stack, t)
-    path = f"{name}.positions"
-    yield Part(f"positions ({config.positions.kind})", path, path, t)
-    n, causal = config.n_layers, stack.causal
-    blocks, first = f"{name}.blocks.*", f"{name}.blocks.0"
+# --- components -------------------------------------------------------------------------------------------------------
 
-    def in_blocks(component: str, child: str, cost: Cost) -> Part:
-        return Part(component, f"{blocks}.{child}", f"{first}.{child}", t, cost, n)
+EMBEDDING = {
+    "tokens": "token embedding",
+    "types": "type embedding",
+    "norm": "embedding norm",
+    "patches": "patch embedding",
+}
+BLOCK = {"attn": "attention Q K V O", "cross": "cross-attention Q K V O", "ffn": "feed-forward"}
 
-    norms = [
-        f"{name}.blocks.{i}.{child}"
-        for i, block in enumerate(stack.blocks)
-        for child, module in block.named_children()
-        if _is_norm(module)
-    ]
-    norm = norm_cost(config, t)
-    cost = attention_cost(config, t, t, cross=False, cached=causal, explicit=explicit)
-    yield in_blocks("attention Q K V O", "attn", cost)
-    if memory:
-        cost = attention_cost(config, t, memory, cross=True, cached=True, explicit=explicit)
-        yield in_blocks("cross-attention Q K V O", "cross", cost)
-        yield Part("memory", "encoder", "memory", memory, Cost(kept=memory * config.d_model))
-    yield in_blocks("feed-forward", "ffn", feedforward_cost(config, t))
-    yield Part("norms", f"{blocks}.*_norm", norms[0], t, norm, len(norms))
+
+def _components(network: Transformer, lengths: dict[str, int]) -> Iterator[Component]:
+    """Without their costs."""
+    length = 0
+    for name, stack in network.stacks().items():
+        length = lengths[name]
+        yield from _stack_components(name, stack, length, memory=lengths["encoder"])
+    if isinstance(network.config.head, NoHead):
+        yield Component("last states", [*network.stacks()][-1], STATES, length)
+    for child, _ in network.head.named_children():
+        yield Component(f"head {child}", f"head.{child}", f"head.{child}", length)
+
+
+def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterator[Component]:
+    """Embedding, positions, blocks and final norm."""
+
+    def one(component: str, path: str) -> Component:
+        return Component(component, f"{name}.{path}", f"{name}.{path}", t)
+
+    for child, _ in stack.embed.named_children():
+        yield one(EMBEDDING[child], f"embed.{child}")
+    if any(child == "class_token" for child, _ in stack.embed.named_parameters(recurse=False)):
+        yield one("class token", "embed.class_token")
+    yield one(f"positions ({stack.config.positions.kind})", "positions")
+    norms: list[str] = []
+    for i, block in enumerate(stack.blocks):
+        for child, module in block.named_children():
+            if isinstance(module, LayerNorm | RMSNorm):
+                norms.append(f"{name}.blocks.{i}.{child}")
+            elif i == 0:
+                path = f"{name}.blocks.0.{child}"
+                yield Component(BLOCK[child], f"{name}.blocks.*.{child}", path, t, count=len(stack.blocks))
+                if child == "cross":
+                    yield Component("memory", "encoder", MEMORY, memory)
+    yield Component("norms", f"{name}.blocks.*.*_norm", norms[0], t, count=len(norms))
     if stack.final_norm is not None:
-        yield Part("final norm", f"{name}.final_norm", f"{name}.final_norm", t, norm)
+        yield one("final norm", "final_norm")
 
 
-def embedding_parts(name: str, stack: Stack, t: int) -> Iterator[Part]:
-    """Lookups cost nothing; patches are a matrix product."""
-    config, path = stack.config, f"{name}.embed"
-    dropout = t * config.d_model if config.embedding_dropout else 0
-
-    def part(component: str, child: str, cost: Cost) -> Part:
-        return Part(component, f"{path}.{child}", f"{path}.{child}", t, cost)
-
-    if isinstance(config.input, c.TokenInput):
-        yield part("token embedding", "tokens", Cost(kept=dropout, mixed=4 * dropout))
-        if config.input.n_types:
-            yield part("type embedding", "types", Cost())
-        if config.input.norm:
-            yield part("embedding norm", "norm", norm_cost(config, t))
-        return
-    linear = stack.embed.get_submodule("patches")
-    assert isinstance(linear, nn.Linear)
-    cost = linear_cost(linear, config.input.n_patches)
-    yield part("patch embedding", "patches", Cost(cost.flops, cost.kept + dropout, cost.mixed + 4 * dropout))
-    if config.input.class_token:
-        yield part("class token", "class_token", Cost())
+# --- counting ---------------------------------------------------------------------------------------------------------
 
 
-def head_parts(head: nn.Module, config: c.ModelConfig, length: int) -> Iterator[Part]:
-    """The head's layers, on all positions or, for a classifier, on one pooled vector; with its output."""
-    stack = config.output
-    rows = 1 if isinstance(head, ClassificationHead) else length
-    drops = isinstance(head, ClassificationHead | TaggingHead) and head.dropout > 0
-    for child, module in head.named_children():
-        path, cost = f"head.{child}", Cost()
-        if isinstance(module, nn.Linear):
-            cost = linear_cost(module, rows)
-            extra = wide = 0
-            if child == "output":
-                soft_cap = isinstance(head, LanguageHead) and head.soft_cap is not None
-                extra = module.out_features * soft_cap + module.in_features * drops
-                wide = module.out_features  # the loss keeps its logarithms in float32
-            elif (child == "dense" and stack.activation != "relu") or (child == "pooler" and drops):
-                extra = module.out_features
-            cost = Cost(cost.flops, cost.kept + rows * (extra + wide), cost.mixed + rows * (2 * extra + 4 * wide))
-        elif _is_norm(module):
-            cost = norm_cost(stack, rows)
-        yield Part(f"head {child}", path, path, length, cost)
+@dataclass
+class _Walk:
+    """The sizes of all values; what is counted is by the module it belongs to."""
+
+    values: dict[str, Sizes]
+    flops: Counter[str] = field(default_factory=Counter[str])
+    saved: dict[Sizes, str] = field(default_factory=dict[Sizes, str])
+    """Each tensor once, with the module of the last op that needs it."""
+
+    @property
+    def n_bytes(self) -> Counter[str]:
+        """Of what is saved."""
+        found = Counter[str]()
+        for one, owner in self.saved.items():
+            found[owner] += one.n_bytes
+        return found
+
+    @property
+    def cached(self) -> Counter[str]:
+        """Bytes of the keys and values of a decoder's attentions."""
+        found = Counter[str]()
+        for address, value in self.values.items():
+            at, _, side = address.rpartition(".")
+            if side in ("k", "v") and at.startswith("decoder.") and at.endswith((".attn", ".cross")):
+                found[at] += value.n_bytes
+        return found
 
 
-def _is_norm(module: nn.Module) -> bool:
-    return isinstance(module, LayerNorm | RMSNorm)
+def _by_component(counts: Counter[str], found: list[Component], network: Transformer) -> Counter[Component]:
+    """Counts of the modules of two blocks at most, as counts of components with all their instances."""
+    at = {one.first if one.first in (MEMORY, STATES) else one.path: one for one in found}
+    total = Counter[Component]()
+    for owner, n in counts.items():
+        stack, _, rest = owner.partition(".blocks.")
+        layer, _, part = rest.partition(".")
+        times = network.stacks()[stack].config.n_layers - 1 if layer == "1" else 1
+        is_norm = part.endswith("_norm") and "." not in part
+        path = f"{stack}.blocks.*.{'*_norm' if is_norm else part}" if layer else owner
+        while path not in at and "." in path:
+            path = path.rpartition(".")[0]
+        if path in at or (path := next((one for one in at if one.startswith(f"{owner}.")), "")):
+            total[at[path]] += times * n
+    return total
+
+
+def _walk(network: Transformer, steps: Steps, lengths: Mapping[str, int], *, lowers: bool) -> _Walk:
+    """Count op by op; `lowers`: matrix products read and make bfloat16, as under autocast."""
+    walk = _Walk(_inputs(network, lengths))
+    shapes = {name: tuple(parameter.shape) for name, parameter in network.named_parameters(remove_duplicate=False)}
+    for owner, op in zip(steps.owners, steps.ops, strict=True):
+        kind = KINDS[op.op]
+        call = Sized(op, [walk.values[name] for name in op.inputs], [shapes[name] for name in op.weights])
+        if lowers and kind.flops is not None:
+            call.x = [x if x.width == 2 else replace(x, width=2) for x in call.x]
+        walk.values[op.out] = call.out = kind.sizes(call)
+        walk.flops[owner] += kind.flops(call) if kind.flops else 0
+        for one in kind.saves(call):
+            walk.saved[one] = owner
+    _save_results(network, walk, steps)
+    return walk
+
+
+def _inputs(network: Transformer, lengths: Mapping[str, int]) -> dict[str, Sizes]:
+    """The whole numbers and the pixels that the stacks read."""
+    values: dict[str, Sizes] = {}
+    for name, stack in network.stacks().items():
+        numbers = Sizes((lengths[name],), width=0)
+        values |= {f"{name}.{what}": numbers for what in ("ids", "types", "positions")}
+        reads = stack.config.input
+        if isinstance(reads, PatchInput):
+            values[f"{name}.embed.pixels"] = Sizes((reads.n_channels, reads.image_size, reads.image_size))
+    return values
+
+
+def _save_results(network: Transformer, walk: _Walk, steps: Steps) -> None:
+    """What is kept although no op of the component needs it: the memory, and what the loss reads, in float32."""
+    memory = walk.values[steps.states[0]]
+    if memory in walk.saved and len(steps.states) > 1:
+        walk.saved[memory] = MEMORY
+    if isinstance(network.config.head, NoHead):
+        walk.saved[Sizes(walk.values[steps.states[-1]].shape)] = STATES
+    else:
+        walk.saved[Sizes(walk.values["head.logits"].shape)] = "head.output"

@@ -11,19 +11,25 @@ from clearhead.errors import UserError
 from clearhead.model.checks import look_up
 from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout, Tokens
-from clearhead.model.norm import build_norm
+from clearhead.model.norm import Norm, build_norm
+from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
+from clearhead.model.positions import PositionEncoding
 from clearhead.trace import tap
 
 
 class Embedding(nn.Module, ABC):
     """sum = tokens + positions, then norm and dropout where the config has them."""
 
-    norm: nn.Module | None
+    norm: Norm | None
     dropout: float
 
     @abstractmethod
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         """One vector a position, b t d (or packed n d), before positions are added."""
+
+    @abstractmethod
+    def vector_steps(self, to: Steps, stack: str, path: str) -> None:
+        """List the ops of `vectors`, of the stack of this name."""
 
     def forward(self, tokens: Tokens, layout: Layout, positions: Tensor | None) -> Tensor:
         """ids or pixels -> b t d (or packed n d); `positions` is b|1 t d."""
@@ -35,6 +41,17 @@ class Embedding(nn.Module, ABC):
         x = tap(self, "sum", layout.blank(x), "b t d")
         x = x if self.norm is None else self.norm(x)
         return dropout(x, self.dropout, self.training)
+
+    def steps(self, to: Steps, stack: str, positions: PositionEncoding) -> str:
+        """List the ops of `forward`, of the stack of this name; returns the address of the result."""
+        path, numbers = f"{stack}.embed", f"{stack}.positions"
+        with to.inside(path):
+            self.vector_steps(to, stack, path)
+            x = to.named(f"{path}.tokens")
+            added = positions.embedding_steps(to, f"{path}.positions", f"{stack}.positions", numbers)
+            x = to.do(f"{path}.sum", "copy", x) if added is None else to.do(f"{path}.sum", "add", x, added)
+            x = x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
+            return to.dropout(x, self.dropout)
 
 
 class TokenEmbedding(Embedding):
@@ -56,6 +73,14 @@ class TokenEmbedding(Embedding):
             x = x + look_up(self.types, layout.pack(types), "types")
         return x
 
+    def vector_steps(self, to: Steps, stack: str, path: str) -> None:
+        x = to.do(f"{path}.lookup", "lookup", f"{stack}.ids", weights=(f"{path}.tokens.weight",))
+        if self.factor is not None:
+            x = to.do(f"{path}.scaled", "scale", x, by={"factor": self.factor})
+        if self.types is not None:
+            types = to.do(f"{path}.types", "lookup", f"{stack}.types", weights=(f"{path}.types.weight",))
+            to.do(f"{path}.tokens", "add", x, types)
+
 
 class PatchEmbedding(Embedding):
     """Each patch's pixels through one linear layer, the class token in front   (Dosovitskiy et al. 2020, eq. 1)"""
@@ -74,6 +99,37 @@ class PatchEmbedding(Embedding):
             raise UserError(f"image: expected shape {self.shape}, got {tuple(pixels.shape[1:])}; resize it first")
         x = self.patches(F.unfold(pixels, self.patch_size, stride=self.patch_size).mT)
         return x if self.class_token is None else torch.cat([self.class_token.expand(len(x), 1, -1), x], 1)
+
+    def vector_steps(self, to: Steps, stack: str, path: str) -> None:
+        x = to.do(f"{path}.unfolded", "unfold", f"{path}.pixels", by={"size": self.patch_size})
+        x = to.linear(f"{path}.patches", x, self.patches, f"{path}.patches")
+        if self.class_token is not None:
+            to.do(f"{path}.tokens", "prepend", x, weights=(f"{path}.class_token",))
+
+
+def _lookup(call: Call) -> Tensor:
+    return call.w[0][call.x[0].long() + int(call.op.by.get("offset", 0))]
+
+
+def _unfold(call: Call) -> Tensor:
+    size = int(call.op.by["size"])
+    channels, height, width = call.x[0].shape
+    cells = call.x[0].reshape(channels, height // size, size, width // size, size)
+    return cells.permute(1, 3, 0, 2, 4).reshape(-1, channels * size * size)
+
+
+def _unfolded_shape(call: Sized) -> tuple[int, ...]:
+    (channels, height, width), size = call.x[0].shape, int(call.op.by["size"])
+    return (height // size) * (width // size), channels * size * size
+
+
+KINDS |= {
+    "lookup": Kind(_lookup, lambda call: (*call.x[0].shape, call.w[0][1])),
+    "unfold": Kind(_unfold, _unfolded_shape),
+    "prepend": Kind(
+        lambda call: torch.cat([call.w[0][None], call.x[0]]), lambda call: (call.x[0].shape[0] + 1, call.w[0][0])
+    ),
+}
 
 
 def build_embedding(config: StackConfig) -> Embedding:

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.model.dropout import dropout
-from clearhead.model.feedforward import ACTIVATIONS
+from clearhead.model.feedforward import ACTIVATIONS, activation_steps
 from clearhead.model.layout import Layout
 from clearhead.model.loss import CHUNK, cross_entropy, linear_cross_entropy
 from clearhead.model.norm import build_norm
+from clearhead.model.ops import KINDS, Call, Kind, Steps
 from clearhead.trace import tap, tracing
 
 Pool = Literal["first", "last", "mean"]
@@ -26,11 +27,15 @@ class OutputHead(nn.Module, ABC):
         d = stack.d_model
         self.dense = nn.Linear(d, d, bias=head.transform_bias) if head.transform else None
         self.norm = build_norm(stack, axes=axes) if head.transform else None
-        self.act = ACTIVATIONS[stack.activation]
+        self.act, self.activation = ACTIVATIONS[stack.activation], stack.activation
 
     @abstractmethod
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d (or packed n d) -> logits."""
+
+    @abstractmethod
+    def steps(self, to: Steps, path: str, x: str) -> None:
+        """List the ops of `forward`."""
 
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Summed cross-entropy in nats; `labels` are those of the valid cells in order, or one a sequence."""
@@ -40,6 +45,15 @@ class OutputHead(nn.Module, ABC):
     def transform(self, x: Tensor) -> Tensor:
         """The same shape; x itself where there is nothing to do."""
         return x if self.dense is None or self.norm is None else self.norm(self.act(self.dense(x)))
+
+    def transform_steps(self, to: Steps, path: str, x: str) -> str:
+        """List the ops of `transform`; returns the address of the result."""
+        if self.dense is None or self.norm is None:
+            return x
+        with to.inside(f"{path}.dense"):
+            x = to.linear(f"{path}.dense", x, self.dense, f"{path}.dense")
+            x = activation_steps(to, f"{path}.act", x, self.activation)
+        return self.norm.steps(to, f"{path}.norm", x)
 
 
 class LanguageHead(OutputHead):
@@ -62,6 +76,14 @@ class LanguageHead(OutputHead):
         if self.soft_cap is not None:
             logits = self.soft_cap * (logits / self.soft_cap).tanh()
         return tap(self, "logits", logits, "b t v")
+
+    def steps(self, to: Steps, path: str, x: str) -> None:
+        x = self.transform_steps(to, path, x)
+        with to.inside(f"{path}.output"):
+            if self.scale is not None:
+                x = to.do(f"{path}.scaled", "scale", x, by={"factor": self.scale})
+            out = f"{path}.logits" if self.soft_cap is None else f"{path}.uncapped"
+            to.capped(f"{path}.logits", to.linear(out, x, self.output, f"{path}.output"), self.soft_cap)
 
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """The same; where logits are many, in chunks that are gone before the next is made."""
@@ -95,6 +117,15 @@ class ClassificationHead(OutputHead):
         pooled = pooled if self.pooler is None else self.pooler(pooled).tanh()
         return tap(self, "logits", self.output(dropout(pooled, self.dropout, self.training)), "b v")
 
+    def steps(self, to: Steps, path: str, x: str) -> None:
+        x = self.transform_steps(to, path, to.do(f"{path}.pool", "pool", x, how=self.pool))
+        if self.pooler is not None:
+            with to.inside(f"{path}.pooler"):
+                x = to.linear(f"{path}.pooler", x, self.pooler, f"{path}.pooler")
+                x = to.do(f"{path}.pooled", "activation", x, how="tanh")
+        with to.inside(f"{path}.output"):
+            to.linear(f"{path}.logits", to.dropout(x, self.dropout), self.output, f"{path}.output")
+
 
 def scores(head: c.ClassificationHead, logits: Tensor) -> Tensor:
     """... v -> the same shape: the probability of each label, or the numbers of a regression."""
@@ -118,6 +149,11 @@ class TaggingHead(OutputHead):
         states = dropout(self.transform(states), self.dropout, self.training)
         return tap(self, "logits", self.output(states), "b t v")
 
+    def steps(self, to: Steps, path: str, x: str) -> None:
+        x = self.transform_steps(to, path, x)
+        with to.inside(f"{path}.output"):
+            to.linear(f"{path}.logits", to.dropout(x, self.dropout), self.output, f"{path}.output")
+
 
 class NoHead(nn.Module):
     """The states themselves."""
@@ -129,6 +165,9 @@ class NoHead(nn.Module):
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b t d."""
         return states
+
+    def steps(self, to: Steps, path: str, x: str) -> None:
+        """List no op: there are no logits."""
 
     def pooled(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d (or packed n d) -> b d: tanh(dense(first real state)), of a head with a pooler."""
@@ -145,6 +184,14 @@ def pool(x: Tensor, valid: Tensor | None, how: Pool) -> Tensor:
     number = torch.arange(t, device=x.device)
     which = torch.where(valid, number, t - 1).amin(1) if how == "first" else torch.where(valid, number, 0).amax(1)
     return x[torch.arange(b, device=x.device), which]
+
+
+def _pool(call: Call) -> Tensor:
+    x = call.x[0]
+    return {"first": x[0], "last": x[-1], "mean": x.mean(0)}[call.op.how]
+
+
+KINDS["pool"] = Kind(_pool, lambda call: call.x[0].shape[1:])
 
 
 def build_head(config: c.ModelConfig) -> nn.Module:

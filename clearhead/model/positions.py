@@ -9,27 +9,52 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
+from clearhead.config.positions import Together
 from clearhead.model.checks import look_up
+from clearhead.model.division import Division
+from clearhead.model.ops import KINDS, Call, Kind, Steps
 
 
 class PositionEncoding(nn.Module, ABC):
-    """Answers three questions; the encodings below say None to those that do not concern them."""
+    """Answers three questions; the encodings below say None to those that do not concern them.
+
+    Beside each answer stand its steps, which return the address of their result, or None where there is none. `path` is
+    the encoding's own; `numbers` is the address of the position numbers.
+    """
+
+    learns_bias = False
+    """Whether `score_bias` has weights, for whose gradients PyTorch has no fused attention."""
 
     @abstractmethod
     def embedding(self, positions: Tensor) -> Tensor | None:
         """b t -> b t d: what to add to the token embedding."""
 
     @abstractmethod
+    def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str | None:
+        """List the ops of `embedding`."""
+
+    @abstractmethod
     def rotation(self, positions: Tensor) -> "Rotation | None":
         """b t -> how to rotate the heads' queries and keys."""
+
+    @abstractmethod
+    def rotation_steps(self, to: Steps, out: str, x: str, numbers: str) -> str | None:
+        """List the ops of `rotation`, applied to queries or keys at `x`."""
 
     @abstractmethod
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
         """b t, b s -> b|1 h t s: what to add to the scores."""
 
+    @abstractmethod
+    def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> str | None:
+        """List the ops of `score_bias`."""
+
 
 class _NotAdded(PositionEncoding):
     def embedding(self, positions: Tensor) -> None:
+        return None
+
+    def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> None:
         return None
 
 
@@ -37,9 +62,15 @@ class _NotTurned(PositionEncoding):
     def rotation(self, positions: Tensor) -> None:
         return None
 
+    def rotation_steps(self, to: Steps, out: str, x: str, numbers: str) -> None:
+        return None
+
 
 class _NotScored(PositionEncoding):
     def score_bias(self, query: Tensor, key: Tensor) -> None:
+        return None
+
+    def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> None:
         return None
 
 
@@ -63,6 +94,20 @@ class SinusoidalEncoding(_NotTurned, _NotScored):
             waves = waves.mT
         return waves.flatten(-2).to(torch.get_default_dtype())
 
+    def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
+        by = {"base": self.config.base, "width": self.d_model}
+        return to.do(out, "sinusoid", numbers, by=by, how=self.config.layout)
+
+
+def _sinusoid(call: Call) -> Tensor:
+    width, base = int(call.op.by["width"]), call.op.by["base"]
+    frequencies = call.x[0].new_tensor([base ** (-i / width) for i in range(0, width, 2)], dtype=torch.float64)
+    angle = call.x[0].double()[:, None] * frequencies
+    return torch.stack([angle.sin(), angle.cos()], -1 if call.op.how == "interleaved" else -2).flatten(-2).float()
+
+
+KINDS["sinusoid"] = Kind(_sinusoid, lambda call: (*call.x[0].shape, int(call.op.by["width"])))
+
 
 class LearnedEncoding(_NotTurned, _NotScored):
     """PE(p) = table[p + offset]"""
@@ -74,6 +119,9 @@ class LearnedEncoding(_NotTurned, _NotScored):
 
     def embedding(self, positions: Tensor) -> Tensor:
         return look_up(self.table, positions + self.offset, "positions")
+
+    def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
+        return to.do(out, "lookup", numbers, weights=(f"{path}.table.weight",), by={"offset": self.offset})
 
 
 class Rotation:
@@ -106,6 +154,21 @@ class RotaryEncoding(_NotAdded, _NotScored):
         frequencies = torch.tensor(self.frequencies, device=positions.device)
         return Rotation(positions[..., None] * frequencies, self.magnitude)
 
+    def rotation_steps(self, to: Steps, out: str, x: str, numbers: str) -> str:
+        return to.do(out, "rotate", x, numbers, numbers=tuple(self.frequencies), by={"magnitude": self.magnitude})
+
+
+def _rotate(call: Call) -> Tensor:
+    frequencies = call.x[0].new_tensor(call.op.numbers)
+    angle = call.x[1].to(frequencies.dtype)[:, None] * frequencies
+    cos, sin = angle.cos() * call.op.by["magnitude"], angle.sin() * call.op.by["magnitude"]
+    n = len(call.op.numbers)
+    first, second, kept = call.x[0][..., :n], call.x[0][..., n : 2 * n], call.x[0][..., 2 * n :]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin, kept], -1)
+
+
+KINDS["rotate"] = Kind(_rotate)
+
 
 def scaled_frequencies(w: Tensor, config: c.Rotary) -> tuple[Tensor, float]:
     """Frequencies for longer contexts, and the factor on rotated vectors, as the config's scaling says."""
@@ -133,6 +196,9 @@ def scaled_frequencies(w: Tensor, config: c.Rotary) -> tuple[Tensor, float]:
 class RelativeEncoding(_NotAdded, _NotTurned):
     """bias[h, bucket(key - query)], buckets growing with the logarithm of the distance (Raffel et al. 2019, 2.1)."""
 
+    learns_bias = True
+    divisions = (Division("table", "heads", "outputs"),)
+
     def __init__(self, config: c.RelativeBias, n_heads: int, *, causal: bool) -> None:
         super().__init__()
         self.config, self.causal = config, causal
@@ -140,25 +206,44 @@ class RelativeEncoding(_NotAdded, _NotTurned):
 
     def bucket(self, distance: Tensor) -> Tensor:
         """key - query -> 0..n_buckets-1: exact when near, logarithmic up to max_distance, one for all beyond."""
-        n = self.config.n_buckets
-        first = torch.zeros_like(distance)
-        if self.causal:
-            distance = (-distance).clamp(min=0)
-        else:
-            n //= 2
-            first = (distance > 0).long() * n
-            distance = distance.abs()
-        exact = n // 2
-        growth = math.log(self.config.max_distance / exact)
-        far = exact + (torch.log(distance.clamp(min=1).float() / exact) / growth * (n - exact)).long()
-        return first + torch.where(distance < exact, distance, far.clamp(max=n - 1))
+        return bucket(distance, self.config.n_buckets, self.config.max_distance, causal=self.causal)
 
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
         return self.table(self.bucket(key[:, None, :] - query[:, :, None])).permute(0, 3, 1, 2)
 
+    def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
+        by: dict[str, float] = {"buckets": self.config.n_buckets, "distance": self.config.max_distance}
+        table, how = (f"{path}.table.weight",), "past" if self.causal else "both"
+        return to.do(out, "relative_bias", numbers, weights=table, by=by, how=how)
+
+
+def bucket(distance: Tensor, n: int, max_distance: int, *, causal: bool) -> Tensor:
+    """key - query -> 0..n-1; see `RelativeEncoding`."""
+    first = torch.zeros_like(distance)
+    if causal:
+        distance = (-distance).clamp(min=0)
+    else:
+        n //= 2
+        first = (distance > 0).long() * n
+        distance = distance.abs()
+    exact = n // 2
+    growth = math.log(max_distance / exact)
+    far = exact + (torch.log(distance.clamp(min=1).float() / exact) / growth * (n - exact)).long()
+    return first + torch.where(distance < exact, distance, far.clamp(max=n - 1))
+
+
+def _relative_bias(call: Call) -> Tensor:
+    n, far, causal = int(call.op.by["buckets"]), int(call.op.by["distance"]), call.op.how == "past"
+    return call.w[0][bucket(call.x[0] - call.x[0][:, None], n, far, causal=causal)].permute(2, 0, 1)
+
+
+KINDS["relative_bias"] = Kind(_relative_bias, lambda call: (call.w[0][1], *call.x[0].shape, *call.x[0].shape))
+
 
 class ALiBiEncoding(_NotAdded, _NotTurned):
     """bias = -slope_h |query - key|, slopes 2^(-8h/n) for h = 1..n   (Press et al. 2021, 3)"""
+
+    divisions = (Division("slopes", "heads"),)
 
     def __init__(self, n_heads: int) -> None:
         super().__init__()
@@ -171,10 +256,42 @@ class ALiBiEncoding(_NotAdded, _NotTurned):
         distance = (query[:, None, :, None] - key[:, None, None, :]).abs()
         return -torch.tensor(self.slopes, device=query.device)[:, None, None] * distance
 
+    def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
+        return to.do(out, "alibi", numbers, numbers=tuple(self.slopes))
 
-def position_encoding(stack: c.StackConfig, *, causal: bool) -> PositionEncoding:
-    """The encoding a stack's config asks for."""
-    match stack.positions:
+
+def _alibi(call: Call) -> Tensor:
+    slopes = call.x[0].new_tensor(call.op.numbers, dtype=torch.get_default_dtype())
+    return -slopes[:, None, None] * (call.x[0] - call.x[0][:, None]).abs()
+
+
+KINDS["alibi"] = Kind(_alibi, lambda call: (len(call.op.numbers), *call.x[0].shape, *call.x[0].shape))
+
+
+class TogetherEncoding(_NotTurned):
+    """One encoding added to the embedding, another to the scores   (Song et al. 2020, MPNet)"""
+
+    def __init__(self, added: PositionEncoding, scored: PositionEncoding) -> None:
+        super().__init__()
+        self.added, self.scored = added, scored
+        self.learns_bias = scored.learns_bias
+
+    def embedding(self, positions: Tensor) -> Tensor | None:
+        return self.added.embedding(positions)
+
+    def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str | None:
+        return self.added.embedding_steps(to, out, f"{path}.added", numbers)
+
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
+        return self.scored.score_bias(query, key)
+
+    def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> str | None:
+        return self.scored.score_bias_steps(to, out, f"{path}.scored", numbers)
+
+
+def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positions | None = None) -> PositionEncoding:
+    """The encoding that a stack's config asks for, or that `positions` does."""
+    match positions or stack.positions:
         case c.Sinusoidal() as config:
             return SinusoidalEncoding(config, stack.d_model)
         case c.Learned() as config:
@@ -187,3 +304,8 @@ def position_encoding(stack: c.StackConfig, *, causal: bool) -> PositionEncoding
             return ALiBiEncoding(stack.n_heads)
         case c.NoPositions():
             return NoEncoding()
+        case Together() as config:
+            added, scored = (
+                position_encoding(stack, causal=causal, positions=one) for one in (config.added, config.scored)
+            )
+            return TogetherEncoding(added, scored)

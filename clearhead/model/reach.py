@@ -8,6 +8,7 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.model.layout import Layout
+from clearhead.model.ops import Steps
 from clearhead.model.positions import PositionEncoding, Rotation
 
 
@@ -82,6 +83,30 @@ class Reach:
             for x in (self.mask, self.unreachable, self.valid)
         )
         return replace(self, mask=mask, unreachable=unreachable, valid=valid)
+
+
+@dataclass(frozen=True)
+class ReachSteps:
+    """What a `Reach` does to queries, keys and scores, as steps."""
+
+    mask: str
+    """Its name in `Steps.masks`."""
+    keys: str
+    """The stack whose states the keys come from."""
+    positions: PositionEncoding | None = None
+    path: str = ""
+    """Of the encoding."""
+    numbers: str = ""
+    """The address of the position numbers."""
+
+    def rotated(self, to: Steps, out: str, x: str) -> str | None:
+        """List how queries or keys turn; returns `out`, or None where they do not."""
+        return self.positions.rotation_steps(to, out, x, self.numbers) if self.positions else None
+
+    def biased(self, to: Steps, at: str, scores: str) -> str:
+        """List what positions add to the scores at `at`; returns the address of the sum, else `scores`."""
+        bias = self.positions.score_bias_steps(to, f"{at}.bias", self.path, self.numbers) if self.positions else None
+        return scores if bias is None else to.do(at, "add", scores, bias)
 
 
 def _both(a: Tensor | None, b: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.config import StackConfig
 from clearhead.model.dropout import dropout
-from clearhead.model.norm import build_norm
+from clearhead.model.norm import Norm, build_norm
+from clearhead.model.ops import Steps
 
 
 class Residual:
@@ -19,7 +20,7 @@ class Residual:
     def __init__(self, config: StackConfig) -> None:
         self.config = config
 
-    def norms(self) -> tuple[nn.Module, nn.Module | None]:
+    def norms(self) -> tuple[Norm, Norm | None]:
         """The norm of one residual, and the second one of a sandwich."""
         second = build_norm(self.config) if self.config.norm_place == "sandwich" else None
         return build_norm(self.config), second
@@ -28,13 +29,40 @@ class Residual:
         self,
         x: Tensor,
         f: Callable[[Tensor], Tensor],
-        norms: tuple[nn.Module | None, nn.Module | None],
+        norms: tuple[Norm | None, Norm | None],
         training: bool,
+        *,
+        reads: Tensor | None = None,
     ) -> Tensor:
-        """The residual stream after the branch f, same shape as x."""
+        """The residual stream after the branch f, same shape as x; the branch reads `reads`, by default x."""
         norm, out_norm = norms
         before, after = (None, norm) if self.config.norm_place == "post" else (norm, None)
-        branch = f(x if before is None else before(x))
+        reads = x if reads is None else reads
+        branch = f(reads if before is None else before(reads))
         branch = branch if out_norm is None else out_norm(branch)
         x = x + dropout(branch, self.config.dropout, training)
         return x if after is None else after(x)
+
+    def steps(
+        self,
+        to: Steps,
+        out: str,
+        path: str,
+        x: str,
+        f: Callable[[str], str],
+        norms: tuple[Norm | None, Norm | None],
+        *,
+        reads: str | None = None,
+    ) -> str:
+        """List the ops of a call, of the branch `f` at `path`; returns `out`, the address of the result."""
+        norm, out_norm = norms
+        before, after = (None, norm) if self.config.norm_place == "post" else (norm, None)
+        reads = x if reads is None else reads
+        branch = f(reads if before is None else before.steps(to, f"{path}_norm", reads))
+        branch = branch if out_norm is None else out_norm.steps(to, f"{path}_out_norm", branch)
+        with to.inside(path):
+            branch = to.dropout(branch, self.config.dropout)
+            if after is None:
+                return to.do(out, "add", x, branch)
+            total = to.do(f"{path}_sum", "add", x, branch)
+        return to.do(out, "copy", after.steps(to, f"{path}_norm", total))

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from clearhead.config import ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
-from clearhead.model.cost import Part, parts
+from clearhead.model.cost import Component, parts
 from clearhead.model.shapes import Weight, unallocated, weights_of
 
 DEFAULT_LENGTH = 512
@@ -204,10 +204,10 @@ def summarize(
             path=part.path,
             count=part.count,
             weights=_weights_of(part, weights),
-            flops=batch * part.count * part.cost.flops,
+            flops=batch * part.cost.flops,
             tokens=batch * part.length,
-            activation_bytes=batch * part.count * part.cost.kept * bytes_per_number,
-            cache_bytes=batch * part.count * part.cost.cached * bytes_per_number,
+            activation_bytes=batch * part.cost.kept * bytes_per_number,
+            cache_bytes=batch * part.cost.cached * bytes_per_number,
         )
         for part in parts(network, source or 0, target or 0)
     )
@@ -234,7 +234,7 @@ def _length(name: str, given: int | None, stack: StackConfig | None) -> int | No
     return length
 
 
-def _weights_of(part: Part, weights: Mapping[str, Weight]) -> tuple[Weight, ...]:
+def _weights_of(part: Component, weights: Mapping[str, Weight]) -> tuple[Weight, ...]:
     """The parameters of a component's first instance, as it names them."""
     return tuple(
         Weight(name[len(part.first) + 1 :], weight.shape, weight.tied_to)

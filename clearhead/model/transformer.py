@@ -1,6 +1,7 @@
 """Stack and Transformer: the network, which knows no tokenizer, task, checkpoint format or device mesh."""
 
 import math
+from collections.abc import Collection
 from functools import partial
 
 import torch
@@ -17,8 +18,9 @@ from clearhead.model.checks import check_tokens
 from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
+from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding, position_encoding
-from clearhead.model.reach import Reach
+from clearhead.model.reach import Reach, ReachSteps
 from clearhead.trace import tell_padding, tracing
 
 
@@ -27,7 +29,7 @@ class Stack(nn.Module):
 
     def __init__(self, config: StackConfig, *, causal: bool, cross: bool) -> None:
         super().__init__()
-        self.config, self.causal = config, causal
+        self.config, self.causal, self.cross = config, causal, cross
         self.embed = build_embedding(config)
         self.positions = position_encoding(config, causal=causal)
         local = config.window_positions
@@ -86,6 +88,32 @@ class Stack(nn.Module):
             )
         return (x if self.final_norm is None else self.final_norm(x)), queries
 
+    def steps(self, to: Steps, path: str, memory: str | None = None, layers: Collection[int] | None = None) -> str:
+        """List the ops of `forward`, of these layers or all; returns the address of the last states."""
+        to.masks |= self.masks(path)
+        x = self.embed.steps(to, path, self.positions)
+        for i, block in enumerate(self.blocks):
+            if layers is None or i in layers:
+                assert isinstance(block, Block)
+                reads = None if memory is None else (memory, ReachSteps(f"{path}.cross", "encoder"))
+                x = block.steps(to, f"{path}.blocks.{i}", x, self.reach_steps(path, i), memory=reads)
+        return x if self.final_norm is None else self.final_norm.steps(to, f"{path}.final_norm", x)
+
+    def masks(self, path: str) -> dict[str, Mask]:
+        """Which cells the attentions of the stack at `path` leave open, by the names that its ops use."""
+        masks = {f"{path}.attn": Mask(causal=self.causal)}
+        if self.config.window is not None:
+            masks[f"{path}.attn.window"] = Mask(causal=self.causal, window=self.config.window)
+        return masks | ({f"{path}.cross": Mask()} if self.cross else {})
+
+    def reach_steps(self, path: str, layer: int) -> ReachSteps:
+        """What `reach` does in a layer, as steps."""
+        windowed, numbers = self.windowed[layer], f"{path}.positions"
+        mask = f"{path}.attn.window" if windowed else f"{path}.attn"
+        if windowed and self.window_positions:
+            return ReachSteps(mask, path, self.window_positions, f"{path}.window_positions", numbers)
+        return ReachSteps(mask, path, self.positions, f"{path}.positions", numbers)
+
     def reach(self, queries: Layout, keys: Layout, *, windowed: bool, dtype: torch.dtype) -> Reach:
         """What the layers with a window may attend to, or the others."""
         return Reach.between(
@@ -137,6 +165,10 @@ class Transformer(nn.Module):
             assert isinstance(self.head, heads.LanguageHead)
             self.head.output.weight = self.last_stack.table.weight
 
+    def stacks(self) -> dict[str, Stack]:
+        """Those that it has, by name, in the order in which they run."""
+        return {name: stack for name, stack in (("encoder", self.encoder), ("decoder", self.decoder)) if stack}
+
     @property
     def last_stack(self) -> Stack:
         """The stack whose states the head reads."""
@@ -151,6 +183,16 @@ class Transformer(nn.Module):
             return self.head(states, layout)
         assert isinstance(self.head, heads.OutputHead)
         return self.head.loss(states, layout, labels, smoothing=smoothing)
+
+    def steps(self, to: Steps, layers: Collection[int] | None = None) -> None:
+        """List the ops of `forward`, from ids or pixels to logits; of these layers or all."""
+        states = None
+        for name, stack in self.stacks().items():
+            states = stack.steps(to, name, states, layers)
+            to.states.append(states)
+        assert states is not None
+        assert isinstance(self.head, heads.OutputHead | heads.NoHead)
+        self.head.steps(to, "head", states)
 
     def states(self, *inputs: Tokens | Tensor) -> Memory:
         """The states that the head reads, and their layout."""

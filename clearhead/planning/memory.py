@@ -14,11 +14,12 @@ from typing import Literal, Self
 
 from torch import nn
 
-from clearhead.config import LanguageHead, ModelConfig, RelativeBias, StackConfig, TokenInput
-from clearhead.model import cost
-from clearhead.model.cost import Part, parts
+from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
+from clearhead.model import attention
+from clearhead.model.cost import Component, parts
 from clearhead.model.loss import CHUNK
 from clearhead.model.shapes import unallocated
+from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Muon, Optimizer
 
 Parallel = Literal["ddp", "fsdp"]
@@ -84,18 +85,20 @@ class Network:
         return sum(p.numel() for p in self.module.parameters())
 
     @cached_property
+    def _by_tensor(self) -> dict[int, int]:
+        """Numbers of the matrix of each linear layer, tied ones once."""
+        return {id(m.weight): m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear)}
+
+    @property
     def linear(self) -> int:
         """Those of linear layers: what autocast copies in 16 bits."""
-        found = {id(m.weight): m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear)}
-        return sum(found.values())
+        return sum(self._by_tensor.values())
 
     @cached_property
     def untied(self) -> int:
         """Those of linear layers that are no token table too: what may be kept in 16 bits."""
         tables = {id(m.weight) for m in self.module.modules() if isinstance(m, nn.Embedding)}
-        return sum(
-            m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear) and id(m.weight) not in tables
-        )
+        return sum(n for tensor, n in self._by_tensor.items() if tensor not in tables)
 
     @cached_property
     def vectors(self) -> int:
@@ -105,7 +108,7 @@ class Network:
     @property
     def blocks(self) -> list[nn.Module]:
         """Of both stacks."""
-        return [block for stack in (self.module.encoder, self.module.decoder) if stack for block in stack.blocks]
+        return [block for stack in self.module.stacks().values() for block in stack.blocks]
 
     @property
     def units(self) -> int:
@@ -129,9 +132,9 @@ class Network:
         sizes = [sum(p.numel() for p in block.parameters()) for block in self.blocks]
         return max(*sizes, self.weights - sum(sizes))
 
-    def parts(self, shape: Shape, explicit: bool | None) -> list[Part]:
+    def parts(self, shape: Shape, explicit: bool | None) -> list[Component]:
         """Components with the costs of one row."""
-        return list(parts(self.module, shape.source, shape.target, explicit=explicit))
+        return parts(self.module, shape.source, shape.target, explicit=explicit)
 
 
 def divided(config: ModelConfig, ranks: int) -> ModelConfig:
@@ -140,13 +143,8 @@ def divided(config: ModelConfig, ranks: int) -> ModelConfig:
     def divide(stack: StackConfig | None) -> StackConfig | None:
         if stack is None:
             return None
-        narrow = {
-            "n_heads": stack.n_heads // ranks,
-            "n_kv_heads": stack.kv_heads // ranks,
-            "d_head": stack.head_width,
-            "d_ff": stack.d_ff // ranks,
-        }
-        return stack.model_copy(update=narrow)
+        narrow = {"n_heads": stack.n_heads // ranks, "n_kv_heads": stack.kv_heads // ranks, "d_ff": stack.d_ff // ranks}
+        return stack.model_copy(update={"d_head": stack.head_width, **narrow})
 
     return config.model_copy(update={"encoder": divide(config.encoder), "decoder": divide(config.decoder)})
 
@@ -182,24 +180,26 @@ class Activations:
         in_blocks = {"encoder": 0, "decoder": 0}
         others = 0
         for part in network.parts(shape, setting.explicit):
-            n_bytes = shape.rows * part.count * (part.cost.mixed if setting.mixed else 4 * part.cost.kept)
+            n_bytes = shape.rows * (part.cost.mixed if setting.mixed else 4 * part.cost.kept)
             stack, _, rest = part.path.partition(".")
             if rest.startswith("blocks."):
                 in_blocks[stack] += n_bytes
             else:
                 others += n_bytes
         config = network.config
-        stacks = {"encoder": (config.encoder, shape.source), "decoder": (config.decoder, shape.target)}
-        there = [(in_blocks[name], stack, length) for name, (stack, length) in stacks.items() if stack]
+        lengths = {"encoder": shape.source, "decoder": shape.target}
+        there = [(in_blocks[name], stack, lengths[name]) for name, stack in network.module.stacks().items()]
         logits = logit_bytes(config, shape)
         widest = [
-            max(stack.d_ff, stack.n_heads * length if _is_explicit(stack, length, setting) else 0) * length
+            max(stack.config.d_ff, stack.config.n_heads * length * _is_explicit(stack, length, setting)) * length
             for _, stack, length in there
         ]
         return cls(
             blocks=sum(in_blocks.values()),
-            one_block=max(n_bytes // stack.n_layers for n_bytes, stack, _ in there),
-            inputs=sum(4 * shape.rows * length * stack.d_model * stack.n_layers for _, stack, length in there),
+            one_block=max(n_bytes // stack.config.n_layers for n_bytes, stack, _ in there),
+            inputs=sum(
+                4 * shape.rows * length * stack.config.d_model * stack.config.n_layers for _, stack, length in there
+            ),
             others=others - logits,
             logits=logits,
             head_gradients=logits and 4 * config.output.d_model * (vocabulary(config) + shape.positions),
@@ -221,9 +221,9 @@ class Activations:
         return self.head_gradients + 2 * self.largest
 
 
-def _is_explicit(stack: StackConfig, length: int, setting: Setting) -> bool:
-    by_length = length <= cost.EXPLICIT_UP_TO if setting.explicit is None else setting.explicit
-    return by_length or stack.soft_cap is not None or isinstance(stack.positions, RelativeBias)
+def _is_explicit(stack: Stack, length: int, setting: Setting) -> bool:
+    by_length = length <= attention.EXPLICIT_UP_TO if setting.explicit is None else setting.explicit
+    return by_length or not attention.has_kernel(stack.config.soft_cap, stack.positions)
 
 
 def logit_bytes(config: ModelConfig, shape: Shape) -> int:

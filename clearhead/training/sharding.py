@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
-from clearhead.model.attention import Attention
-from clearhead.model.positions import ALiBiEncoding, RelativeEncoding
+from clearhead.model.division import cut, divisions_of
 from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Task
@@ -79,30 +78,24 @@ def check_heads(network: Transformer, tensor_size: int) -> None:
 
 
 def _divide_stack(stack: Stack, ranks: Ranks) -> None:
-    """Heads and feed-forward units to the processes of the mesh's tensor axis."""
+    """Heads and feed-forward units to the processes of the mesh's tensor axis, as each part says of itself."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+    from torch.distributed.tensor.parallel.style import ParallelStyle
 
     assert ranks.mesh is not None
-    mesh, size = ranks.mesh["tensor"], ranks.tensor_size
-    for block in stack.blocks:
-        plan: dict[str, ColwiseParallel | RowwiseParallel | SequenceParallel] = {}
-        for path, module in block.named_modules():
-            if isinstance(module, Attention):
-                plan |= {f"{path}.{name}": ColwiseParallel() for name in "qkv"} | {f"{path}.out": RowwiseParallel()}
-                # A norm of each head sees this process's heads only: axis 1 of b h t k is divided.
-                norm = SequenceParallel(sequence_dim=1, use_local_output=True)
-                plan |= {f"{path}.q_norm": norm, f"{path}.k_norm": norm}
-                module.n_heads //= size
-        plan |= {f"ffn.{name}": ColwiseParallel() for name in ("gate", "up")} | {"ffn.down": RowwiseParallel()}
-        present = {path for path, _ in block.named_modules()}
-        parallelize_module(block, mesh, {path: style for path, style in plan.items() if path in present})
-    # What a position adds to each head's scores goes with the heads.
-    if isinstance(stack.positions, RelativeEncoding):
-        parallelize_module(stack.positions, mesh, {"table": ColwiseParallel()})
-    elif isinstance(stack.positions, ALiBiEncoding):
-        n = len(stack.positions.slopes) // size
-        at = ranks.rank % size
-        stack.positions.slopes = stack.positions.slopes[at * n : (at + 1) * n]
+    size = ranks.tensor_size
+    # A norm of each head sees this process's heads only: axis 1 of b h t k is divided.
+    per_head = SequenceParallel(sequence_dim=1, use_local_output=True)
+    styles = {"outputs": ColwiseParallel(), "inputs": RowwiseParallel(), "states": per_head}
+    plan: dict[str, ParallelStyle] = {}
+    for path, module in stack.named_modules():
+        for part in divisions_of(module):
+            value = getattr(module, part.name)
+            if part.along is None:
+                setattr(module, part.name, cut(value, ranks.rank % size, size))
+            elif value is not None:
+                plan[f"{path}.{part.name}"] = styles[part.along]
+    parallelize_module(stack, ranks.mesh["tensor"], plan)
 
 
 def replicated(network: Transformer, config: Training, ranks: Ranks) -> nn.Module:

@@ -19,10 +19,10 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.explorer.answering.edits import functions, placed
 from clearhead.explorer.answering.requests import Edit, RunRequest
-from clearhead.explorer.recording.ops import masks_of, ops_of
 from clearhead.model import Tokens, Transformer
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.positions import RelativeEncoding
+from clearhead.model.record import masks_of, ops_of
 from clearhead.trace import Trace, trace
 from tests.explorer import export_fixtures
 from tests.explorer.traced import CONFIGS

@@ -5,10 +5,12 @@ from dataclasses import asdict
 from typing import Any, get_args
 from unittest.mock import patch
 
-from clearhead.config import ModelConfig
-from clearhead.explorer.recording.ops import masks_of, ops_of
+from torch import nn
+
+from clearhead.config import ModelConfig, PatchInput
 from clearhead.families import family_of, presets
 from clearhead.model.cost import parts
+from clearhead.model.record import masks_of, ops_of
 from clearhead.model.shapes import unallocated, weights_of
 from clearhead.planning.memory import Network, Setting, Shape, divides, memory_of
 from clearhead.recipe.training import AdamW, Muon
@@ -58,14 +60,22 @@ def frozen() -> dict[str, Any]:
     return found
 
 
+def _lengths(config: ModelConfig) -> tuple[int, int]:
+    """Of source and target; 0 for a stack that is not there, an image's own length."""
+    source, target = LENGTHS
+    if config.encoder is not None and isinstance(config.encoder.input, PatchInput):
+        source = config.encoder.input.length
+    return source if config.encoder else 0, target if config.decoder else 0
+
+
 def _counted(config: ModelConfig) -> Iterator[tuple[str, Any]]:
-    network = unallocated(config)
+    network, lengths = unallocated(config), _lengths(config)
     yield "weights", {name: [weight.shape, weight.tied_to] for name, weight in weights_of(network).items()}
     for explicit in (None, True, False):
-        yield f"cost explicit={explicit}", [asdict(part) for part in parts(network, *LENGTHS, explicit=explicit)]
+        yield f"cost explicit={explicit}", [asdict(part) for part in parts(network, *lengths, explicit=explicit)]
     for name, setting in SETTINGS.items():
         if setting.tensor == 1 or divides(config, setting.tensor):
-            counts, shape = Network(config, setting.tensor), Shape(3, *LENGTHS)
+            counts, shape = Network(config, setting.tensor), Shape(3, *lengths)
             for optimizer in (AdamW(), Muon()):
                 yield f"memory {name} {optimizer.kind}", asdict(memory_of(counts, shape, setting, optimizer=optimizer))
     if divides(config, 2):
@@ -75,16 +85,17 @@ def _counted(config: ModelConfig) -> Iterator[tuple[str, Any]]:
 def _shards(config: ModelConfig) -> list[Any]:
     """How tensor parallelism divides each module: what PyTorch is asked to do."""
     asked: list[Any] = []
-
-    def record(module: object, mesh: object, plan: dict[str, object]) -> None:
-        asked.append([type(module).__name__, {path: type(style).__name__ for path, style in sorted(plan.items())}])
-
     network = unallocated(config)
+    names = {id(module): name for name, module in network.named_modules()}
+
+    def record(module: nn.Module, mesh: object, plan: dict[str, object]) -> None:
+        asked.extend([f"{names[id(module)]}.{path}", type(style).__name__] for path, style in plan.items())
+
     ranks = Ranks(size=2, rank=1, tensor_size=2, mesh={"tensor": None})  # pyrefly: ignore
     with patch("torch.distributed.tensor.parallel.parallelize_module", record):
         for stack in filter(None, (network.encoder, network.decoder)):
             sharding._divide_stack(stack, ranks)
-    return asked
+    return sorted(asked)
 
 
 def _losses(kind: Kind) -> list[str]:

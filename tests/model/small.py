@@ -131,6 +131,24 @@ def assert_close(actual: Tensor, reference: Tensor) -> None:
     assert worst <= 1, f"{worst:.2f} times the allowed difference"
 
 
+def kept_bytes(network: Transformer, given: list[Tensor]) -> int:
+    """Storage that autograd saves in a forward pass beside the weights, and that of the output.
+
+    Left out: indices and masks (not float), and what all sequences share (rotations, masks), of batch size 1.
+    """
+    weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def pack(x: Tensor) -> Tensor:
+        if x.is_floating_point() and x.ndim and x.shape[0] > 1:
+            kept[x.untyped_storage().data_ptr()] = x
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        pack(network(*given))
+    return sum(x.untyped_storage().nbytes() for address, x in kept.items() if address not in weights)
+
+
 def rows(tokens: Tokens, logits: Tensor) -> list[Tensor]:
     """Each sequence's own logits, from a padded or a packed batch."""
     assert tokens.valid is not None

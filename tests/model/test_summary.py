@@ -12,11 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.families import preset, presets
-from clearhead.model import Tokens, Transformer, attention, cost
+from clearhead.model import Tokens, Transformer, attention
 from clearhead.model.summary import Summary, summarize
 from tests import processes
 from tests.architecture.source import ROOT
-from tests.model.small import LAYERS, PAIRS, ids, stack
+from tests.model.small import LAYERS, PAIRS, ids, kept_bytes, stack
 
 BATCH, SOURCE, TARGET = 2, 7, 5
 DROPOUTS = {"dropout": 0.5, "attn_dropout": 0.5, "ffn_dropout": 0.5}
@@ -127,24 +127,6 @@ def test_flops_are_those_of_the_operators(name: str) -> None:
     assert all(row.flops_per_token * row.tokens == pytest.approx(row.flops) for row in summary.rows)
 
 
-def kept_bytes(network: Transformer, given: list[Tensor]) -> int:
-    """Storage that autograd saves in a forward pass beside the weights, and that of the output.
-
-    Left out: indices and masks (not float), and what all sequences share (rotations, masks), of batch size 1.
-    """
-    weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
-    kept: dict[int, Tensor] = {}
-
-    def pack(x: Tensor) -> Tensor:
-        if x.is_floating_point() and x.ndim and x.shape[0] > 1:
-            kept[x.untyped_storage().data_ptr()] = x
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        pack(network(*given))
-    return sum(x.untyped_storage().nbytes() for address, x in kept.items() if address not in weights)
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_activation_bytes_are_what_autograd_keeps(name: str) -> None:
     config = CONFIGS[name]
@@ -157,8 +139,7 @@ def test_activation_bytes_are_what_autograd_keeps(name: str) -> None:
 )
 def test_activation_bytes_of_the_fused_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit = small_summary(CONFIGS[name])
-    for module in (attention, cost):
-        monkeypatch.setattr(module, "EXPLICIT_UP_TO", 0)
+    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 0)
     fused = small_summary(CONFIGS[name])
     kept = kept_bytes(Transformer(CONFIGS[name]).train(), inputs(CONFIGS[name]))
     assert fused.activation_bytes == kept

@@ -11,7 +11,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from clearhead import config as c
 from clearhead.families import preset
-from clearhead.model import Transformer, attention, cost
+from clearhead.model import Transformer, attention
 from clearhead.model.heads import LanguageHead
 from clearhead.planning import memory
 from clearhead.planning.memory import Activations, Network, Setting, Shape, divided, divides, memory_of
@@ -30,6 +30,7 @@ STACKS: dict[str, dict[str, Any]] = {
     "gated": {"norm": "rms", "gated": True, "activation": "silu", "positions": c.Rotary(), "n_kv_heads": 2},
     "learned, post": {"norm_place": "post", "positions": c.Learned(max_length=32), "qk_norm": True},
     "relative, capped": {"positions": c.RelativeBias(n_buckets=8), "soft_cap": 2.0},
+    "sandwich, transformed": {"norm_place": "sandwich", "dropout": 0.1, "activation": "silu", "transform": True},
 }
 
 
@@ -38,10 +39,10 @@ def stack(**changes: Any) -> c.StackConfig:
     return c.StackConfig.model_validate({**base, "positions": c.Sinusoidal(), **changes})
 
 
-def config_of(kind: str, **changes: Any) -> c.ModelConfig:
-    one = stack(**changes)
+def config_of(kind: str, *, transform: bool = False, **changes: Any) -> c.ModelConfig:
+    one, head = stack(**changes), c.LanguageHead(transform=transform)
     return c.ModelConfig(
-        encoder=one if kind != "decoder" else None, decoder=one if kind != "encoder" else None, head=c.LanguageHead()
+        encoder=one if kind != "decoder" else None, decoder=one if kind != "encoder" else None, head=head
     )
 
 
@@ -92,8 +93,7 @@ def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch: pytest.Monk
     config = config_of("both")
     shape = shape_of(config)
     explicit = predicted_bytes(config, shape, mixed=mixed)
-    for module in (attention, cost):
-        monkeypatch.setattr(module, "EXPLICIT_UP_TO", 0)
+    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 0)
     measured = saved_bytes(Transformer(config).train(), shape, mixed=mixed)
     assert predicted_bytes(config, shape, mixed=mixed, explicit=False) == pytest.approx(measured, rel=BAND)
     assert measured < explicit
@@ -177,7 +177,7 @@ def test_a_rank_of_tensor_parallelism_computes_its_share_of_blocks() -> None:
 
     def block_flops(one: c.ModelConfig) -> int:
         parts = Network(one).parts(shape, None)
-        return sum(part.count * part.cost.flops for part in parts if ".blocks." in part.path)
+        return sum(part.cost.flops for part in parts if ".blocks." in part.path)
 
     assert 2 * block_flops(divided(config, 2)) == block_flops(config)
     assert Network(divided(config, 2)).hidden * 2 == Network(config).hidden

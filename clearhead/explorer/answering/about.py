@@ -11,9 +11,10 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened, stated
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked
-from clearhead.explorer.recording.ops import Mask, Op, masks_of, ops_of
 from clearhead.explorer.recording.tokens import stack_names
 from clearhead.explorer.static_files import other_texts
+from clearhead.model.ops import Mask, Op
+from clearhead.model.record import masks_of, ops_of
 
 
 def about(opened: Opened) -> dict[str, Any]:

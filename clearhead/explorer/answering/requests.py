@@ -18,7 +18,6 @@ Whole = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Natural = Annotated[int, Field(ge=0, lt=2**31)]
 Several = Annotated[int, Field(ge=1, le=100)]
 Number = Annotated[float, Field(ge=-3e38, le=3e38)]
-PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi", "none"]
 
 
 class Asked(Config):
@@ -32,7 +31,7 @@ class Change(Asked):
 
     scale: bool = True
     """False leaves out the division of the scores by sqrt(d_k)."""
-    positions: PositionKind | None = None
+    positions: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     """The kind of positions of every stack."""
 
 

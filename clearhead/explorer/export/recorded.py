@@ -15,8 +15,8 @@ from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering.passes import LIKELIEST, LOCK, Pass
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.recording import codecs
-from clearhead.explorer.recording.ops import Op
 from clearhead.explorer.recording.recompute import differences
+from clearhead.model.ops import Op
 
 MOST_BYTES = 24 << 20
 """The limit for the attention of one pass."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from clearhead.config import Config, ModelConfig
-from clearhead.explorer.recording.ops import Mask, Op
+from clearhead.model.ops import Mask, Op
 from clearhead.weights.documents import JsonObject
 
 FORMAT: Literal["clearhead-trace/1"] = "clearhead-trace/1"

@@ -13,11 +13,11 @@ from clearhead.brief import brief
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer.recording.manifest import FORMAT, Check, Edited, Manifest, TensorFact
-from clearhead.explorer.recording.ops import masks_of, ops_of
-from clearhead.explorer.recording.recompute import Difference, differences, evaluated
+from clearhead.explorer.recording.recompute import Difference, differences
 from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.model.record import evaluated, masks_of, ops_of
 from clearhead.trace import Address, Edit
 from clearhead.weights.documents import AGAIN, shown
 
@@ -75,7 +75,8 @@ class Recording:
     def _again(self, path: str) -> Tensor:
         op = next(op for op in self.manifest.ops if op.out == path)
         assert self.network is not None
-        return evaluated(op, [self.value(name) for name in op.inputs], self.network)
+        inputs = [self.value(name) for name in op.inputs]
+        return evaluated(op, inputs, self.network, self.manifest.masks.get(op.how))
 
     def _why_not(self, path: str) -> str:
         op = next((op for op in self.manifest.ops if op.out == path), None)

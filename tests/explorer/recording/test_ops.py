@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from clearhead.explorer.recording.ops import masks_of, ops_of
 from clearhead.model import Transformer
+from clearhead.model.record import masks_of, ops_of
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
 

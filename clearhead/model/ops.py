@@ -1,0 +1,218 @@
+"""Each step of the arithmetic as data: an `Op` names what it reads and what it makes, its `Kind` says what that means.
+
+A part of the network lists its steps beside its `forward`. From them follow, by kind of op: the recomputation of a
+recorded value, what the page explains, FLOPs, and the numbers that the backward pass needs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from clearhead.config import Config
+
+
+class Op(Config):
+    """out = op(inputs, weights): one step. A value that is not tapped has an address too, but is not stored."""
+
+    out: str
+    op: str
+    """A name in `KINDS`."""
+    inputs: tuple[str, ...] = ()
+    """Addresses; and `STACK.ids`, `.types` and `.positions`, the whole numbers that a stack reads."""
+    weights: tuple[str, ...] = ()
+    """Names of parameters, a matrix before its bias."""
+    by: dict[str, float] = Field(default_factory=dict[str, float])
+    """Settings by name, such as a norm's eps."""
+    how: str = ""
+    """The function of an activation, the name of a mask, how states are pooled, the layout of sines."""
+    numbers: tuple[float, ...] = ()
+    """Frequencies of a rotation, slopes of a bias."""
+
+
+class Mask(Config):
+    """Which cells are open: all; with `causal` keys up to the query; with `window` those less than that far away."""
+
+    causal: bool = False
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op with the values of its inputs and weights, for one sequence: no batch axis."""
+
+    op: Op
+    x: list[Tensor]
+    w: list[Tensor]
+    mask: Mask | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """A tensor of which only the shape is known, and how wide its numbers are."""
+
+    shape: tuple[int, ...]
+    width: int = 4
+    """Bytes a number; 0 for whole numbers, which are not counted."""
+
+    @property
+    def n_bytes(self) -> int:
+        return prod(self.shape) * self.width
+
+
+@dataclass
+class Sized:
+    """An op with the sizes of its inputs and weights."""
+
+    op: Op
+    x: list[Sizes]
+    w: list[tuple[int, ...]]
+    out: Sizes = field(default_factory=lambda: Sizes(()))
+
+
+Saved = Callable[[Sized], Iterable[Sizes]]
+
+
+def no_values(_: Sized) -> Iterable[Sizes]:
+    """The backward pass needs nothing."""
+    return ()
+
+
+def its_inputs(call: Sized) -> Iterable[Sizes]:
+    """The backward pass needs what the op reads."""
+    return call.x
+
+
+def its_result(call: Sized) -> Iterable[Sizes]:
+    """The backward pass needs what the op makes."""
+    return (call.out,)
+
+
+def one_more(call: Sized) -> Iterable[Sizes]:
+    """The backward pass needs a tensor of the result's shape that has no address."""
+    return (replace(call.out),)
+
+
+def product_flops(call: Sized) -> int:
+    """2 for each term of a product over the last axis of the first input."""
+    return 2 * prod(call.out.shape) * call.x[0].shape[-1]
+
+
+def same_shape(call: Sized) -> tuple[int, ...]:
+    """The shape of the first input."""
+    return call.x[0].shape
+
+
+def widest(call: Sized) -> int:
+    """Numbers as wide as the widest that are read; float32 where weights alone are."""
+    return max((x.width for x in call.x), default=0) or 4
+
+
+def as_read(call: Sized) -> int:
+    """Numbers as wide as those of the first input."""
+    return call.x[0].width
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What ops of one kind compute and cost."""
+
+    evaluate: Callable[[Call], Tensor]
+    shape: Callable[[Sized], tuple[int, ...]] = same_shape
+    """Of the result."""
+    saves: Saved = no_values
+    """The tensors that autograd keeps; weights are not counted."""
+    flops: Callable[[Sized], int] | None = None
+    """FLOPs of a matrix product, which autocast computes in bfloat16; None: another op, which counts as none."""
+    width: Callable[[Sized], int] = widest
+    """Bytes of each number of the result."""
+    is_view: bool = False
+    """The result is the first input itself, where it is as wide."""
+
+    def sizes(self, call: Sized) -> Sizes:
+        """Of the result."""
+        width = self.width(call)
+        return call.x[0] if self.is_view and width == call.x[0].width else Sizes(self.shape(call), width)
+
+
+KINDS: dict[str, Kind] = {}
+"""Every kind by its name. The file of a mechanism adds those that it alone needs."""
+
+
+def _linear(call: Call) -> Tensor:
+    return F.linear(call.x[0], call.w[0], call.w[1] if len(call.w) > 1 else None)
+
+
+KINDS |= {
+    "copy": Kind(lambda call: call.x[0], is_view=True),
+    "add": Kind(lambda call: call.x[0] + call.x[1]),
+    "scale": Kind(lambda call: call.x[0] * call.op.by["factor"]),
+    "multiply": Kind(lambda call: call.x[0] * call.x[1], saves=its_inputs),
+    "soft_cap": Kind(lambda call: call.op.by["cap"] * (call.x[0] / call.op.by["cap"]).tanh(), saves=one_more),
+    "linear": Kind(_linear, lambda call: (*call.x[0].shape[:-1], call.w[0][0]), its_inputs, product_flops),
+    "dropout": Kind(lambda call: call.x[0] * call.op.by["rate"], saves=one_more),
+    "cast": Kind(lambda call: call.x[0].to(call.x[1].dtype), width=lambda call: call.x[1].width, is_view=True),
+}
+
+
+@dataclass
+class Steps:
+    """Collects the ops of a network in the order in which they run."""
+
+    training: bool = False
+    """Whether to list what only training does: dropout."""
+    explicit: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """By the stack whose states the keys come from: whether attention is listed step by step, which is the default, or
+    as one op where a fused kernel can compute it."""
+    ops: list[Op] = field(default_factory=list)
+    owners: list[str] = field(default_factory=list)
+    """The module that each op belongs to, by its path."""
+    masks: dict[str, Mask] = field(default_factory=dict)
+    """By the names that the ops use."""
+    states: list[str] = field(default_factory=list)
+    """The last states of each stack."""
+    _at: str = ""
+
+    @contextmanager
+    def inside(self, path: str) -> Iterator[None]:
+        """While open, ops belong to the module at `path`."""
+        before, self._at = self._at, path
+        try:
+            yield
+        finally:
+            self._at = before
+
+    def do(
+        self, out: str, op: str, *inputs: str, weights: tuple[str, ...] = (), how: str = "",
+        numbers: tuple[float, ...] = (), by: dict[str, float] | None = None,
+    ) -> str:  # fmt: skip
+        """Add one op; returns `out`."""
+        self.ops.append(Op(out=out, op=op, inputs=inputs, weights=weights, how=how, numbers=numbers, by=by or {}))
+        self.owners.append(self._at)
+        return out
+
+    def named(self, out: str) -> str:
+        """Give the last op's result the address at which it is tapped; returns it."""
+        self.ops[-1] = self.ops[-1].model_copy(update={"out": out})
+        return out
+
+    def linear(self, out: str, x: str, linear: nn.Module, path: str) -> str:
+        """x W^T + b, of the linear map at `path`."""
+        return self.do(out, "linear", x, weights=parameters(linear, path))
+
+    def dropout(self, x: str, rate: float, *, out: str = "") -> str:
+        """x with some of its numbers switched off, in training; else x itself."""
+        return self.do(out or f"{x}.dropped", "dropout", x, by={"rate": rate}) if self.training and rate else x
+
+    def capped(self, out: str, x: str, cap: float | None) -> str:
+        """cap tanh(x / cap); x itself without a cap."""
+        return x if cap is None else self.do(out, "soft_cap", x, by={"cap": cap})
+
+
+def parameters(module: nn.Module, path: str) -> tuple[str, ...]:
+    """The names of a module's weight and, if it has one, its bias."""
+    return (f"{path}.weight", f"{path}.bias") if getattr(module, "bias", None) is not None else (f"{path}.weight",)
