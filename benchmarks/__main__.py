@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from benchmarks import tokenizing, training
+from benchmarks.racing import tokenizing, training
 from clearhead.errors import UserError
 
 Flag = Annotated[bool, Parameter(negative="")]

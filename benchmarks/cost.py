@@ -14,12 +14,12 @@ from cyclopts import App, Parameter
 from pydantic import PositiveInt
 from torch import Tensor
 
-from benchmarks import plots
-from benchmarks.flops import forward_flops
-from benchmarks.gpt import GptWorkload
-from benchmarks.machine import Machine
-from benchmarks.opening import memory
-from benchmarks.ours import decoder_config
+from benchmarks.contestants.gpt import GptWorkload
+from benchmarks.contestants.opening import memory
+from benchmarks.contestants.ours import decoder_config
+from benchmarks.racing import plots
+from benchmarks.racing.flops import forward_flops
+from benchmarks.racing.machine import Machine
 from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory

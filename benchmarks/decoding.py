@@ -11,10 +11,10 @@ from typing import Annotated, get_args
 import torch
 from cyclopts import App, Parameter
 
-from benchmarks.decoder import Answer, Assignment, Kind
+from benchmarks.contestants.decoder import Answer, Assignment, Kind
 from benchmarks.figures import within
-from benchmarks.machine import Machine
-from benchmarks.processes import Process, in_turn, started
+from benchmarks.racing.machine import Machine
+from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.api import Model
 from clearhead.config import ModelConfig, Sinusoidal
 from clearhead.data.tokenizers import Tokenizer
@@ -106,7 +106,7 @@ class Writer(Process):
     """One contestant."""
 
     def __init__(self, assignment: Assignment) -> None:
-        super().__init__(assignment.kind, "benchmarks.decoder", assignment.model_dump_json())
+        super().__init__(assignment.kind, "benchmarks.contestants.decoder", assignment.model_dump_json())
         self.kind = assignment.kind
 
     def turn(self) -> Answer:

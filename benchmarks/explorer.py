@@ -18,8 +18,8 @@ from clearhead.api import Model, architecture
 from clearhead.data.phrases import compose
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo import CHOICE, TOKENIZER
-from clearhead.explorer.export import export_page
-from clearhead.explorer.serving import Server, serving
+from clearhead.explorer.export.page import export_page
+from clearhead.explorer.hosting.serving import Server, serving
 from clearhead.explorer.session import Session
 from clearhead.families import preset
 from clearhead.machine.device import keep_freed_memory

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from benchmarks.machine import Machine
+from benchmarks.racing.machine import Machine
 
 app = App(name="python -m benchmarks.figures", help="Figures we promise, each beside what was measured.")
 Data = Annotated[Path, Parameter(help="Folder with the real corpora: multi30k/, tinyshakespeare/.")]

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from torch import Tensor, nn
 
 import clearhead
-from benchmarks.machine import Machine
+from benchmarks.racing.machine import Machine
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.int8 import LEVELS, TINY, Bfloat16Rows, RoundedRows, sums_are_exact

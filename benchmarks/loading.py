@@ -44,7 +44,7 @@ def network(name: str, dtype: torch.dtype, size: tuple[int, int, int, int]) -> T
 
 def opened(side: str, folder: Path) -> dict[str, Any]:
     """The figures of one cold start."""
-    command = [sys.executable, "-m", "benchmarks.opening", side, str(folder)]
+    command = [sys.executable, "-m", "benchmarks.contestants.opening", side, str(folder)]
     # Compiled modules are kept, as on any machine where Python may write them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}

@@ -12,9 +12,9 @@ from typing import Annotated
 import torch
 from cyclopts import App, Parameter
 
+from benchmarks.contestants.gpt import GptWorkload
+from benchmarks.contestants.ours import decoder_config
 from benchmarks.figures import Figure, show
-from benchmarks.gpt import GptWorkload
-from benchmarks.ours import decoder_config
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training

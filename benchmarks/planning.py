@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from benchmarks.machine import Machine
+from benchmarks.racing.machine import Machine
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead.planning.memory import Activations, Network, Setting, Shape, memory_of

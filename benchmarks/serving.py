@@ -22,7 +22,7 @@ import torch
 from cyclopts import App, Parameter
 
 from benchmarks.figures import Figure, show, within
-from benchmarks.machine import Machine
+from benchmarks.racing.machine import Machine
 from clearhead.api import Model
 from clearhead.config import Config, ModelConfig
 from clearhead.data.tokenizers import Tokenizer

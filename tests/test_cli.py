@@ -31,6 +31,7 @@ from clearhead.training.consumers import read_metrics
 from clearhead.training.events import Stepped
 from tests import processes
 from tests.conftest import ROOT
+from tests.explorer.export_fixtures import page_in, parts_of
 from tests.small_models import PAIRS, model_of
 from tests.training.tiny import write_recipe
 
@@ -291,12 +292,20 @@ def test_a_line_that_is_too_long_loses_none_before_it(shell: Shell):
 
 
 def test_translate_writes_a_page(shell: Shell, translator: Path):
-    said = shell("translate", translator, "one two", "", "three", "--page", "page.html")
+    with page_in(Path("static")):
+        said = shell("translate", translator, "one two", "", "three", "--page", "page.html")
+        nowhere = shell("translate", translator, "one", "--page", "nowhere/page.html")
+        rounded = shell("translate", translator, "one", "--page", "page.html", "--int8")
+        shutil.rmtree("static")
+        unbuilt = shell("translate", translator, "one", "--page", "page.html")
     assert said.err == "page: page.html\n"
-    assert "one two" in Path("page.html").read_text(encoding="utf-8")
-    early = shell("translate", translator, "one", "--page", "nowhere/page.html")
-    assert (early.code, early.out) == (2, ""), "told before the work is done"
-    assert "expected a file in a folder that is there, got no nowhere" in early.error
+    about = parts_of(Path("page.html").read_text(encoding="utf-8"))["data"][0]["about"]
+    assert [one["text"] for one in about["examples"]] == ["one two", "three"]
+    for early in (nowhere, rounded, unbuilt):
+        assert (early.code, early.out) == (2, ""), "told before the work is done"
+    assert "expected a file in a folder that is there, got no nowhere" in nowhere.error
+    assert "expected weights as they were stored, got --int8" in rounded.error
+    assert "expected the explorer's built page" in unbuilt.error
 
 
 # --- generate ----------------------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ class Model:
         In a notebook it is a widget, if the call is the last line of a cell. Elsewhere it is a page of the browser, and
         an object with its `url`, `wait` and `close`. Raises UserError in a notebook without the `notebook` extra.
         """
-        from clearhead.explorer.widget import explore
+        from clearhead.explorer.hosting.widget import explore
 
         return explore(self, text, target, image)
 

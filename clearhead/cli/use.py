@@ -29,7 +29,7 @@ def translate(
         n_best: Translations of each line; above 1 as NUMBER-OF-LINE, SCORE, TRANSLATION with tabs between.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
-        page: Also write a page here that shows what each word attended to.
+        page: Also write the explorer on the translations as one HTML file; it opens at what each word attended to.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
     """

@@ -7,11 +7,10 @@ from clearhead.api import load
 from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
 from clearhead.errors import UserError
-from clearhead.explorer.export import write
-from clearhead.explorer.server import FILES
-from clearhead.explorer.serving import listen, open_browser, serving
+from clearhead.explorer.export.page import write
+from clearhead.explorer.hosting.serving import listen, open_browser, serving
 from clearhead.explorer.session import Session
-from clearhead.explorer.static_files import static_file
+from clearhead.explorer.static_files import check_built
 from clearhead.machine.device import keep_freed_memory
 
 
@@ -27,8 +26,7 @@ def explore_command(
     device: str,
 ) -> None:
     """Serve the explorer on a model until Ctrl-C, or write it to a file; the one line on standard output is where."""
-    for file in FILES:  # Before anything takes long, as is the port.
-        static_file(file)
+    check_built()  # Before anything takes long, as is the port.
     if export is not None:
         print(write(opened(name, text, target=target, revision=revision, device=device), export))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")

@@ -19,8 +19,8 @@ def translate_command(
     name: str, texts: Sequence[str], *, search: Mapping[str, Any], page: Path | None, int8: bool, device: str
 ) -> None:
     """Translate the texts, or standard input line by line; n-best lines carry their line's number and their scores."""
-    if page is not None and not page.parent.is_dir():
-        raise UserError(f"{page}: expected a file in a folder that is there, got no {page.parent}; make it first")
+    if page is not None:
+        check_page(page, int8=int8)
     keep_freed_memory()
     model = load(name, int8=int8, device=device)
     config = searching(model.generation, search)
@@ -30,10 +30,30 @@ def translate_command(
         number += len(lines)
         shown += translate_lines(model, lines, config, after=number - len(lines))
     if page is not None:
-        from clearhead.explorer.pages import save_page, translation_page
+        write_page(model, name, shown, page)
 
-        save_page(translation_page(model, [text for text, _ in shown], [tokens for _, tokens in shown]), page)
-        tell(f"page: {page}")
+
+def check_page(page: Path, *, int8: bool) -> None:
+    """Raises UserError, before the work begins, if no page can be written."""
+    from clearhead.explorer.static_files import check_built
+
+    if int8:
+        raise UserError("--page: expected weights as they were stored, got --int8; leave out one of the two")
+    if not page.parent.is_dir():
+        raise UserError(f"{page}: expected a file in a folder that is there, got no {page.parent}; make it first")
+    check_built()
+
+
+def write_page(model: Model, name: str, shown: Sequence[tuple[str, tuple[int, ...]]], page: Path) -> None:
+    """Write texts and their translations as the explorer's file, and tell where it is."""
+    from clearhead.explorer.answering.requests import RunRequest
+    from clearhead.explorer.export.translations import export_translations
+    from clearhead.explorer.session import Session
+
+    runs = [RunRequest(text=text, written=list(tokens)) for text, tokens in shown]
+    n = export_translations(Session(model, name=name), runs, page)
+    left_out = len({text for text, _ in shown}) - n
+    tell(f"page: {page}" + (f" (the first {n} texts; {left_out} more do not fit)" if left_out else ""))
 
 
 def translate_lines(

@@ -72,7 +72,7 @@ class Seen:
     n_documents: int = 0
     beginning: str = ""
 
-    def note(self, part: "Part") -> None:
+    def note(self, part: "Passage") -> None:
         """More of it."""
         self.n_bytes += len(part.text.encode("utf-8", "surrogatepass"))
         if not self.n_documents:
@@ -81,7 +81,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Passage:
     """Of a document, to be encoded at once."""
 
     text: str
@@ -154,23 +154,23 @@ def _cut(text: str, start: int, stop: int) -> int:
     return text.rfind("\n", (start + stop) // 2, stop) + 1 or stop
 
 
-def _parts(texts: Iterable[Iterable[str]]) -> Iterator[Part]:
+def _parts(texts: Iterable[Iterable[str]]) -> Iterator[Passage]:
     for text in texts:
         rest, is_first = pieces(text), True
         piece: str | None = next(rest, "")
         while piece is not None:
             following = next(rest, None)
-            yield Part(piece, is_first, following is None)
+            yield Passage(piece, is_first, following is None)
             piece, is_first = following, False
 
 
-def _blocks(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    block, n_characters = list[Part](), 0
+def _blocks(parts: Iterable[Passage]) -> Iterator[list[Passage]]:
+    block, n_characters = list[Passage](), 0
     for part in parts:
         block.append(part)
         n_characters += len(part.text)
         if not part.is_last or n_characters >= PIECE:
             yield block
-            block, n_characters = list[Part](), 0
+            block, n_characters = list[Passage](), 0
     if block:
         yield block

@@ -1,5 +1,6 @@
-"""`clearhead demo`: a real translator, trained from nothing on phrases composed here, and opened to look at."""
+"""`clearhead demo`: trains a translator from scratch on phrases composed here, and opens it in the explorer."""
 
+import itertools
 import json
 import shlex
 import shutil
@@ -10,16 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from clearhead.api import BEST, CONFIG, Model, architecture, model_json
-from clearhead.data.phrases import PhraseCorpus, compose
+from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, compose
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo.figures import Figures, measure
-from clearhead.demo.page import demo_page
-from clearhead.demo.talk import can_ask, converse, report, say, translate_own
+from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_own
 from clearhead.errors import Interrupted, UserError
-from clearhead.explorer.pages import save_page
-from clearhead.explorer.serving import open_browser, serving
+from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.export.translations import MOST, export_translations
+from clearhead.explorer.hosting.serving import open_browser, serving
 from clearhead.explorer.session import Session
+from clearhead.explorer.static_files import check_built
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import BPE
 from clearhead.recipe.generation import GenerationConfig
@@ -70,6 +72,7 @@ def run_demo(
     locale that CLDR does not know and for a folder that holds other files.
     """
     began = time.perf_counter() if began is None else began
+    check_built()
     say(f"Composing phrases from CLDR, English -> {locale}: dates, countries, amounts, units, lists ...")
     corpus = compose(locale, seed=seed)
     folder = out or Path(f"clearhead-demo-{corpus.locale}")
@@ -83,7 +86,7 @@ def run_demo(
             if is_new:
                 undo(folder, is_ours=True)
             raise
-        # At once, so that whatever stops the rest leaves the model.
+        # Written first, so that an interruption of the rest leaves the model usable.
         (folder / BEST).write_text(json.dumps({"checkpoint": run.name}), encoding="utf-8")
         say(f"Translating {len(corpus.test)} phrases it has never seen ...")
         outputs = model.translate([phrase.source for phrase in corpus.test])
@@ -91,7 +94,9 @@ def run_demo(
         report(figures, corpus, outputs)
         own = translate_own(model, corpus, phrases)
         page = folder / PAGE
-        save_page(demo_page(model, corpus, outputs, figures, own), page)
+        text = own[0].source if own else corpus.test[0].source
+        session = Session(model, name=str(folder), folder=folder, text=text)
+        write_page(session, page, corpus, outputs, own)
         figures = replace(figures, seconds=time.perf_counter() - began)
         (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": run.name}, indent=2), encoding="utf-8")
     say(f"\nDone in {figures.seconds:.0f} s.  Model: {folder}  Page: {page}")
@@ -99,15 +104,34 @@ def run_demo(
     if as_json:
         print(json.dumps(vars(figures) | {"translations": [vars(one) for one in own]}), flush=True)
     if browser:
-        explore(model, folder, own[0].source if own else corpus.test[0].source)
+        explore(session, folder)
     elif not phrases and not as_json and can_ask() and (typed := converse(model, corpus)):
-        save_page(demo_page(model, corpus, outputs, figures, typed), page)
+        write_page(session, page, corpus, outputs, typed)
         say(f"Your phrases are on the page now: {page}")
 
 
-def explore(model: Model, folder: Path, text: str) -> None:
-    """Open the explorer on the model, until Ctrl-C; where nobody could see it, only say how to."""
-    with serving(Session(model, name=str(folder), folder=folder, text=text)) as server:
+def write_page(session: Session, path: Path, corpus: PhraseCorpus, outputs: Sequence[str], own: Sequence[Own]) -> None:
+    """Write the explorer's file on the user's own phrases and some of the test."""
+    runs = [RunRequest(text=one.source, target=one.output) for one in own]
+    runs += [RunRequest(text=corpus.test[i].source, target=outputs[i]) for i in chosen(corpus.test)]
+    export_translations(session, runs, path)
+
+
+def chosen(phrases: Sequence[Phrase]) -> list[int]:
+    """Some phrases of every kind: those whose words change places most."""
+    ranked = sorted(range(len(phrases)), key=lambda i: (-crossings(phrases[i]), -len(phrases[i].spans)))
+    return [i for kind in KINDS for i in [j for j in ranked if phrases[j].kind == kind][: MOST // len(KINDS)]]
+
+
+def crossings(phrase: Phrase) -> int:
+    """Pairs of spans that stand in another order in the translation."""
+    order = [span.target for span in sorted(phrase.spans, key=lambda span: span.source)]
+    return sum(earlier > later for earlier, later in itertools.combinations(order, 2))
+
+
+def explore(session: Session, folder: Path) -> None:
+    """Opens the explorer until Ctrl-C. Without a display or a terminal it only tells the command that does."""
+    with serving(session) as server:
         if not open_browser(server.url) and not can_ask():
             say(f"\nLook inside it:\n  clearhead explore {shlex.quote(str(folder))}")
             return
@@ -117,7 +141,7 @@ def explore(model: Model, folder: Path, text: str) -> None:
 
 
 def prepared(folder: Path) -> bool:
-    """Make the folder, before anything takes long; returns whether it is new."""
+    """Makes the folder, before the training; returns whether it is new. Raises UserError if it cannot be used."""
     try:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +156,7 @@ def prepared(folder: Path) -> bool:
 
 
 def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Model:
-    """Tokenizer and network, trained on the corpus until the time is up; checkpoints on the way go to a new folder."""
+    """Trains a tokenizer and a network on the corpus until the time is up, with checkpoints in a new folder."""
     train_pairs = pairs_of(corpus, "train")
     tokenizer = Tokenizer.train([*train_pairs.source, *train_pairs.target], TOKENIZER)
     task = Translation(
@@ -168,12 +192,12 @@ def pairs_of(corpus: PhraseCorpus, split: str) -> Pairs:
 
 
 def encoded(tokenizer: Tokenizer, pairs: Pairs) -> EncodedPairs:
-    """Pairs as the task wants them."""
+    """Pairs as the task reads them."""
     return EncodedPairs(pairs, tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target))
 
 
 def next_steps(folder: Path, locale: str, example: str) -> str:
-    """What to do with this model, and how to train one on real sentences."""
+    """Commands that use this model, and one that trains on real sentences."""
     code = locale.split("_", maxsplit=1)[0]
     return (
         f"\nThis translator again:\n  clearhead translate {shlex.quote(str(folder))} {shlex.quote(example)}\n"

@@ -1,4 +1,4 @@
-"""What the demo measures, on phrases its translator has not seen."""
+"""The figures of the demo, measured on phrases that its translator has not seen."""
 
 import time
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Figures:
     alignment: float
     """Share of content tokens whose strongest attention is on the right word, 0..1."""
     layer: int
-    """The decoder layer, from 0, whose attention that is."""
+    """The decoder layer, from 0, whose attention `alignment` measures."""
     kinds: dict[str, float]
     """Share exactly right, by kind."""
     n_train: int
@@ -36,7 +36,7 @@ class Figures:
 
 
 def measure(model: Model, corpus: PhraseCorpus, outputs: Sequence[str], *, layer: int, began: float) -> Figures:
-    """How many unseen phrases are exactly right, by kind; BLEU; and whether attention points where it should."""
+    """Measures the share of exactly right translations by kind, BLEU, and how often attention is on the right word."""
     right: dict[str, list[bool]] = {kind: [] for kind in KINDS}
     for phrase, output in zip(corpus.test, outputs, strict=True):
         right[phrase.kind].append(output == phrase.target)

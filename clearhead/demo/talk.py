@@ -1,4 +1,4 @@
-"""What the demo tells people, and what it asks them: all on standard error, so that --json stays alone."""
+"""The demo's messages and questions. All go to standard error, because --json prints to standard output."""
 
 import re
 import sys
@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from babel import Locale
 from rich.cells import cell_len, set_cell_size
 
 from clearhead.api import Model
@@ -20,7 +19,7 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class Own:
-    """A phrase of the user's, its translation, and its words that training never met."""
+    """A phrase of the user, its translation, and its words that were not in the training data."""
 
     source: str
     output: str
@@ -28,7 +27,7 @@ class Own:
 
 
 def say(text: str) -> None:
-    """Tell people."""
+    """Print to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -52,21 +51,16 @@ def report(figures: Figures, corpus: PhraseCorpus, outputs: Sequence[str]) -> No
 
 
 def line(label: str, text: str) -> str:
-    """A labelled text on one line, cut where it is too long; a Chinese character takes two cells."""
+    """A labelled text on one line, cut to WIDTH cells; a Chinese character takes two."""
     whole = f"{label:>12}  {text}"
     return whole if cell_len(whole) <= WIDTH else set_cell_size(whole, WIDTH - 1).rstrip() + "…"
-
-
-def language(locale: str) -> str:
-    """The English name of a locale, such as Portuguese (Brazil)."""
-    return Locale.parse(locale).english_name or locale
 
 
 # --- the user's own phrases --------------------------------------------------------------------------------------
 
 
 def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> list[Own]:
-    """The user's own phrases with their translations and the words training never met, told as they come."""
+    """Translates the user's phrases and reports each at once."""
     known = known_words(corpus)
     result: list[Own] = []
     for text in filter(str.strip, texts):
@@ -76,19 +70,19 @@ def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> l
 
 
 def answer(model: Model, known: Mapping[str, set[str]], text: str) -> Own:
-    """Translate one phrase and tell."""
+    """Translate and report one phrase."""
     unseen = tuple(word for word in words(text) if word not in known.get(word.lower(), ()))
     own = Own(text, model.translate([text])[0], unseen)
     say(f"    {own.output}")
     if unseen:
-        # It reads capitals as they are: of "france" it knows no more than of a word it has never met.
+        # The model is case-sensitive: "france" is as unknown to it as any new word.
         told = [f"{w} (only {min(known[w.lower()])})" if w.lower() in known else w for w in unseen]
         say(f"    (a guess: it has never seen {', '.join(told)})")
     return own
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal who could answer."""
+    """Whether standard input is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -109,14 +103,14 @@ def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
 
 
 def what_it_knows(corpus: PhraseCorpus) -> str:
-    """A line or two on what may be asked."""
+    """A line or two about the words that the translator knows."""
     parts = [f"{len(names)} {plural(role)} ({', '.join(names[:2])} ...)" for role, names in corpus.names.items()]
     text = f"It knows {', '.join(parts)}, dates, times, numbers, and lists of these; it has seen no other word."
     return textwrap.fill(text, WIDTH)
 
 
 def known_words(corpus: PhraseCorpus) -> dict[str, set[str]]:
-    """Every source word met in training as it is written there, by the word in lower case."""
+    """The spellings of every source word in the training data, by the word in lower case."""
     known: dict[str, set[str]] = {}
     for word in (word for phrase in corpus.train for word in words(phrase.source)):
         known.setdefault(word.lower(), set()).add(word)
@@ -124,10 +118,10 @@ def known_words(corpus: PhraseCorpus) -> dict[str, set[str]]:
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters; numbers are made of digits, which are all known."""
+    """Runs of letters. Digits are all known, so numbers do not count."""
     return re.findall(r"[^\W\d_]+", text)
 
 
 def plural(role: str) -> str:
-    """The role's name for several."""
+    """The plural of a role's name."""
     return role[:-1] + "ies" if role.endswith("y") and role[-2] not in "aeiou" else role + "s"

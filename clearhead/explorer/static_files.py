@@ -1,4 +1,4 @@
-"""The built page of the explorer: one module, one style sheet, and what starts them in a browser."""
+"""The files of the built page."""
 
 import json
 from pathlib import Path
@@ -6,12 +6,19 @@ from pathlib import Path
 from clearhead.errors import UserError
 
 STATIC = Path(__file__).with_name("static")
+FILES = {
+    "explorer.js": "text/javascript",
+    "boot.js": "text/javascript",
+    "explorer.css": "text/css",
+    "LICENSES.txt": "text/plain",
+}
+"""The files that a page loads, with their media types. The table of the system may be wrong."""
 
 
 def static_file(name: str) -> bytes:
     """A file of the built page by its name: `explorer.js`, `explorer.css`, `boot.js`, `texts.json`, `LICENSES.txt`.
 
-    Raises UserError where it is missing, as it is in a checkout that was not installed.
+    Raises UserError if it is missing, as in a checkout that was not installed.
     """
     path = STATIC / name
     if path.parent != STATIC or not path.is_file():
@@ -22,8 +29,14 @@ def static_file(name: str) -> bytes:
     return path.read_bytes()
 
 
+def check_built() -> None:
+    """Raises UserError unless every file of the page is there."""
+    for name in FILES:
+        static_file(name)
+
+
 def other_texts() -> dict[str, dict[str, str]]:
-    """The page's texts by language and key; English is in the module. None where the page is not built."""
+    """The page's texts by language and key; English is in the module. Empty if the page is not built."""
     try:
         return json.loads(static_file("texts.json"))
     except UserError:

@@ -1,1 +1,1 @@
-"""A model behind a port, for one machine: the completions API that clients know, and translations."""
+"""Serves a model on one machine: the completions API, and translations."""

@@ -1,4 +1,4 @@
-"""The next token of every running text, each by its own settings, in few operations."""
+"""Chooses the next token of every running text, each with its own settings, in few operations."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from clearhead.generation.sampling import draw, uniform
 from clearhead.serve.writing import Writing
 
 Scored = tuple[float | None, list[tuple[int, float]]]
-"""A token's log-probability and the likeliest in its place, where they are wanted."""
+"""A token's log-probability and the likeliest tokens in its place, if a request asks for them."""
 
 
 def choose(logits: Tensor, rows: Sequence[Writing]) -> list[int | None]:
-    """n v -> each row's next token, which depends on no other row; None where its logits are no numbers."""
+    """n v -> each row's next token, independent of the other rows; None if its logits are not numbers."""
     scores = logits.float()
     if any(row.is_controlled for row in rows):
         each = zip(rows, scores.split(1), strict=True)
@@ -35,7 +35,7 @@ def choose(logits: Tensor, rows: Sequence[Writing]) -> list[int | None]:
 
 
 def _sampled(scores: Tensor, rows: Sequence[Writing]) -> Tensor:
-    """n v -> n, of rows whose settings narrow alike."""
+    """n v -> n, for rows with the same top-k, top-p and min-p."""
     chances = [uniform(row.prompt.config.seed, "sample", *row.name, len(row.written)) for row in rows]
     probabilities = Sampler(rows[0].prompt.config).narrow(scores).softmax(-1)
     wide = torch.float32 if scores.device.type == "mps" else torch.float64
@@ -43,7 +43,7 @@ def _sampled(scores: Tensor, rows: Sequence[Writing]) -> Tensor:
 
 
 def scored(logits: Tensor, tokens: Sequence[int], n_likeliest: int) -> list[Scored]:
-    """n v and the token chosen in each row -> its log-probability and the likeliest ones."""
+    """n v and the token chosen in each row -> its log-probability and the likeliest tokens."""
     log_probs = logits.float().log_softmax(-1)
     chosen = log_probs.gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
     values, ids = log_probs.topk(min(n_likeliest, logits.shape[-1]))

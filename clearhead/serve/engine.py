@@ -20,32 +20,32 @@ from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.slots import Slots
-from clearhead.serve.text import Writer
+from clearhead.serve.text import Detokenizer
 from clearhead.serve.worker import Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, Token, Update, Writing
 
 _log = logging.getLogger("clearhead")
 
 AT_ONCE = 512
-"""Tokens of several prompts, padding included, that are read between two steps."""
+"""Tokens of several prompts, padding included, that the engine reads between two steps."""
 PIECE = 128
-"""Tokens of a single prompt that are read between two steps: fewer take longer in all, more hold running texts up."""
+"""Tokens of one prompt that the engine reads between two steps. Fewer slow the prompt, more delay other texts."""
 SCORED_AT_ONCE = 128
-"""Positions of a prompt whose logits are in memory together."""
+"""Positions of a prompt whose logits are in memory at once."""
 
 
 @dataclass
-class Reading:
-    """Prompts that are being read: several together in one pass, or a long one in pieces."""
+class Prefill:
+    """The prefill of prompts: several in one pass, or a long one in pieces."""
 
     arrivals: list[tuple[Ticket[Update], Prompt]]
     past: Cache
     scores: list[list[Scored]]
-    """Of each prompt whose log-probabilities are wanted: those of the tokens read, the first of which has none."""
+    """For each prompt whose log-probabilities are asked for: those of its tokens. The first token has none."""
 
 
 class Engine(Worker[Prompt, Update]):
-    """Owns a decoder: reads prompts that wait while there are slots, then writes a token of each running text."""
+    """Owns a decoder: reads waiting prompts while there are slots, then writes a token of each running text."""
 
     def __init__(
         self, network: Transformer, tokenizer: Tokenizer, *, slots: int, most_cells: int, most_waiting: int
@@ -57,7 +57,7 @@ class Engine(Worker[Prompt, Update]):
         self.evaluating = Evaluating(self.network)
         self.device = network.decoder.table.weight.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
-        self.reading: Reading | None = None
+        self.reading: Prefill | None = None
         self.rows: list[Writing] = []
 
     @property
@@ -73,7 +73,7 @@ class Engine(Worker[Prompt, Update]):
         return [*read, *(row.ticket for row in self.rows)]
 
     def turn(self) -> None:
-        """Rows whose clients are gone leave, prompts are read for a while, and every row gets a token."""
+        """Removes rows whose clients have hung up, reads prompts for a while, and writes a token in every row."""
         with self.evaluating:
             self._turn()
 
@@ -82,7 +82,7 @@ class Engine(Worker[Prompt, Update]):
         if self.reading is None or all(ticket.is_gone for ticket, _ in self.reading.arrivals):
             arrivals = self.take(self.fits)
             scores: list[list[Scored]] = [[(None, [])] for _ in arrivals]
-            self.reading = Reading(arrivals, self.network.new_cache(), scores) if arrivals else None
+            self.reading = Prefill(arrivals, self.network.new_cache(), scores) if arrivals else None
         if self.reading is not None:
             arrivals = self.reading.arrivals
             try:
@@ -100,13 +100,13 @@ class Engine(Worker[Prompt, Update]):
                 self.slots.clear()
 
     def fits(self, taken: list[Prompt], prompt: Prompt) -> bool:
-        """Whether a prompt can be read together with these, and its texts have slots."""
+        """Whether a prompt can be read together with these and there are slots for its texts."""
         together = [*taken, prompt]
         if len(self.rows) + sum(one.n for one in together) > self.slots.most_rows:
             return False
         return not taken or len(together) * max(len(one.ids) for one in together) <= AT_ONCE
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: Prefill) -> None:
         """Prefill: the next tokens of each prompt; those that have been read to their ends begin to be continued."""
         start, size = reading.past.length, PIECE if len(reading.arrivals) == 1 else AT_ONCE
         pieces = [prompt.ids[start : start + size] for _, prompt in reading.arrivals]
@@ -122,21 +122,21 @@ class Engine(Worker[Prompt, Update]):
             self.begin(reading, self.network.head(torch.stack([own[-1] for own in of_each]), layout))
 
     def score(self, states: Tensor, following: Sequence[int], layout: Layout, n_likeliest: int) -> list[Scored]:
-        """The scores of the tokens that follow these states, one each, but for the prompt's last."""
+        """The scores of the tokens that follow these states, except after the prompt's last."""
         found: list[Scored] = []
         for at in range(0, len(following), SCORED_AT_ONCE):
             part = following[at : at + SCORED_AT_ONCE]
             found += scored(self.network.head(states[at : at + len(part)], layout), part, n_likeliest)
         return found
 
-    def begin(self, read: Reading, logits: Tensor) -> None:
-        """The texts that go on from prompts which have been read are rows from now on, and have their first token."""
+    def begin(self, read: Prefill, logits: Tensor) -> None:
+        """Adds prefilled sequences to the batch and samples their first token."""
         new: list[Writing] = []
         parents: list[int] = []
         for i, ((ticket, prompt), scores) in enumerate(zip(read.arrivals, read.scores, strict=True)):
             tokens = self.prompt_tokens(prompt, scores) if prompt.scores_prompt else []
             for sample in range(prompt.n):
-                row = Writing(ticket, prompt, sample, Writer(self.tokenizer, prompt.ids, prompt.stop))
+                row = Writing(ticket, prompt, sample, Detokenizer(self.tokenizer, prompt.ids, prompt.stop))
                 row.scored = tokens
                 new.append(row)
                 parents.append(i)
@@ -145,20 +145,20 @@ class Engine(Worker[Prompt, Update]):
         self.write(logits[torch.tensor(parents, device=self.device)], first=first)
 
     def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[Token]:
-        """The prompt's tokens, where each begins, and their log-probabilities."""
-        writer, offsets = Writer(self.tokenizer, []), list[int]()
+        """The prompt's tokens with their places and log-probabilities."""
+        detokenizer, offsets = Detokenizer(self.tokenizer, []), list[int]()
         for token in prompt.ids:
-            offsets.append(len(writer.settled))
-            writer.add([token])
+            offsets.append(len(detokenizer.settled))
+            detokenizer.add([token])
         return [Token(token, at, *score) for token, at, score in zip(prompt.ids, offsets, scores, strict=True)]
 
     def step(self) -> Tensor:
-        """The last token of every row through the network -> n v: logits of the next."""
+        """Runs the last token of every row through the network -> n v: the logits of the next token."""
         last = torch.tensor([[row.written[-1]] for row in self.rows], device=self.device)
         return self.network.decode(Tokens(last), None, self.slots)[:, -1]
 
     def write(self, logits: Tensor, *, first: int = 0) -> None:
-        """A token of each row from the first on; those that end leave, and everybody is told what there is to tell."""
+        """Samples a token per row from `first` on, removes finished rows and notifies clients."""
         rows = self.rows[first:]
         tokens = choose(logits, rows)
         scores = self.scores(logits, rows, tokens)
@@ -178,7 +178,7 @@ class Engine(Worker[Prompt, Update]):
         self.drop([i for i, row in enumerate(self.rows) if row.reason is not None or row.ticket.is_gone])
 
     def scores(self, logits: Tensor, rows: Sequence[Writing], tokens: Sequence[int | None]) -> dict[int, Scored]:
-        """Log-probabilities for the rows that want them."""
+        """Log-probabilities for the rows that ask for them."""
         wants = [i for i, row in enumerate(rows) if row.prompt.likeliest is not None]
         if not wants:
             return {}
@@ -190,7 +190,7 @@ class Engine(Worker[Prompt, Update]):
         }
 
     def drop(self, leaving: Sequence[int]) -> None:
-        """These rows give their slots up; the last ones take their places."""
+        """Frees the slots of these rows; the last rows move into them."""
         for i in reversed(leaving):
             self.slots.leave(i)
             self.rows[i] = self.rows[-1]
@@ -198,7 +198,7 @@ class Engine(Worker[Prompt, Update]):
 
 
 def _reason(error: Exception) -> Failed:
-    """What a client is told of an error of ours."""
+    """The message of an internal error."""
     if is_memory(error):
         _log.warning("Out of memory: try fewer --slots or a lower --max-length")
         return Failed(503, "out of memory; try again in a moment, or a shorter prompt")

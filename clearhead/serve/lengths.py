@@ -1,4 +1,4 @@
-"""How long a text may be, which is found out before all of it is tokenized."""
+"""Limits the length of texts without tokenizing more than necessary."""
 
 from collections.abc import Callable
 
@@ -7,27 +7,27 @@ from pydantic import JsonValue
 from clearhead.data.tokenizers import Tokenizer
 
 WIDEST = 256
-"""Characters of a token, at most: a vocabulary may have a longer one, but no text is made of those alone."""
+"""The longest token that counts, in characters. There are longer ones, but no text consists of them alone."""
 NARROWEST = 16
-"""Characters for each token, at least: some tokenizers drop spaces, and read a long word as one unknown token."""
+"""Characters allowed for each token at least: some tokenizers drop spaces, or read a long word as one token."""
 FIRST = 8
-"""Characters for each token that are tokenized first: most texts have fewer, and are tokenized once."""
+"""Characters for each token that are tokenized first. Most texts have fewer, so they are tokenized once."""
 
 Encode = Callable[[str], list[int]]
 
 
 class TooLong(Exception):
-    """A text has more tokens than it may have; the message says how long it is, as far as it was read."""
+    """A text has too many tokens. The message says how many were found before reading stopped."""
 
 
 def most_characters(tokenizer: Tokenizer, most_tokens: int) -> int:
-    """Characters that a text of so many tokens can have."""
+    """The most characters that a text of this many tokens can have."""
     widest = max(map(len, tokenizer.library.get_vocab(with_added_tokens=True)), default=0)
     return most_tokens * min(max(widest, NARROWEST), WIDEST)
 
 
 def bounded(text: str, encode: Encode, *, most_tokens: int, most_characters: int) -> list[int]:
-    """The ids of a text; raises TooLong where they are too many, at the cost of as many tokens as are allowed.
+    """The ids of a text. Raises TooLong if they are too many, at the cost of about as many tokens as are allowed.
 
     A beginning of the text has about as many tokens as the same part of the whole has. So beginnings of growing
     length are tokenized, until one has twice as many tokens as are allowed.

@@ -1,4 +1,4 @@
-"""Answers in the form that clients of the completions API read."""
+"""Replies in the format of the completions API."""
 
 import secrets
 import time
@@ -31,7 +31,7 @@ def failure(status: int, message: str, *, field: str | None = None, code: str | 
 
 @dataclass
 class Reply:
-    """What is said of one request: by completions, or by chat (`chats`) in its own form."""
+    """The reply to one request, in the format of completions or, with `chats`, of chat."""
 
     model: str
     tokenizer: Tokenizer
@@ -39,18 +39,18 @@ class Reply:
     chats: bool = False
     gives_ids: bool = False
     echoes: Sequence[str] | None = None
-    """The prompts' texts, where they come before their continuations."""
+    """The prompts' texts, if the reply repeats them."""
     n_written: dict[int, int] = field(default_factory=dict)
     """Tokens written, by text."""
     begun: set[int] = field(default_factory=set)
-    """Texts of which something has been said in a stream."""
+    """Texts that have had an event in the stream."""
 
     def __post_init__(self) -> None:
         self.id = f"{'chatcmpl' if self.chats else 'cmpl'}-{secrets.token_hex(12)}"
         self.created = int(time.time())
 
     def whole(self, updates: Sequence[Update]) -> Object:
-        """The answer, where it comes at once."""
+        """The whole answer, without a stream."""
         choices = [self.choice(update) for update in sorted(updates, key=lambda update: update.choice)]
         return {**self.head("chat.completion" if self.chats else "text_completion", choices), "usage": self.usage()}
 
@@ -70,7 +70,7 @@ class Reply:
         return {**self.head(kind, []), "usage": self.usage()}
 
     def head(self, kind: str, choices: Sequence[JsonValue]) -> Object:
-        """What every answer and event has."""
+        """The fields of every answer and event."""
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": [*choices]}
 
     def usage(self) -> Object:
@@ -79,7 +79,7 @@ class Reply:
         return {"prompt_tokens": n_read, "completion_tokens": n_written, "total_tokens": n_read + n_written}
 
     def choice(self, update: Update) -> Object:
-        """One text, or what is new of it."""
+        """One text, or its new part."""
         self.n_written[update.choice] = update.n_written
         prompt = self.prompts[update.choice // self.prompts[0].n]
         found: Object = {"index": update.choice, "logprobs": None, "finish_reason": update.reason}
@@ -100,7 +100,7 @@ class Reply:
         return found
 
     def scores(self, tokens: Sequence[Token], offset: int) -> dict[str, list[JsonValue]]:
-        """Log-probabilities as completions have them: a list of each thing."""
+        """Log-probabilities in the format of completions: one list for each field."""
         return {
             "tokens": [self.named(token.id) for token in tokens],
             "token_logprobs": [_finite(token.log_prob) for token in tokens],
@@ -109,14 +109,14 @@ class Reply:
         }
 
     def likeliest(self, token: Token) -> JsonValue:
-        """The likeliest in a token's place by their texts; of two that have one text, the likelier."""
+        """The likeliest tokens in a token's place by text. Of two with the same text, the likelier one."""
         found: Object = {}
         for other, score in token.likeliest:
             found.setdefault(self.named(other), _finite(score))
         return found or None
 
     def chat_score(self, token: Token) -> Object:
-        """Log-probabilities as chat has them: an object a token."""
+        """Log-probabilities in the format of chat: one object a token."""
         likeliest = [self.scored(other, score) for other, score in token.likeliest]
         return {**self.scored(token.id, token.log_prob), "top_logprobs": [*likeliest]}
 
@@ -127,7 +127,7 @@ class Reply:
         return {"token": text, "logprob": _finite(score), "bytes": [*text.encode()] if whole else None}
 
     def named(self, token: int) -> str:
-        """A token's text inside a line, that of special ones included."""
+        """A token's text as it stands within a line; special tokens have one too."""
         # After itself: some tokenizers drop the space before the first word of a text.
         once, twice = (self.tokenizer.library.decode([token] * n, skip_special_tokens=False) for n in (1, 2))
         return twice[len(once) :]
@@ -138,5 +138,5 @@ def _joined(first: Mapping[str, list[JsonValue]], second: Mapping[str, list[Json
 
 
 def _finite(score: float | None) -> float | None:
-    """JSON has no infinity; the least number that clients know stands for it."""
+    """Stands for -infinity, which JSON cannot write."""
     return -9999.0 if score == NEVER else score

@@ -1,4 +1,4 @@
-"""What a client may ask for, as it comes: every field, what it may be, and one line for what it may not. No torch."""
+"""The requests of clients: every field with its limits, and one line for each mistake. No torch."""
 
 import reprlib
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ LONGEST_STOP = 1000
 MOST_LIKELIEST = 20
 
 Texts = Annotated[list[str], Field(fail_fast=True)]
-"""In a list the first mistake is enough: an error for each of millions of members takes gigabytes."""
+"""Stops at the first mistake of a list: an error for each of millions of members would take gigabytes."""
 Ids = Annotated[list[int], Field(fail_fast=True)]
 Unused = AfterValidator(lambda _: None)
-"""A field that is taken and not used: its value may be large, so it is not kept."""
+"""A field that is accepted and not used. It drops the value, which may be large."""
 NO_SUCH_FIELD = "no_such_field"
 
 
 class Wrong(Exception):
-    """A request that cannot be answered as it is: the HTTP status, what is wrong in one line, and which field it is."""
+    """A wrong request: the HTTP status, one line about the mistake, and the field."""
 
     def __init__(self, message: str, field: str | None = None, *, status: int = 400, code: str | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class Wrong(Exception):
 
 
 class Strict(BaseModel):
-    """No field is ignored in silence, and no type is converted."""
+    """Refuses unknown fields and converts no types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -59,23 +59,23 @@ class Strict(BaseModel):
 
 
 class Request(Strict):
-    """What all requests have in common."""
+    """The fields of every request."""
 
     model: str | None = None
-    """The name that the server goes by; it has one model."""
+    """The name of the server's only model."""
     user: Annotated[str | None, Unused] = None
     store: Annotated[bool | None, Unused] = None
     metadata: Annotated[dict[str, JsonValue] | None, Unused] = None
 
 
 class StreamOptions(Strict):
-    """What a stream brings besides text."""
+    """Options of a stream."""
 
     include_usage: bool = False
 
 
 class Writes(Request):
-    """How a text is continued; what is None is as the model's own settings say."""
+    """How a text is continued. None leaves a setting as the model has it."""
 
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0.0), AfterValidator(lambda t: t if t > 1e-6 else 0.0)] | None = None
@@ -178,7 +178,7 @@ class TranslationRequest(Request):
 
 
 def read(kind: type[R], body: bytes | bytearray) -> R:
-    """The request in a body; raises Wrong, which names the field."""
+    """The request in a body. Raises Wrong, which names the field."""
     try:
         return kind.model_validate(parsed(body))
     except ValidationError as error:
@@ -198,7 +198,7 @@ def read(kind: type[R], body: bytes | bytearray) -> R:
 
 
 def _message(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The message with its content as text; parts of text are joined."""
+    """The message with its parts of text joined."""
     content = message.get("content")
     if not isinstance(message.get("role"), str):
         raise ValueError("expected a role in every message, such as user")

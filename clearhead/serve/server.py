@@ -1,4 +1,4 @@
-"""The routes, and who may come in."""
+"""The routes of the server, and the check of who may use them."""
 
 import asyncio
 import json
@@ -33,13 +33,13 @@ _log = logging.getLogger("clearhead")
 BODY_LIMIT = 4_000_000
 """Bytes of a request."""
 BODY_SECONDS = 20.0
-"""For a request to arrive in."""
+"""Within which a request must arrive."""
 
 T = TypeVar("T")
 
 
 class Guard:
-    """Lets through who asks this machine by its own name, and no other site's page; with a key, who holds it."""
+    """Lets through requests to this machine's names that come from no other site; with a key, those that have it."""
 
     def __init__(self, app: ASGIApp, *, key: str | None) -> None:
         self.app, self.key = app, None if key is None else key.encode()
@@ -65,7 +65,7 @@ class Guard:
 
 
 class Server:
-    """Answers requests by what the worker tells of them."""
+    """Answers requests with the news of the worker."""
 
     def __init__(self, service: Service, worker: Engine | Translator) -> None:
         self.service, self.worker, self.created = service, worker, int(time.time())
@@ -127,14 +127,14 @@ class Server:
         return JSONResponse({"status": "ok", "model": self.service.name, "running": running, "waiting": waiting})
 
     def card(self) -> Object:
-        """The model as a list of models has it."""
+        """The model's entry in a list of models."""
         return {"id": self.service.name, "object": "model", "created": self.created, "owned_by": "clearhead"}
 
     # --- writing -----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def asked(self, request: Request, kind: type[schemas.R]) -> AsyncIterator[schemas.R]:
-        """The request, of a model that is here; raises Wrong or HTTPException."""
+        """The request, checked. Raises Wrong or HTTPException."""
         async with self.bodies.of(request) as body:
             asked = await asyncio.to_thread(schemas.read, kind, body)
             self.service.check_name(asked.model)
@@ -143,7 +143,7 @@ class Server:
     async def read(
         self, request: Request, ids_of: Callable[[T], list[int]], inputs: Sequence[T], field: str
     ) -> list[list[int]]:
-        """The ids of each input of a request; raises Wrong. Between two inputs those of other requests have a turn."""
+        """The ids of each input of a request. Lets other requests go between two inputs. Raises Wrong."""
         if not inputs:
             raise Wrong(f"{field}: expected at least one, got an empty list", field)
         self.worker.check(len(inputs))
@@ -183,7 +183,7 @@ class Server:
 
 
 class _Stream:
-    """Server-sent events; whoever hangs up gives the slots back."""
+    """Server-sent events. A client that hangs up frees its slots."""
 
     def __init__(self, ticket: Ticket[Update], events: AsyncIterator[str]) -> None:
         self.ticket, self.events = ticket, events
@@ -215,7 +215,7 @@ def _event(value: Object) -> str:
 
 
 async def _unless_gone(request: Request, answer: Callable[[], Coroutine[object, object, T]]) -> T:
-    """The answer; ClientDisconnect where the client hangs up before it is there."""
+    """Waits for the answer. Raises ClientDisconnect if the client hangs up first."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -236,7 +236,7 @@ async def _unless_gone(request: Request, answer: Callable[[], Coroutine[object, 
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    """The answer to a request that cannot be answered, or not now."""
+    """The response to a request that is wrong, or that has no place now."""
     match error:
         case Wrong():
             return failure(error.status, str(error), field=error.field, code=error.code)
@@ -257,7 +257,7 @@ def _failed(request: Request, error: Exception) -> Response:
 
 
 def application(server: Server, *, key: str | None = None) -> ASGIApp:
-    """Everything that the server answers; with a key, to those who send it as a bearer's."""
+    """The whole application. With a key it answers requests that send it as a bearer token."""
     app = Starlette(
         routes=[
             Route("/v1/models", server.models),

@@ -1,4 +1,4 @@
-"""From a request to the prompts that the engine writes: which model, which settings, how long."""
+"""Turns a request into prompts for the engine: checks the model, the settings and the lengths."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -21,33 +21,33 @@ FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 class Service:
-    """A model, the name it goes by, and the limits of what is asked of it."""
+    """A model with its name and the limits of requests."""
 
     def __init__(self, model: Model, name: str, *, slots: int, max_length: int) -> None:
-        """Raises UserError for a model that does not write."""
+        """Raises UserError for a model that does not generate text."""
         decoder = model.config.decoder
         if decoder is None or not isinstance(model.config.head, LanguageHead):
             raise UserError(f"{name}: expected a model that writes, got one that does not; try clearhead explore")
         _ = model.tokenizer
         self.model, self.name, self.slots = model, name, slots
         self.max_length = min(max_length, decoder.max_length or max_length)
-        """Positions of a prompt with its continuation."""
+        """The most positions of a prompt with its continuation."""
         encoder = model.config.encoder
         self.most_tokens = (encoder.max_length if encoder else None) or self.max_length
-        """Of a text that is read."""
+        """The most tokens of a text that the model reads."""
         self.most_characters = most_characters(model.tokenizer, self.most_tokens)
 
     # --- what is asked -----------------------------------------------------------------------------------------
 
     def completion(self, asked: CompletionRequest, ids: Sequence[list[int]]) -> list[Prompt]:
-        """The prompts of a request with these ids, each to be continued n times; raises Wrong."""
+        """The prompts of a request with these ids, each to be continued n times. Raises Wrong."""
         if asked.max_tokens == 0 and not asked.echo:
             raise Wrong("max_tokens: expected at least 1, got 0; 0 goes with echo", "max_tokens")
         scores = bool(asked.echo) and asked.logprobs is not None
         return self.prompts(asked, ids, asked.max_tokens, likeliest=asked.logprobs, scores_prompt=scores)
 
     def chat(self, asked: ChatRequest) -> list[Prompt]:
-        """The conversation as the model's own template writes it; raises Wrong."""
+        """The conversation, written by the model's own template. Raises Wrong."""
         self.decoder_only("/translate")
         tokenizer = self.model.tokenizer
         if tokenizer.chat_template is None:
@@ -72,7 +72,7 @@ class Service:
         return self.prompts(asked, [ids], limit, likeliest=likeliest)
 
     def source(self, text: str) -> list[int]:
-        """The ids of one text to translate; raises Wrong."""
+        """The ids of one text to translate. Raises Wrong."""
         ids = self.read(text, self.marked, "text")
         if not text.strip() or not ids:
             raise Wrong("text: expected texts that say something, got an empty one", "text")
@@ -89,14 +89,14 @@ class Service:
             raise Wrong(f"this model continues texts; use {other}", status=404)
 
     def check_name(self, name: str | None) -> None:
-        """Raises Wrong for a model that is not here."""
+        """Raises Wrong unless `name` is this model."""
         if name is not None and name != self.name:
             raise Wrong(f"model: expected {self.name}, got {name:.100}", "model", status=404, code="model_not_found")
 
     # --- prompts -----------------------------------------------------------------------------------------------
 
     def prompt(self, prompt: str | Sequence[int]) -> list[int]:
-        """The ids of one prompt, with the tokenizer's own marks around a text; raises Wrong."""
+        """The ids of one prompt; a text gets the tokenizer's own marks. Raises Wrong."""
         ids = self.read(prompt, self.marked, "prompt") if isinstance(prompt, str) else self.known(prompt)
         if not ids or not prompt:
             raise Wrong("prompt: expected at least one token, got an empty prompt", "prompt")
@@ -107,7 +107,7 @@ class Service:
         return self.model.reader.ids([text])[0]
 
     def read(self, text: str, encode: Encode, field: str) -> list[int]:
-        """The ids of a text that is not too long; raises Wrong."""
+        """The ids of a text. Raises Wrong if it is too long."""
         try:
             return bounded(text, encode, most_tokens=self.most_tokens, most_characters=self.most_characters)
         except TooLong as error:
@@ -116,7 +116,7 @@ class Service:
             raise Wrong(str(error), field) from None
 
     def known(self, ids: Sequence[int]) -> list[int]:
-        """Ids that a client sends, each of which the network knows; raises Wrong."""
+        """The ids that a client sent. Raises Wrong if the network does not know one."""
         if len(ids) > self.most_tokens:
             raise self.too_long(str(len(ids)), "prompt")
         if min(ids, default=0) < 0:
@@ -127,7 +127,7 @@ class Service:
             raise Wrong(str(error), "prompt") from None
 
     def too_long(self, got: str, field: str) -> Wrong:
-        """What is said of more tokens than can be read."""
+        """The error for more tokens than can be read."""
         stack = self.model.config.encoder or self.model.config.output
         why = "where this model's positions end" if stack.max_length == self.most_tokens else "by --max-length"
         message = f"{field}: expected at most {self.most_tokens} tokens, {why}, got {got}"
@@ -142,7 +142,7 @@ class Service:
         likeliest: int | None,
         scores_prompt: bool = False,
     ) -> list[Prompt]:
-        """What the engine is asked; raises Wrong for more texts than slots."""
+        """The prompts for the engine. Raises Wrong for more texts than slots."""
         n = asked.n or 1
         if n > self.slots:
             raise Wrong(f"n: expected at most {self.slots}, as many as are written at once, got {n}", "n")
@@ -168,7 +168,7 @@ class Service:
         ]
 
     def settings(self, asked: Writes) -> GenerationConfig:
-        """The model's own settings with what is asked; a seed that nobody names is drawn."""
+        """The model's settings with those of the request. Draws a seed if the request has none."""
         base = self.model.settings()
         given: dict[str, Any] = {name: value for name in FIELDS if (value := getattr(asked, name)) is not None}
         if given.get("temperature", base.temperature) == 0:

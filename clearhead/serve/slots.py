@@ -1,4 +1,4 @@
-"""Keys and values of texts that are written side by side, each as long as it is."""
+"""The keys and values of texts of different lengths that are written together."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ from clearhead.model.cache import BlockCache, Cache, KeyValues
 from clearhead.model.layout import Layout, Tokens
 
 LEAST_ROOM = 64
-"""Cells that a row begins with; they double."""
+"""The cells that a row begins with."""
 
 
 class Slots(Cache):
     """One row of cells for each running text; the first n rows are in use, and row i is row i of the batch.
 
-    No step copies the cells: new keys and values are written where each row ends, and attention reads views. Rows and
-    cells grow by doubling as texts need them, up to `most_rows` by `most_cells`; when the last text has left, all is
-    given back. Stale cells are never attended to, and hold numbers that are finite: 0 times them is 0.
+    No step copies the cells: it writes new keys and values at the end of each row, and attention reads views. Rows and
+    cells double as texts need them, up to `most_rows` by `most_cells`. When the last text leaves, all memory is freed.
+    Attention never reads stale cells, but they must hold finite numbers, so that 0 times them is 0.
     """
 
     def __init__(self, n_layers: int, *, most_rows: int, most_cells: int) -> None:
@@ -26,7 +26,7 @@ class Slots(Cache):
         self.cells: Tensor | None = None
         """layer 2 row h s k: keys and values."""
         self.lengths: list[int] = []
-        """Cells filled, of each row in use."""
+        """Filled cells of each row in use."""
         self.row = self.at = torch.empty(0, dtype=torch.long)
         self.width = 0
 
@@ -36,7 +36,7 @@ class Slots(Cache):
         return len(self.lengths)
 
     def join(self, past: Cache, parents: Sequence[int], lengths: Sequence[int]) -> None:
-        """New rows: row i begins with the first lengths[i] cells of row parents[i] of what has been read."""
+        """Adds rows: row i begins with the first lengths[i] cells of row parents[i] of a prefill."""
         k, first, width = past.blocks[0].attn.k, self.n, past.length
         assert k is not None
         cells = self.reserve(first + len(parents), width + 1, like=k)
@@ -48,7 +48,7 @@ class Slots(Cache):
         self.lengths += lengths
 
     def leave(self, row: int) -> None:
-        """Give a row up; the last one in use takes its place."""
+        """Frees a row; the last one in use takes its place."""
         last = self.n - 1
         if row != last and self.cells is not None:
             filled = self.lengths[last]
@@ -59,17 +59,17 @@ class Slots(Cache):
             self.cells = None
 
     def clear(self) -> None:
-        """Give all rows up."""
+        """Frees all rows."""
         self.lengths.clear()
         self.cells = None
 
     def forget(self, row: int) -> None:
-        """Zeros in place of numbers that are not finite."""
+        """Replaces numbers that are not finite by 0."""
         if self.cells is not None:
             self.cells[:, :, row] = 0
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
-        """Room for one more token in each row in use."""
+        """Makes room for one more token in each row in use."""
         assert self.cells is not None
         assert tokens.grid == (self.n, 1), "one token a row"
         device = self.cells.device
@@ -83,7 +83,7 @@ class Slots(Cache):
         return queries, Layout((self.n, self.width), cell, valid=valid)
 
     def reserve(self, rows: int, width: int, *, like: Tensor) -> Tensor:
-        """The cells, at least so many; `like` has their heads, width, type and device."""
+        """The cells, at least this many, with the heads, width, type and device of `like`."""
         have = (0, 0) if self.cells is None else (self.cells.shape[2], self.cells.shape[4])
         if self.cells is not None and rows <= have[0] and width <= have[1]:
             return self.cells
@@ -105,7 +105,7 @@ class Rows(KeyValues):
         self.slots, self.layer = slots, layer
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """n h 1 k each, to where every row ends; returns views of what the rows in use hold, n h s k."""
+        """Writes n h 1 k each at the end of every row; returns views of the rows in use, n h s k."""
         slots = self.slots
         assert slots.cells is not None
         keys, values = slots.cells[self.layer]
@@ -115,5 +115,5 @@ class Rows(KeyValues):
 
 
 def _doubled(needed: int, least: int, most: int) -> int:
-    """The least power of two that is enough, unless that is more than there can be."""
+    """The smallest sufficient power of two, at most the maximum."""
     return max(needed, min(most, max(least, 1 << (needed - 1).bit_length())))

@@ -1,4 +1,4 @@
-"""Text while it is being written: a token at a time, in whole characters, up to a stop string."""
+"""Decodes a text while it is written: a token at a time, in whole characters, up to a stop string."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.pieces import beginning, first
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""To which the first bytes of a character decode."""
+"""What the first bytes of a character decode to."""
 
 
-class Writer:
+class Detokenizer:
     """The text of one continuation.
 
     A token's text depends on those before it: some tokenizers drop the space before the first word of a text, and a
@@ -23,13 +23,13 @@ class Writer:
         self.known = tokenizer.decode(self.window)
         """Text of the window's tokens that are settled."""
         self.settled = self.text = ""
-        """The text of whole characters, and with what may become another character."""
+        """The text in whole characters, and the text with an unfinished one."""
         self.shown = 0
         self.end: int | None = None
         """Where a stop string begins."""
 
     def add(self, tokens: Sequence[int]) -> bool:
-        """More tokens, one at a time where it matters; whether the text has come to a stop string."""
+        """Adds tokens; returns whether the text has reached a stop string."""
         self.window += tokens
         new = self.tokenizer.decode(self.window)[len(self.known) :]
         searched = max(0, len(self.settled) - max(map(len, self.stop), default=0))
@@ -43,9 +43,9 @@ class Writer:
         return self.end is not None
 
     def take(self, *, last: bool = False) -> str:
-        """What can be shown and has not been; with `last`, all that is left.
+        """The text that is ready and was not returned before; with `last`, all the rest.
 
-        Held back are the bytes of an unfinished character and what may be the beginning of a stop string.
+        Holds back the bytes of an unfinished character, and what may be the beginning of a stop string.
         """
         if self.end is not None:
             safe = self.end

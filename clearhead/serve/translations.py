@@ -1,4 +1,4 @@
-"""Translations: texts that wait together are translated together."""
+"""Translates waiting texts in batches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.worker import Failed, Ticket, Worker
 
 AT_ONCE = 64
-"""Texts that are taken together, so that nobody waits long for those after them."""
+"""Texts in a batch: few, so that later texts do not wait long."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Translator(Worker[Source, Translated]):
         return [ticket for ticket, _ in self.taken]
 
     def turn(self) -> None:
-        """One step of the search; other texts are taken where nobody waits for these any more."""
+        """Runs one step of the search. Takes new texts if nobody waits for the present ones."""
         try:
             if all(ticket.is_gone for ticket in self.under_way):
                 self.taken = self.take(lambda taken, _: len(taken) < AT_ONCE)

@@ -1,4 +1,4 @@
-"""A thread that owns the network, and how requests wait for it and hear from it."""
+"""A thread that owns the network, with a queue of requests and news for them."""
 
 import asyncio
 import logging
@@ -18,11 +18,11 @@ Update = TypeVar("Update")
 
 
 class Full(Exception):
-    """There is no place left to wait in."""
+    """The queue is full."""
 
 
 class Failed(Exception):
-    """Why there is no answer, as the client is told, and the HTTP status."""
+    """The reason why there is no answer, for the client, and the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -30,16 +30,16 @@ class Failed(Exception):
 
 
 class Ticket(Generic[Update]):
-    """What a request holds while it waits: made in its event loop, and told of by the worker."""
+    """A waiting request's end of the queue. The request makes it in its event loop; the worker sends it news."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.updates: asyncio.Queue[Update | Failed] = asyncio.Queue()
         self.is_gone = False
-        """Whether the client has hung up; the worker looks at every turn."""
+        """Whether the client has hung up. The worker looks at it in every turn."""
 
     async def next(self) -> Update:
-        """The next news; raises Failed."""
+        """Waits for the next news. Raises Failed."""
         update = await self.updates.get()
         if isinstance(update, Failed):
             raise update
@@ -47,7 +47,7 @@ class Ticket(Generic[Update]):
 
 
 class Worker(ABC, Generic[Job, Update]):
-    """Takes jobs in the order of their coming and does a turn of work on them, again and again, until it is closed."""
+    """Takes jobs in order and works on them turn by turn, until it is closed."""
 
     def __init__(self, *, most_waiting: int) -> None:
         self.most_waiting = most_waiting
@@ -59,22 +59,22 @@ class Worker(ABC, Generic[Job, Update]):
 
     @abstractmethod
     def turn(self) -> None:
-        """Some work on what waits and what is under way, soon done; a mistake in it ends what it was about."""
+        """Does a short turn of work. An exception ends the jobs it was about."""
 
     @property
     @abstractmethod
     def under_way(self) -> Sequence[Ticket[Update]]:
-        """The tickets that are being worked for."""
+        """The tickets of jobs under way."""
 
     def submit(self, ticket: Ticket[Update], jobs: Sequence[Job]) -> None:
-        """Let jobs wait; raises Full where there is no place for all of them."""
+        """Queues jobs. Raises Full if there is no place for all of them."""
         with self.changed:
             self.check(len(jobs))
             self.waiting.extend((ticket, job) for job in jobs)
             self.changed.notify()
 
     def check(self, n_jobs: int) -> None:
-        """Raises Failed where so many jobs can never wait together, and Full where they cannot now."""
+        """Raises Failed if the queue can never hold this many jobs, and Full if it cannot now."""
         with self.changed:
             if not self.is_open:
                 raise Failed(503, "the server is stopping")
@@ -85,7 +85,7 @@ class Worker(ABC, Generic[Job, Update]):
                 raise Full
 
     def take(self, fits: Callable[[list[Job], Job], bool]) -> list[tuple[Ticket[Update], Job]]:
-        """Those that have waited longest, as long as they fit with the ones before them."""
+        """Takes the jobs that have waited longest, as long as they fit together."""
         taken: list[tuple[Ticket[Update], Job]] = []
         with self.changed:
             while self.waiting:
@@ -98,26 +98,26 @@ class Worker(ABC, Generic[Job, Update]):
         return taken
 
     def tell(self, ticket: Ticket[Update], update: Update | Failed) -> None:
-        """News for a request, which leave with the others of this turn."""
+        """Collects news for a request. All news of a turn are sent together."""
         self.news.append((ticket, update))
 
     def start(self) -> None:
-        """Begin to work."""
+        """Starts the thread."""
         self.thread.start()
 
     def end(self) -> None:
-        """End after this turn; whoever waits is told so."""
+        """Ends after this turn and tells all waiting requests."""
         with self.changed:
             self.is_open = False
             self.changed.notify()
 
     def close(self) -> None:
-        """End, and wait for it."""
+        """Ends, and waits for the thread."""
         self.end()
         self.thread.join()
 
     def run(self) -> None:
-        """The thread's life."""
+        """The main loop of the thread."""
         with torch.inference_mode():
             while self.wait():
                 try:
@@ -131,21 +131,21 @@ class Worker(ABC, Generic[Job, Update]):
         self.post()
 
     def wait(self) -> bool:
-        """Until there is work; False where there will be none."""
+        """Waits for work; False if the worker is closed."""
         with self.changed:
             while self.is_open and not self.waiting and not self.under_way:
                 self.changed.wait()
             return self.is_open
 
     def fail(self, tickets: Sequence[Ticket[Update]], why: Failed) -> None:
-        """Tell these requests, each once, that there will be no answer."""
+        """Tells these requests, each once, that they get no answer."""
         for ticket in dict.fromkeys(tickets):
             if not ticket.is_gone:
                 self.tell(ticket, why)
                 ticket.is_gone = True
 
     def post(self) -> None:
-        """Hand over the news: one call into each event loop, however many there are."""
+        """Sends the news, with one call into each event loop."""
         news = self.news.copy()
         self.news.clear()
         for loop in {ticket.loop for ticket, _ in news}:

@@ -1,4 +1,4 @@
-"""What is asked of the engine, what it says, and the texts that it is writing."""
+"""The engine's prompts, its news about texts, and the texts that it writes."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.generation import History, Sampler
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.text import Writer
+from clearhead.serve.text import Detokenizer
 from clearhead.serve.worker import Ticket
 
 Reason = Literal["stop", "length"]
@@ -16,22 +16,22 @@ Reason = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt of a request, which `n` texts continue."""
+    """One prompt of a request, with `n` continuations."""
 
     ids: list[int]
     config: GenerationConfig
-    """With the seed and the ids of the end tokens."""
+    """Includes the seed and the ids of the end tokens."""
     number: int = 0
-    """Its place in the request, from which with `n` its texts are numbered."""
+    """Its place in the request, which with `n` gives its texts their numbers."""
     n: int = 1
     limit: int = 1
     """Tokens written at most; 0 only reads."""
     stop: tuple[str, ...] = ()
     streams: bool = False
     likeliest: int | None = None
-    """Log-probabilities of the tokens are wanted, and of so many of the likeliest in their place."""
+    """How many of the likeliest tokens to list in each place, with the token's log-probability; None for neither."""
     scores_prompt: bool = False
-    """The prompt's tokens have theirs too."""
+    """Whether the prompt's tokens get log-probabilities too."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Token:
 
     id: int
     offset: int = 0
-    """Where its text begins, or the character that it goes on with, from the beginning of the continuation."""
+    """Where its text, or the character that it continues, begins in the continuation."""
     log_prob: float | None = None
     likeliest: list[tuple[int, float]] = field(default_factory=list)
     """The likeliest tokens in its place, with their log-probabilities."""
@@ -48,61 +48,61 @@ class Token:
 
 @dataclass(frozen=True)
 class Update:
-    """What has become of one text since the last update, or all of it where it does not stream."""
+    """The changes of one text since the last update; without a stream, the whole text."""
 
     choice: int
     text: str = ""
     tokens: list[Token] = field(default_factory=list)
     """Without the end token."""
     reason: Reason | None = None
-    """Why it has ended."""
+    """Why the text has ended; None if it has not."""
     n_written: int = 0
     """Tokens written so far, an end token included."""
     prompt: list[Token] = field(default_factory=list)
-    """The prompt's tokens, where their log-probabilities are wanted."""
+    """The prompt's tokens, if the request asks for their log-probabilities."""
 
 
 class Writing:
     """One text that is being written: a row of the batch."""
 
-    def __init__(self, ticket: Ticket[Update], prompt: Prompt, sample: int, writer: Writer) -> None:
-        self.ticket, self.prompt, self.writer = ticket, prompt, writer
+    def __init__(self, ticket: Ticket[Update], prompt: Prompt, sample: int, detokenizer: Detokenizer) -> None:
+        self.ticket, self.prompt, self.detokenizer = ticket, prompt, detokenizer
         self.name = (prompt.number, sample)
-        """Which (input, sample) it is: all that chance knows of it."""
+        """The (input, sample) pair, from which its random numbers follow."""
         self.choice = prompt.number * prompt.n + sample
         self.sampler = Sampler(prompt.config, prompt.limit)
         self.is_controlled = _controls(prompt.config)
         self.is_read_along = prompt.streams or bool(prompt.stop) or prompt.likeliest is not None
-        """Whether its text matters before it has ended."""
+        """Whether the text is needed before it has ended."""
         self.written: list[int] = []
         self.untold: list[Token] = []
         self.scored: list[Token] = []
         self.reason: Reason | None = None
 
     def history(self, device: torch.device) -> History:
-        """What it has read and written, 1 t."""
+        """The tokens read and written, 1 t."""
         ids: Tensor = torch.tensor([[*self.prompt.ids, *self.written]], device=device)
         return History(ids, torch.ones_like(ids, dtype=torch.bool), len(self.prompt.ids))
 
     def add(self, token: int, log_prob: float | None, likeliest: list[tuple[int, float]]) -> None:
-        """One more token; sets `reason` where it is the last."""
+        """Adds a token; sets `reason` if it is the last."""
         self.written.append(token)
         if token in self.prompt.config.end_ids:
             self.reason = "stop"
             return
-        self.untold.append(Token(token, len(self.writer.settled), log_prob, likeliest))
-        if self.is_read_along and self.writer.add([token]):
+        self.untold.append(Token(token, len(self.detokenizer.settled), log_prob, likeliest))
+        if self.is_read_along and self.detokenizer.add([token]):
             self.reason = "stop"
         elif len(self.written) >= self.prompt.limit:
             self.reason = "length"
 
     def update(self) -> Update | None:
-        """What there is to tell now, if anything; tokens are told with the text that they are in."""
+        """The next update, if there is one. Tokens come with the text that they belong to."""
         if self.reason is None and not self.prompt.streams:
             return None
         if not self.is_read_along:
-            self.writer.add([token.id for token in self.untold])
-        text = self.writer.take(last=self.reason is not None)
+            self.detokenizer.add([token.id for token in self.untold])
+        text = self.detokenizer.take(last=self.reason is not None)
         if not text and self.reason is None:
             return None
         tokens, self.untold, scored, self.scored = self.untold, list[Token](), self.scored, list[Token]()
@@ -110,7 +110,7 @@ class Writing:
 
 
 def _controls(config: GenerationConfig) -> bool:
-    """Whether what a text holds so far changes its scores."""
+    """Whether the tokens of a text so far change its scores."""
     return (
         config.repetition_penalty != 1.0
         or bool(config.banned_ids)

@@ -1,4 +1,4 @@
-"""What the servers of this package share: a port, a thread that answers on it, and limits for clients."""
+"""The common part of the servers: a port, a thread that answers on it, and limits for clients."""
 
 import asyncio
 import errno
@@ -22,15 +22,15 @@ __all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "listen", "pars
 
 HOST = "127.0.0.1"
 PATIENCE = 1.0
-"""Seconds that open answers have at the end."""
+"""Seconds that open answers have when the server ends."""
 READERS = 2
-"""Threads that parse and tokenize requests, in the order of their coming."""
+"""Threads that parse and tokenize requests, in order."""
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
-"""Names of this machine, as they stand in a request: another name that leads here is a rebound one."""
+"""This machine's names in a request. Any other name that leads here was rebound by DNS."""
 
 
 def listen(port: int = 0, *, host: str = HOST) -> socket.socket:
-    """A socket that holds the port, 0 for a free one; UserError, one line, for one that cannot be had."""
+    """A socket that holds the port, 0 for a free one. Raises UserError if the port cannot be used."""
     if not 0 <= port <= 65_535:
         raise UserError(f"port: expected 0 to 65535, got {port}; leave it out for a free one")
     try:
@@ -50,28 +50,28 @@ def listen(port: int = 0, *, host: str = HOST) -> socket.socket:
 
 
 class Runner(uvicorn.Server):
-    """Answers until it is told to end, and then for `PATIENCE` seconds more."""
+    """Answers until it is told to end, and for at most `PATIENCE` seconds after that."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Until the end. Threads that read requests are few, so that they leave the network its cores."""
+        """Serves until the end. Only few threads read requests, so that the network keeps its cores."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(Complaints())
         loop.set_default_executor(ThreadPoolExecutor(READERS, thread_name_prefix="reader"))
         await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen. More connections can wait in the system than are accepted at once."""
+        """Starts to listen. More connections can wait in the system than are accepted at once."""
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(QUEUE)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let open answers end, and hang up on the clients that keep them open."""
+        """Lets open answers end, then hangs up on the clients that keep them open."""
         asyncio.get_running_loop().call_later(PATIENCE, self.hang_up)
         await super().shutdown(sockets)
 
     def hang_up(self) -> None:
-        """Close every connection as it is."""
+        """Closes every connection at once."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
@@ -84,13 +84,13 @@ class Running:
     ended: threading.Event
 
     def stop(self) -> bool:
-        """End soon, whatever clients do. Returns whether it has: a long computation for an answer may go on."""
+        """Ends soon, whatever clients do. Returns whether it has ended; a long computation may still run."""
         self.runner.should_exit = True
         return self.ended.wait(PATIENCE + 0.5)
 
 
 def answering(app: ASGIApp, listener: socket.socket, *, name: str) -> Running:
-    """Begin to answer; the listener is closed at the end."""
+    """Starts to answer. Closes the listener at the end."""
     runner = Runner(
         uvicorn.Config(
             app,
@@ -123,7 +123,7 @@ def answering(app: ASGIApp, listener: socket.socket, *, name: str) -> Running:
 
 
 def wait(ended: threading.Event) -> None:
-    """Until it ends; Ctrl-C raises KeyboardInterrupt and SIGTERM Interrupted, after which open answers can end."""
+    """Waits for the end. Ctrl-C raises KeyboardInterrupt and SIGTERM Interrupted, after which open answers can end."""
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         raise Interrupted("stopped by SIGTERM", number)

@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON, and no more of it in memory than there is room for."""
+"""Reads the JSON bodies of requests, within limits of memory."""
 
 import asyncio
 import re
@@ -12,16 +12,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 SMALL = 1 << 16
-"""Bytes of a body that are always taken."""
+"""Bytes of a body that are always accepted."""
 TOTAL = 64_000_000
-"""Bytes beyond these of all bodies that are being read or understood."""
+"""The limit for the further bytes of all bodies that are being read or parsed."""
 MOST_PARTS = 100_000
-"""Lists, objects and fields in a body: a million take seconds and gigabytes, and all other threads wait."""
+"""The most lists, objects and fields in a body. A million take seconds and gigabytes and block all other threads."""
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def parsed(body: bytes | bytearray) -> JsonValue:
-    """The JSON value in a body; ValueError for none, for one of too many parts, and for one that is too deep."""
+    """The JSON value in a body. Raises ValueError if there is none, or if it has too many parts or is too deep."""
     if _parts(body) > MOST_PARTS and _parts(STRING.sub(b"", body)) > MOST_PARTS:
         raise ValueError(f"expected at most {MOST_PARTS:,} lists, objects and fields, got more")
     try:
@@ -39,18 +39,18 @@ class Bodies:
     """Reads the bodies of one server's requests."""
 
     most: int
-    """Bytes of one."""
+    """The most bytes of a body."""
     seconds: float
-    """For one to arrive in."""
+    """Within which a body must arrive."""
     what: str
-    """Its name in errors."""
+    """The name of a body in errors."""
     held: int = 0
 
     @asynccontextmanager
     async def of(self, request: Request) -> AsyncIterator[bytearray]:
-        """The body of a request that says it is JSON, which counts until the end of the block.
+        """The body of a request. It counts against the limits until the end of the block.
 
-        Raises HTTPException for one that is not JSON, too large or too slow, and where others take all the room.
+        Raises HTTPException if its type is not JSON, if it is too large or too slow, or if others take all the room.
         """
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise HTTPException(415, "content-type: expected application/json")

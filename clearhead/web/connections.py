@@ -1,4 +1,4 @@
-"""Connections that nobody can hold for nothing: a client has a while for each of its turns, and there is a most."""
+"""Limits connections in number, and each in the time that its client may keep the server waiting."""
 
 import asyncio
 import logging
@@ -12,26 +12,26 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 _log = logging.getLogger("clearhead")
 
 SECONDS = 30.0
-"""For a client's turn: to send the head of a request, to send its body, or to read on."""
+"""For a client's turn: to send the head of a request or its body, or to read more of the answer."""
 MOST = 1024
 """Connections at once."""
 LEAST = 16
 BACKLOG = 8
 """Connections that are accepted in one turn of the event loop."""
 RESERVE = 32 + 12 * BACKLOG
-"""Descriptors left for files, and for connections that begin or end: each takes a few turns."""
+"""Descriptors reserved for files, and for connections that begin or end."""
 MARGIN = 4 * BACKLOG
-"""Connections beyond the most that are kept where none can make room."""
+"""Connections beyond the limit that are kept if none can make room."""
 QUEUE = 1024
-"""Connections that wait in the system to be accepted."""
+"""Connections that may wait in the system to be accepted."""
 QUIET_SECONDS = 60.0
-"""Between two complaints of one kind."""
+"""Between two warnings of one kind."""
 
 
 class Connection(H11Protocol):
-    """One client's connection. It ends where the client does nothing while the server waits for it.
+    """One client's connection. It ends if the client does nothing while the server waits for it.
 
-    Where there is no place for another connection, the one that has been waited for longest makes room.
+    If there is no place for another connection, the one that the server has waited for longest makes room.
     """
 
     clock: asyncio.TimerHandle | None = None
@@ -41,7 +41,7 @@ class Connection(H11Protocol):
     turn: tuple[object, ...] | None = None
 
     def awaited(self) -> tuple[object, ...] | None:
-        """What the client has to do, equal until it has done it; None where it is the server's turn."""
+        """What the client has to do next, equal until it has done it; None in the server's turn."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return ("request", cycle)
@@ -50,7 +50,7 @@ class Connection(H11Protocol):
         return ("reading", cycle) if self.flow.write_paused else None
 
     def look(self) -> None:
-        """Start the clock where a turn of the client begins, and stop it where one ends."""
+        """Starts the clock when a turn of the client begins, and stops it when the turn ends."""
         turn = self.awaited()
         if turn == self.turn:
             return
@@ -60,7 +60,7 @@ class Connection(H11Protocol):
         self.clock = None if turn is None else self.loop.call_later(SECONDS, self.transport.abort)
 
     def make_room(self) -> None:
-        """Hang up on the client that has been waited for longest, where this connection is one too many."""
+        """Hangs up on the client that the server has waited for longest, if there are too many connections."""
         most = (self.limit_concurrency or MOST) - MARGIN
         if len(self.connections) <= most:
             return
@@ -102,14 +102,14 @@ class Connection(H11Protocol):
             self.clock.cancel()
 
     def shutdown(self) -> None:
-        """The server ends: a request that has not arrived is given up, and an answer under way goes on."""
+        """Ends with the server: gives up a request that has not arrived, and lets an answer under way go on."""
         super().shutdown()
         if self.turn is not None and self.turn[0] == "body":
             self.transport.abort()
 
 
 class Complaints:
-    """Tells of what goes wrong with connections. A client can cause it again and again, so once a minute is enough."""
+    """Logs failures of connections, each kind at most once a minute, because clients can cause them at will."""
 
     def __init__(self) -> None:
         self.last: dict[str, float] = {}
@@ -128,7 +128,7 @@ class Complaints:
 
 
 def most_connections() -> int:
-    """As many as the limit of open files leaves room for."""
+    """The number of connections for which the limit of open files leaves room."""
     if sys.platform == "win32":
         return MOST
     import resource

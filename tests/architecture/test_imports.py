@@ -189,7 +189,7 @@ def test_nothing_executes_data() -> None:
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
 READ_OWN_JSON = ("json_text", "training.consumers", "storage.manifest", "storage.checkpoints", "data.schemes")
-READ_OWN_JSON += ("data.chat", "explorer.words", "explorer.static_files", "commands.export_ctranslate2")
+READ_OWN_JSON += ("data.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
 
 
 def test_json_has_one_reader() -> None:

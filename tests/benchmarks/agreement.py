@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from benchmarks.ours import network_config, translation
-from benchmarks.workload import Workload
+from benchmarks.contestants.ours import network_config, translation
+from benchmarks.contestants.workload import Workload
 from clearhead.model import Transformer
 
 TINY = Workload(d_model=16, n_layers=2, n_heads=2, d_ff=24, vocab_size=50, n_pairs=60, max_tokens=256)

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.annotated import Annotated
-from benchmarks.peer import Peer
-from benchmarks.workload import PAD, at_random
+from benchmarks.contestants.annotated import Annotated
+from benchmarks.contestants.peer import Peer
+from benchmarks.contestants.workload import PAD, at_random
 from clearhead.model import Transformer
 from tests.benchmarks.agreement import TINY, check_logits
 

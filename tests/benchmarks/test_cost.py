@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cost import Cost, Sizes, cost, exponent, panels, table
-from benchmarks.plots import draw
+from benchmarks.racing.plots import draw
 
 SQUARE = {n: Cost(seconds=n**2.0, spread=0.1, peak_mb=3.0 * n, attention=0.25, gflop=n**1.5) for n in (64, 256, 1024)}
 

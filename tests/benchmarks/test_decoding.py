@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks.decoder import Answer, Kind
+from benchmarks.contestants.decoder import Answer, Kind
 from benchmarks.decoding import TASKS, rate, report
 from tests import processes
 from tests.architecture.source import ROOT

@@ -13,19 +13,19 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import __main__ as command
-from benchmarks import training
-from benchmarks.annotated import Annotated
-from benchmarks.contestant import Facts, Turn
-from benchmarks.flops import flops_per_token
-from benchmarks.gpt import GptWorkload, PlainGpt
-from benchmarks.machine import Machine
-from benchmarks.ours import network_config, translation
-from benchmarks.peer import Peer, PeerTransformer
-from benchmarks.race import Lane, Rounds
-from benchmarks.report import Report
-from benchmarks.training import ANNOTATED, RANDOM, Benchmark
-from benchmarks.worker import OURS, PEERS, Assignment, Kind, contestant
-from benchmarks.workload import at_random, by_length
+from benchmarks.contestants.annotated import Annotated
+from benchmarks.contestants.contestant import Facts, Turn
+from benchmarks.contestants.gpt import GptWorkload, PlainGpt
+from benchmarks.contestants.ours import network_config, translation
+from benchmarks.contestants.peer import Peer, PeerTransformer
+from benchmarks.contestants.worker import OURS, PEERS, Assignment, Kind, contestant
+from benchmarks.contestants.workload import at_random, by_length
+from benchmarks.racing import training
+from benchmarks.racing.flops import flops_per_token
+from benchmarks.racing.machine import Machine
+from benchmarks.racing.race import Lane, Rounds
+from benchmarks.racing.report import Report
+from benchmarks.racing.training import ANNOTATED, RANDOM, Benchmark
 from clearhead.model import Transformer
 from clearhead.training.profile import FUSED
 from tests import processes

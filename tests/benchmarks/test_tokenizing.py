@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import tokenizing
-from benchmarks.machine import Machine
-from benchmarks.tokenizer import Assignment, Kind, Ours, SentencePiece, TikToken, Timed, Tokenizers, Turn
-from benchmarks.tokenizing import OURS, Report, texts_in, write_corpus
+from benchmarks.contestants.tokenizer import Assignment, Kind, Ours, SentencePiece, TikToken, Timed, Tokenizers, Turn
+from benchmarks.racing import tokenizing
+from benchmarks.racing.machine import Machine
+from benchmarks.racing.tokenizing import OURS, Report, texts_in, write_corpus
 from clearhead.errors import UserError
 
 LINES = [

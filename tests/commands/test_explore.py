@@ -22,7 +22,7 @@ from PIL import Image
 from clearhead.cli import main
 from clearhead.commands import explore
 from clearhead.errors import UserError
-from clearhead.explorer.serving import Server, listen
+from clearhead.explorer.hosting.serving import Server, listen
 from tests import processes
 from tests.conftest import ROOT
 from tests.explorer import traced
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page as built, whether or not it is; no browser."""
-    monkeypatch.setattr(explore, "static_file", lambda _: b"")
+    monkeypatch.setattr(explore, "check_built", lambda: None)
     monkeypatch.setattr(webbrowser, "open", lambda _: pytest.fail("no browser"))
 
 
@@ -144,7 +144,7 @@ def test_a_port_of_ones_choice(folder: Path, monkeypatch: pytest.MonkeyPatch, ca
         assert capsys.readouterr() == ("", error)
         monkeypatch.undo()
     ports: list[int] = []
-    monkeypatch.setattr(explore, "static_file", lambda _: b"")
+    monkeypatch.setattr(explore, "check_built", lambda: None)
     run(monkeypatch, lambda server: ports.append(server.port), folder, "--port", port, "--no-browser")
     assert ports == [port]
 
@@ -157,10 +157,10 @@ def test_a_model_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_a_page_that_was_not_built_is_told_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def missing(name: str) -> bytes:
-        raise UserError(f"{name}: expected the built page; build it")
+    def missing() -> None:
+        raise UserError("explorer.js: expected the built page; build it")
 
-    monkeypatch.setattr(explore, "static_file", missing)
+    monkeypatch.setattr(explore, "check_built", missing)
     assert run(monkeypatch, lambda _: None, "./nowhere") == 2
     assert capsys.readouterr().err == "error: explorer.js: expected the built page; build it\n"
 
@@ -215,7 +215,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from clearhead.cli import main
 from clearhead.commands import explore
 from clearhead.explorer.session import Session
-explore.static_file = lambda _: b""
+explore.check_built = lambda: None
 Session.answer = lambda *_: time.sleep(600)
 main(["explore", {folder!r}, "--no-browser"])
 """

@@ -13,6 +13,11 @@ from tests.explorer.traced import CONFIGS, inputs, model_of
 GENERATE = {"max_new_tokens": 5, "beams": 1, "temperature": 0, "top_k": None, "top_p": None, "seed": 0}
 
 
+def from_pixels(pixels: Tensor, largest: Tensor) -> Tensor:
+    """What pixels stand for, float32."""
+    return (pixels.double() / 255 * largest.double()[..., None]).float()
+
+
 def ask(session: Session, what: str, **fields: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The JSON part and the tensors of a reply."""
     content = session.answer({"ask": what, **fields})

@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.explorer.edits import functions, placed
-from clearhead.explorer.requests import Edit, RunRequest
+from clearhead.explorer.answering.edits import functions, placed
+from clearhead.explorer.answering.requests import Edit, RunRequest
 from clearhead.model import Tokens, Transformer
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.positions import RelativeEncoding

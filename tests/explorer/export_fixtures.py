@@ -1,13 +1,20 @@
 """Exported files, and what Python answers where they must: NAME.html, NAME.json and NAME-I.safetensors in a folder."""
 
+import base64
+import gzip
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clearhead.explorer import baking, static_files
-from clearhead.explorer.export import export
+from safetensors.torch import load
+from torch import Tensor
+
+from clearhead.explorer import static_files
+from clearhead.explorer.export import contents as baking
+from clearhead.explorer.export.page import html_of
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask, last, session_of
 from tests.explorer.traced import CONFIGS
@@ -31,13 +38,23 @@ def too_large() -> Iterator[None]:
 def page_in(folder: Path) -> Iterator[None]:
     """A page in place of the built one, which may not be built."""
     folder.mkdir()
-    (folder / "explorer.js").write_text("export {};", encoding="utf-8")
-    (folder / "explorer.css").write_text("", encoding="utf-8")
+    for name in static_files.FILES:
+        (folder / name).write_text("export {};" if name.endswith(".js") else "", encoding="utf-8")
     before, static_files.STATIC = static_files.STATIC, folder
     try:
         yield
     finally:
         static_files.STATIC = before
+
+
+def parts_of(html: str) -> dict[str, tuple[Any, dict[str, Tensor]]]:
+    """The JSON and the tensors of every part of a file."""
+    found: dict[str, tuple[Any, dict[str, Tensor]]] = {}
+    for name, text in re.findall(r'<script type="application/octet-stream" id="clearhead-([^"]+)"[^>]*>([^<]*)', html):
+        content = gzip.decompress(base64.b64decode(text))
+        length = int.from_bytes(content[:8], "little")
+        found[name] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["reply"]), load(content)
+    return found
 
 
 def write(folder: Path) -> None:
@@ -50,9 +67,9 @@ def write(folder: Path) -> None:
 def _both(folder: Path, name: str) -> list[str]:
     """The architecture as a small model, and as if it were a large one."""
     session = session_of(name)
-    _write(folder / f"{name}_live", export(session, session.start), session, live_questions(name, session))
+    _write(folder / f"{name}_live", html_of(session, session.start), session, live_questions(name, session))
     with too_large():
-        html = export(session, session.start)
+        html = html_of(session, session.start)
     _write(folder / f"{name}_large", html, session, large_questions(name, session))
     return [f"{name}_live", f"{name}_large"]
 

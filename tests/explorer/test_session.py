@@ -12,14 +12,14 @@ from clearhead.analysis import attribution, geometry, heads, lens
 from clearhead.analysis.ablation import effects
 from clearhead.api import Model
 from clearhead.errors import UserError
-from clearhead.explorer import codecs, trace_file
-from clearhead.explorer.manifest import Check
-from clearhead.explorer.replies import Reply
-from clearhead.explorer.requests import Question
-from clearhead.explorer.session import Handler, Session
+from clearhead.explorer import trace_file
+from clearhead.explorer.answering.replies import Reply
+from clearhead.explorer.answering.requests import Asked
+from clearhead.explorer.recording.manifest import Check
+from clearhead.explorer.session import HANDLERS, Handler, Session
 from clearhead.model import Transformer
 from clearhead.trace import Edit, zero
-from tests.explorer.asking import ask, last, session_of, start
+from tests.explorer.asking import ask, from_pixels, last, session_of, start
 from tests.explorer.traced import CONFIGS, TOKENIZER, WORDS, inputs, model_of, stack
 
 
@@ -64,7 +64,7 @@ def test_a_run_and_its_values_are_those_of_a_trace(name: str, plain: bool) -> No
                 values[address], expected.masked_fill(expected.isneginf(), torch.nan), equal_nan=True
             )
         if address.endswith(".weights"):
-            pixels = codecs.from_pixels(tensors[f"{address}.u8"], tensors[f"{address}.max"])
+            pixels = from_pixels(tensors[f"{address}.u8"], tensors[f"{address}.max"])
             assert float((pixels - values[address]).abs().max()) <= float(values[address].max()) / 500
     head = CONFIGS[name].head
     if isinstance(head, c.LanguageHead):
@@ -195,7 +195,7 @@ def test_values_of_half_the_width_and_their_limits(monkeypatch: pytest.MonkeyPat
     big = [{"at": "decoder.blocks.1.ffn.out", "do": "set", "value": 1e6}]
     with pytest.raises(UserError, match="float16: expected numbers up to 65504"):
         ask(session, "values", run={**run, "edits": big}, at=["decoder.blocks.1.ffn.out"], dtype="float16")
-    monkeypatch.setattr("clearhead.explorer.replies.MOST_BYTES", 100)
+    monkeypatch.setattr("clearhead.explorer.answering.replies.MOST_BYTES", 100)
     with pytest.raises(UserError, match=r"reply: expected at most .* ask for fewer"):
         ask(session, "values", run=run, at=["decoder.blocks.0.resid_pre"])
 
@@ -212,7 +212,7 @@ def test_about_says_what_the_model_is(name: str) -> None:
     kinds = {"encoder_decoder": "encoder-decoder", "decoder": "decoder", "encoder": "encoder", "vision": "image"}
     assert about["kind"] == next(kind for prefix, kind in kinds.items() if name.startswith(prefix))
     assert set(about["limits"]) == {s for s in ("encoder", "decoder") if dict(config)[s] is not None}
-    assert about["answers"] == list(session.handlers)
+    assert about["answers"] == list(HANDLERS)
     assert about["history"] == about["losses"] == []
     assert about["step"] is None
     ask(session, "run", run=about["start"])
@@ -255,10 +255,10 @@ def test_labels_and_what_is_asked_are_told() -> None:
         session.answer({"ask": "run", "run": {"text": "one", "txt": 1}})
 
 
-def test_another_question_can_be_put_in() -> None:
+def test_another_question_can_be_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(model_of(CONFIGS["encoder_states"]), name="more", text="one two")
-    session.handlers["hello"] = Handler(Question, lambda question: Reply({"said": question.ask}))
-    assert ask(session, "hello")[0] == {"said": "hello"}
+    monkeypatch.setitem(HANDLERS, "hello", Handler(Asked, lambda opened, _: Reply({"said": opened.name})))
+    assert ask(session, "hello")[0] == {"said": "more"}
     assert ask(session, "about")[0]["answers"][-1] == "hello"
 
 

@@ -12,16 +12,18 @@ from safetensors.torch import load_file, save_file
 from clearhead import config as c
 from clearhead.api import Model
 from clearhead.errors import UserError
-from clearhead.explorer import codecs, trace_file
+from clearhead.explorer import trace_file
+from clearhead.explorer.recording.recording import Recording, recompute
 from clearhead.model import Transformer
 from clearhead.storage.manifest import MANIFEST, render, seal
 from clearhead.trace import mean, scale, zero
+from tests.explorer.asking import from_pixels
 from tests.explorer.traced import CONFIGS, TOKENIZER, inputs, model_of, stack
 
 MASKED = "decoder.blocks.0.attn.masked"
 
 
-def small(**edit: Any) -> trace_file.Recording:
+def small(**edit: Any) -> Recording:
     return trace_file.record(model_of(CONFIGS["encoder_decoder_post"]), "one two three", "eins zwei", edit=edit)
 
 
@@ -38,7 +40,7 @@ def test_a_trace_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
     for address in recording.tensors:
         assert torch.equal(back.value(address), recording.value(address)), address
     assert (back.output is None) == (recording.output is None) == (not isinstance(config.head, c.LanguageHead))
-    assert trace_file.recompute(back, model.network).recompute_max_relative <= 1e-5
+    assert recompute(back, model.network).recompute_max_relative <= 1e-5
 
 
 def test_no_file_holds_what_is_not_finite(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_the_manifest_says_what_was_read_and_edited() -> None:
 
 
 def test_probabilities_are_over_the_whole_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_file, "LIKELIEST", 3)
+    monkeypatch.setattr("clearhead.explorer.recording.recording.LIKELIEST", 3)
     recording = small()
     assert recording.output is not None
     ids, values, lse = recording.output.ids.long(), recording.output.values, recording.output.lse
@@ -87,33 +89,25 @@ def test_probabilities_are_over_the_whole_vocabulary(monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(shares.gather(-1, ids), shares.sort(-1, descending=True).values[:, :3])
 
 
-def test_slices_are_one_head_or_row() -> None:
-    recording = small()
-    at = "decoder.blocks.1.cross.weights"
-    whole = recording.value(at)
-    exact, shape = trace_file.slice(recording, at, "float32", h=2)
-    assert shape == (3, 4)
-    assert torch.equal(codecs.decode(exact, "float32", shape), whole[2])
-    half, shape = trace_file.slice(recording, f"{at}[h=1,t=0]", "float16")
-    assert len(half) == 8
-    torch.testing.assert_close(codecs.decode(half, "float16", shape), whole[1, 0], rtol=2**-11, atol=2**-25)
-    for address, index, message in (
-        (at, {"h": 4}, "h=4 is outside 0..3"),
-        (at, {"k": 0}, "axis 'k' is not one of 'h t s'"),
-        (MASKED, {}, "got one that is not stored but made by mask"),
-        ("decoder.nothing", {}, "got one that it does not have"),
+def test_what_is_not_in_a_recording_is_told() -> None:
+    recording, at = small(), "decoder.blocks.1.cross.weights"
+    for address, message in (
+        (f"{at}[h=4]", "h=4 is outside 0..3"),
+        (f"{at}[k=0]", "axis 'k' is not one of 'h t s'"),
+        (MASKED, "got one that is not stored but made by mask"),
+        ("decoder.nothing", "got one that it does not have"),
     ):
         with pytest.raises(UserError, match=message):
-            trace_file.slice(recording, address, "float32", **index)
+            recording.value(address)
 
 
 @pytest.fixture(scope="module")
-def recording() -> trace_file.Recording:
+def recording() -> Recording:
     return small()
 
 
 @pytest.fixture
-def folder(recording: trace_file.Recording, tmp_path: Path) -> Path:
+def folder(recording: Recording, tmp_path: Path) -> Path:
     return trace_file.save(recording, tmp_path / "trace")
 
 
@@ -132,7 +126,7 @@ def reseal(folder: Path) -> None:
     (folder / MANIFEST).write_bytes(render(0, files))
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(folder: Path, recording: trace_file.Recording) -> None:
+def test_nothing_is_overwritten_and_nothing_half_written(folder: Path, recording: Recording) -> None:
     with pytest.raises(UserError, match="expected nothing there"):
         trace_file.save(recording, folder)
     assert [path.name for path in folder.parent.iterdir()] == ["trace"]
@@ -218,5 +212,5 @@ def test_the_overview_of_twelve_by_twelve_heads_fits_its_budget(tmp_path: Path) 
     assert 12 * 12 * 64 * 64 < size <= 700_000
     pixels = load_file(folder / trace_file.OVERVIEW)
     at = "decoder.blocks.7.attn.weights"
-    back = codecs.from_pixels(pixels[f"{at}.u8"], pixels[f"{at}.max"])
+    back = from_pixels(pixels[f"{at}.u8"], pixels[f"{at}.max"])
     assert float((back - recording.value(at)).abs().max()) <= 1 / 510 + 1e-6

@@ -6,7 +6,7 @@ import torch
 from clearhead.generation import Sampler
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.choosing import choose, scored
-from clearhead.serve.text import Writer
+from clearhead.serve.text import Detokenizer
 from clearhead.serve.worker import Ticket
 from clearhead.serve.writing import Prompt, Writing
 from tests.serve.tiny import writer_model
@@ -35,7 +35,7 @@ def rows() -> list[Writing]:
     found: list[Writing] = []
     for i, settings in enumerate(SETTINGS):
         prompt = Prompt(ids=[1 + i % 5, 2, 3], config=GenerationConfig.model_validate(settings), number=i, n=3, limit=4)
-        row = Writing(object.__new__(Ticket), prompt, i % 3, Writer(tokenizer, prompt.ids))
+        row = Writing(object.__new__(Ticket), prompt, i % 3, Detokenizer(tokenizer, prompt.ids))
         row.written = [4, 5, 2, 6][: i % 4]
         found.append(row)
     return found

@@ -11,7 +11,7 @@ import torch
 from clearhead.api import Model
 from clearhead.generation import complete
 from clearhead.serve import engine as engine_module
-from clearhead.serve.engine import AT_ONCE, Engine, Reading
+from clearhead.serve.engine import AT_ONCE, Engine, Prefill
 from clearhead.serve.worker import Failed, Full, Ticket
 from clearhead.serve.writing import Prompt, Update
 from tests.serve.tiny import answer, answers, ask, engine_of, failed, run, texts_of, writer_model, written
@@ -188,7 +188,7 @@ def reads_slowly(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     """Of each piece that is read: the tokens read before, and those that running texts had."""
     seen, read = list[tuple[int, int]](), engine.read
 
-    def watched(reading: Reading) -> None:
+    def watched(reading: Prefill) -> None:
         seen.append((reading.past.length, sum(len(row.written) for row in engine.rows)))
         read(reading)
 

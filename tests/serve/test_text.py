@@ -6,7 +6,7 @@ import pytest
 
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
-from clearhead.serve.text import UNFINISHED, Writer
+from clearhead.serve.text import UNFINISHED, Detokenizer
 from tests.serve.tiny import texts_of
 
 TEXTS = [
@@ -28,7 +28,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return Tokenizer.train(TEXTS, request.param)
 
 
-def shown(writer: Writer, tokens: list[int]) -> tuple[list[str], bool]:
+def shown(writer: Detokenizer, tokens: list[int]) -> tuple[list[str], bool]:
     """The pieces, and whether it has come to a stop string."""
     pieces: list[str] = []
     for token in tokens:
@@ -43,7 +43,7 @@ def test_a_real_text_is_what_it_is_when_decoded_at_once(tokenizer: Tokenizer):
     for text in TEXTS[:2]:
         ids = tokenizer.encode(text)
         for n in (0, 1, len(ids) // 2):
-            pieces, _ = shown(Writer(tokenizer, ids[:n]), ids[n:])
+            pieces, _ = shown(Detokenizer(tokenizer, ids[:n]), ids[n:])
             assert "".join(pieces) == texts_of(tokenizer, ids[:n], ids[n:])
             assert not any(UNFINISHED in piece for piece in pieces)
 
@@ -53,14 +53,14 @@ def test_any_bytes_are_what_they_are_when_decoded_at_once():
     draw = random.Random(0)
     for _ in range(200):
         ids = [draw.randrange(4, tokenizer.vocab_size) for _ in range(30)]
-        pieces, _ = shown(Writer(tokenizer, ids[:5]), ids[5:])
+        pieces, _ = shown(Detokenizer(tokenizer, ids[:5]), ids[5:])
         assert "".join(pieces) == texts_of(tokenizer, ids[:5], ids[5:])
 
 
 def test_special_tokens_say_nothing(tokenizer: Tokenizer):
     ids = tokenizer.encode(TEXTS[1])
     special = [tokenizer.need("bos"), *ids[:3], tokenizer.need("pad"), tokenizer.need("eos"), *ids[3:]]
-    pieces, _ = shown(Writer(tokenizer, special[:1]), special[1:])
+    pieces, _ = shown(Detokenizer(tokenizer, special[:1]), special[1:])
     assert "".join(pieces) == texts_of(tokenizer, special[:1], special[1:])
 
 
@@ -68,7 +68,7 @@ def test_the_cost_of_a_token_does_not_grow(monkeypatch: pytest.MonkeyPatch):
     tokenizer = Tokenizer.train(TEXTS, ByteBPE(vocab_size=300))
     ids = tokenizer.encode(TEXTS[1]) * 20
     most, decode = [0], tokenizer.decode
-    writer = Writer(tokenizer, ids[:10])
+    writer = Detokenizer(tokenizer, ids[:10])
     monkeypatch.setattr(tokenizer, "decode", lambda some: most.append(len(some)) or decode(some))
     shown(writer, ids[10:])
     assert max(most[3:]) <= 12
@@ -79,20 +79,20 @@ def test_a_stop_string_across_tokens_is_never_shown(tokenizer: Tokenizer, stop: 
     for text in TEXTS[:2]:
         ids = tokenizer.encode(text)
         whole = texts_of(tokenizer, ids[:1], ids[1:])
-        pieces, stopped = shown(Writer(tokenizer, ids[:1], ["never there", stop]), ids[1:])
+        pieces, stopped = shown(Detokenizer(tokenizer, ids[:1], ["never there", stop]), ids[1:])
         assert stopped == (stop in whole)
         assert "".join(pieces) == whole.split(stop)[0]
 
 
 def test_what_only_begins_like_a_stop_string_is_shown_later():
     tokenizer = Tokenizer.train(TEXTS, Characters())
-    pieces, stopped = shown(Writer(tokenizer, [], ["keyz", "yet"]), tokenizer.encode("the keys"))
+    pieces, stopped = shown(Detokenizer(tokenizer, [], ["keyz", "yet"]), tokenizer.encode("the keys"))
     assert not stopped
     assert pieces == ["t", "h", "e", " ", "", "", "", "keys", ""]
 
 
 def test_the_first_of_the_stop_strings_counts():
     tokenizer = Tokenizer.train(TEXTS, Characters())
-    writer = Writer(tokenizer, [], ["bin", "ab"])
+    writer = Detokenizer(tokenizer, [], ["bin", "ab"])
     pieces, stopped = shown(writer, tokenizer.encode("a cabinet"))
     assert (stopped, "".join(pieces)) == (True, "a c")

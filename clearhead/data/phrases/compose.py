@@ -63,25 +63,6 @@ def compose(locale: str, *, n_train: int = 20000, n_valid: int = 500, n_test: in
     )
 
 
-@lru_cache(maxsize=1)
-def _available() -> tuple[str, ...]:
-    tags = (tag for tag in sorted(localedata.locale_identifiers()) if tag.split("_")[0] not in ("en", "root"))
-    return tuple(tag for tag in tags if _adequate(tag))
-
-
-def available_locales() -> list[str]:
-    """Every locale that `compose` can compose in; reading all of CLDR takes some seconds the first time."""
-    return list(_available())
-
-
-def _adequate(tag: str) -> bool:
-    try:
-        _stock(_english(), read_locale(Locale.parse(tag)))
-    except (LookupError, UserError):
-        return False
-    return True
-
-
 def _share(n: int, i: int) -> int:
     """The `i`th kind's share of `n`: all equal, the first ones one more where that does not divide."""
     return n // len(KINDS) + (i < n % len(KINDS))

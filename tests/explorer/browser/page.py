@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 from clearhead.api import Model
-from clearhead.explorer.passes import LOCK
-from clearhead.explorer.serving import Server
+from clearhead.explorer.answering.passes import LOCK
+from clearhead.explorer.hosting.serving import Server
 from clearhead.explorer.session import Session
 from clearhead.trace import Trace
 from tests.explorer.conftest import ChromiumPage

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from clearhead.api import Model, load
-from clearhead.explorer.passes import LOCK
+from clearhead.explorer.answering.passes import LOCK
 from clearhead.trace import Edit, zero
 from tests import processes
 from tests.conftest import ROOT

@@ -7,7 +7,7 @@ import pytest
 
 from clearhead import config as c
 from clearhead.errors import UserError
-from clearhead.explorer.serving import listen, serving
+from clearhead.explorer.hosting.serving import listen, serving
 from clearhead.explorer.session import Session
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.page import Served, becomes, fragment, said

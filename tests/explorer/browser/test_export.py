@@ -18,9 +18,10 @@ from clearhead import config as c
 from clearhead.api import Model, load
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
-from clearhead.explorer.export import export, export_page
-from clearhead.explorer.requests import RunRequest
-from clearhead.explorer.serving import Server
+from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.export.page import export_page, html_of
+from clearhead.explorer.export.translations import export_translations
+from clearhead.explorer.hosting.serving import Server
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.trace import zero
@@ -93,7 +94,7 @@ def written(session: Session, path: Path, *, large: bool = False, **options: Any
     with ExitStack() as during:
         if large:
             during.enter_context(too_large())
-        path.write_bytes(export(session, session.start, **options))
+        path.write_bytes(html_of(session, session.start, **options))
     return path
 
 
@@ -141,6 +142,21 @@ def test_a_small_model_takes_every_edit(open_file: OpenFile, translator: Session
     logits = changed.trace(SOURCE, TARGET)[1][2].softmax(-1)
     names = translator.model.tokenizer.tokens(range(len(logits)))
     eventually(lambda: _agree({w: b for w, _, b in opened.chances()}, logits, names))
+
+
+def test_a_file_of_translations_opens_at_their_cross_attention(
+    open_file: OpenFile, translator: Session, tmp_path: Path
+) -> None:
+    runs = [RunRequest(text=SOURCE, target=TARGET), RunRequest(text="three four", target="vier drei")]
+    export_translations(translator, runs, tmp_path / "a.html")
+    opened = open_file(translator, tmp_path / "a.html")
+    assert (opened.fragment()["stack"], opened.fragment()["part"]) == ("decoder", "cross")
+    assert opened.page.locator("datalist option").evaluate_all("all => all.map(one => one.value)") == [
+        run.text for run in runs
+    ]
+    opened.run("three four")
+    assert opened.alert is None
+    assert "drei" in opened.page.locator(".ribbon").inner_text()
 
 
 def _one_edit(opened: OpenedFile) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.analysis.attribution import attribute
 from clearhead.config import ClassificationHead
-from clearhead.explorer.passes import LOCK
+from clearhead.explorer.answering.passes import LOCK
 from clearhead.model.heads import LanguageHead as OutputHead
 from tests.explorer.browser.conftest import spot_of
 from tests.explorer.browser.numbers import agrees, mismatches

@@ -12,7 +12,7 @@ import torch
 
 from clearhead import config as c
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.explorer.passes import LOCK
+from clearhead.explorer.answering.passes import LOCK
 from clearhead.model import Tokens
 from clearhead.recipe.data import BPE, ByteBPE
 from tests.explorer.browser.conftest import Open, Serve

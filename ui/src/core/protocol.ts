@@ -46,7 +46,7 @@ export interface Token { id: number; text: string; span: [number, number] | null
 export interface Fact { shape: number[]; axes: string; by_hand?: boolean; closed?: boolean }
 export interface Mask { causal: boolean; window: number | null }
 
-/** out = op(inputs, weights): clearhead/explorer/ops.py. Absent fields are empty. */
+/** out = op(inputs, weights): clearhead/model/ops.py. Absent fields are empty. */
 export interface Op {
   out: string;
   op: string;

@@ -1,6 +1,6 @@
-/** Every kind of op by its name: out = op(inputs, weights), as clearhead/explorer/ops.py lists them for any architecture.
+/** Every kind of op by its name: out = op(inputs, weights), as clearhead/model/ops.py lists them for any architecture.
  *
- * The twin of clearhead/explorer/recompute.py. Numbers are kept in float32 and summed in float64.
+ * The twin of clearhead/model/ops.py and its neighbours. Numbers are kept in float32 and summed in float64.
  */
 
 import type { Op, Tensor } from "../core/protocol";

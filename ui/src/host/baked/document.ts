@@ -1,4 +1,4 @@
-/** The table of contents of an exported file, as clearhead/explorer/baking.py writes it. */
+/** The table of contents of an exported file, as clearhead/explorer/export/contents.py writes it. */
 
 import type {
   About, Answered, Ask, Asked, Change, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,

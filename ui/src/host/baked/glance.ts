@@ -1,4 +1,4 @@
-/** The reply to `run` from a pass of the engine, as clearhead/explorer/session.py makes it. */
+/** The reply to `run` from a pass of the engine, as clearhead/explorer/answering/values.py makes it. */
 
 import type { Fact, Tensor } from "../../core/protocol";
 import type { Floats } from "../../core/tensor";
@@ -29,7 +29,7 @@ export function glance(pass: Pass): Map<string, Tensor> {
   return tensors;
 }
 
-/** round(255 x / max of its row), and the maxima: clearhead/explorer/codecs.py. */
+/** round(255 x / max of its row), and the maxima: clearhead/explorer/recording/codecs.py. */
 function toPixels({ shape, data }: Floats): { pixels: Tensor; max: Tensor } {
   const n = shape.at(-1) ?? 1, pixels = new Uint8Array(data.length), max = new Float32Array(data.length / n);
   for (let row = 0; row < max.length; row++) {

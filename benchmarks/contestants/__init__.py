@@ -1,0 +1,1 @@
+"""What is raced: each contestant, in a process of its own."""

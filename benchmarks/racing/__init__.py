@@ -1,0 +1,1 @@
+"""How contestants take turns, and what a race showed."""

@@ -1,0 +1,141 @@
+"""What clearhead.analysis measures of a pass."""
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from clearhead.analysis.ablation import Ablations
+from clearhead.analysis.attribution import attribute
+from clearhead.analysis.geometry import neighbours as nearest_rows
+from clearhead.analysis.geometry import token_table
+from clearhead.analysis.heads import head_statistics, weighted_norms
+from clearhead.analysis.lens import logit_lens
+from clearhead.errors import UserError
+from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.passes import LOCK
+from clearhead.explorer.answering.replies import Reply
+from clearhead.explorer.answering.requests import Address as Where
+from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun, Several, Whole
+from clearhead.explorer.recording.manifest import StackName
+from clearhead.trace import Address
+
+AT_A_TIME = 0.1
+"""Seconds, about, that effects are measured before other questions have their turn."""
+
+
+class EffectsQuestion(OfRun):
+    """Asks how much the answer changes without each part."""
+
+    at: Addresses
+    position: Whole | None = None
+
+
+def effects(opened: Opened, question: EffectsQuestion) -> Reply:
+    """KL(plain || without), in nats, for each part; answers other questions in between."""
+    with LOCK:
+        found = opened.passes.get(question.run)
+        ablations = Ablations(found.model.network, found.reading.inputs, position=question.position, edit=found.edit)
+    waiting, several = list(dict.fromkeys(question.at)), 1
+    result: dict[str, float] = {}
+    while waiting:
+        some, waiting = waiting[:several], waiting[several:]
+        with LOCK:
+            began = time.perf_counter()
+            result |= ablations.effects(some)
+            took = time.perf_counter() - began
+        several = max(1, min(2 * len(some), int(len(some) * AT_A_TIME / max(took, 1e-6))))
+        time.sleep(0.001)  # So that a waiting thread gets the lock.
+    return Reply({"effects": {at: result[at] for at in question.at}})
+
+
+class StatisticsQuestion(OfRun):
+    """Asks what each head does; `at` asks for the value-weighted norms of these weights."""
+
+    at: Annotated[list[Where], Field(max_length=4096)] = Field(default_factory=list[str])
+
+
+def statistics(opened: Opened, question: StatisticsQuestion) -> Reply:
+    """What each head does, and how much each key gives where asked."""
+    found = opened.passes.get(question.run)
+    seen, network = found.trace(), found.model.network
+    heads = head_statistics(network, found.reading.inputs, seen)
+    tensors: dict[str, Tensor] = {}
+    for at in question.at:
+        path = Address.parse(at).path
+        if not path.endswith(".weights") or path not in seen:
+            raise UserError(f"{at}: expected attention weights of this model, such as decoder.blocks.0.attn.weights")
+        tensors[f"{path}.norms"] = weighted_norms(network, seen, path.removesuffix(".weights"))[0].float()
+    return Reply({"heads": {at: {"kind": one.kind, **asdict(one)} for at, one in heads.items()}}, tensors)
+
+
+class LensQuestion(OfRun):
+    """Asks what the network would say after each block."""
+
+    k: Several = 5
+
+
+def lens(opened: Opened, question: LensQuestion) -> Reply:
+    """The `k` likeliest answers after each block."""
+    found = opened.passes.get(question.run)
+    seen = logit_lens(found.model.network, found.trace(), k=question.k)
+    tensors = {"ids": seen.ids[:, 0].int(), "probabilities": seen.probabilities[:, 0], "lse": seen.logsumexp[:, 0]}
+    return Reply({"addresses": list(seen.addresses), "words": found.words(seen.ids)}, tensors)
+
+
+class AttributionQuestion(OfRun):
+    """Asks what each part adds to a logit."""
+
+    position: Whole
+    logit: Natural
+    minus: Natural | None = None
+
+
+def attribution(opened: Opened, question: AttributionQuestion) -> Reply:
+    """What each part adds to the logit, and the logit."""
+    found = opened.passes.get(question.run)
+    one = attribute(
+        found.model.network,
+        found.reading.inputs,
+        question.logit,
+        minus=question.minus,
+        position=question.position,
+        edit=found.edit,
+    )
+    shares = {address: float(share[0]) for address, share in one.shares.items()}
+    return Reply({"shares": shares, "logit": float(one.logit[0])})
+
+
+class ById(Asked):
+    """A row of the token table."""
+
+    id: Natural
+
+
+class ByAddress(Asked):
+    """Any recorded vector as wide as the token table."""
+
+    at: Where
+
+
+class NeighboursQuestion(OfRun):
+    """Asks for the rows of the token table that are nearest to a vector."""
+
+    stack: StackName
+    of: ById | ByAddress
+    k: Several = 10
+
+
+def neighbours(opened: Opened, question: NeighboursQuestion) -> Reply:
+    """The tokens whose vectors have the largest cosines with the vector."""
+    found = opened.passes.get(question.run)
+    table = token_table(found.model.network, question.stack)
+    of = question.of.id if isinstance(question.of, ById) else found.recording.value(question.of.at)
+    near = nearest_rows(table, of, k=question.k)
+    model = found.model
+    ids: list[int] = near.ids.tolist()
+    texts = model.tokenizer.tokens(ids) if model.has_tokenizer else list(map(str, ids))
+    words = {str(i): text for i, text in zip(ids, texts, strict=True)}
+    return Reply({"ids": ids, "cosines": near.cosines.float().tolist(), "words": words})

@@ -1,0 +1,246 @@
+"""Computes the forward passes that a page asks for, each once, and keeps them while there is room."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from clearhead.analysis.comparison import states
+from clearhead.api import Model
+from clearhead.api.reader import Input
+from clearhead.api.variants import changed
+from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, PatchInput, StackConfig, TaggingHead
+from clearhead.errors import UserError, sizes
+from clearhead.explorer.answering import pictures
+from clearhead.explorer.answering.edits import Placed, Window, functions, placed
+from clearhead.explorer.answering.moments import Moments
+from clearhead.explorer.answering.replies import Kept
+from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.writing import EditedGeneration, greedy
+from clearhead.explorer.recording.manifest import StackName
+from clearhead.explorer.recording.recording import Recording, observe
+from clearhead.explorer.recording.tokens import ReadInput, read, stack_names
+from clearhead.machine.precision import Arithmetic, quickest
+from clearhead.model import Tokens
+from clearhead.model.linear import shapes
+from clearhead.model.mode import Evaluating
+from clearhead.trace import Edit, Trace
+
+if TYPE_CHECKING:
+    from clearhead.data.pictures import Picture
+
+LOCK = threading.RLock()
+"""Held by whoever computes: the passes that are kept, the modes of networks and the precision of products are shared by
+all threads.
+"""
+KEPT_BYTES = 320 << 20
+"""Of the passes used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
+MOST_BYTES = 2 << 30
+"""Of the values of one pass."""
+LARGE = 1 << 24
+"""Parameters from which probing for faster float32 products pays, and keeping less of a pass."""
+LIKELIEST = 20
+DEPTH = 8
+"""How many runs in a row may be patched from one another."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One forward pass with all its values."""
+
+    model: Model
+    """The model of the requested checkpoint, with the requested config."""
+    reading: ReadInput
+    edit: dict[str, Edit]
+    recording: Recording
+    target: str | None
+    notes: tuple[str, ...]
+
+    @property
+    def last(self) -> str:
+        """The stack whose states the head reads."""
+        return list(self.recording.manifest.tokens)[-1]
+
+    def words(self, ids: Tensor) -> dict[str, str]:
+        """The texts of ids of the head, each once."""
+        numbers: list[int] = ids.unique().tolist()
+        head = self.model.config.head
+        if isinstance(head, ClassificationHead | TaggingHead):
+            texts = [head.labels[i] if head.labels else str(i) for i in numbers]
+        else:
+            texts = self.model.tokenizer.tokens(numbers) if self.model.has_tokenizer else list(map(str, numbers))
+        return {str(i): text for i, text in zip(numbers, texts, strict=True)}
+
+    def trace(self) -> Trace:
+        """The same values as `model.trace` returns them: with the batch axis and in the network's type."""
+        kind = next(self.model.network.parameters())
+        facts, values = self.recording.manifest.tensors, dict[str, list[Tensor]]()
+        for address in self.recording.tensors:
+            values[address] = [self.recording.value(address)[None].to(kind)]
+        return Trace({}, axes={address: f"b {fact.axes}" for address, fact in facts.items()}, _values=values)
+
+
+class Passes:
+    """A model, the other checkpoints of its run, the variants of its config, and their forward passes."""
+
+    def __init__(self, model: Model, folder: Path | None, examples: "Sequence[Picture]") -> None:
+        """`folder` is that of a run or a checkpoint; `examples` are images that a page may ask for by number."""
+        self.model, self.moments, self.examples = model, Moments(folder), examples
+        self._models: Kept[Model] = Kept(2)
+        self._variants: Kept[Model] = Kept(8)
+        self._axes: Kept[dict[str, str]] = Kept(8)
+        self._passes: Kept[Pass] = Kept(64, n_bytes=KEPT_BYTES, size=_size)
+        self._depth = 0
+        self._quickest: Arithmetic | None = None
+        self._is_large = sum(p.numel() for p in model.network.parameters()) >= LARGE
+
+    def model_of(self, run: RunRequest) -> Model:
+        """The model of the requested checkpoint, with the requested config."""
+        model = self.checkpoint(run.step)
+        if changed(model.config, scale=run.change.scale, positions=run.change.positions) == model.config:
+            return model
+        return self._variants.get(
+            self._variant(run), lambda: model.changed(scale=run.change.scale, positions=run.change.positions)
+        )
+
+    def checkpoint(self, step: int | None) -> Model:
+        """The model after this many steps; the opened one for None."""
+        if step is None or step == self.moments.step:
+            return self.model
+        return self._models.get(str(step), lambda: self.moments.load(step))
+
+    def get(self, run: RunRequest) -> Pass:
+        """The requested pass. Raises UserError if it cannot be computed."""
+        if self._depth >= DEPTH:
+            raise UserError(f"edits: expected runs patched from at most {DEPTH} others in a row, got more; use fewer")
+        self._depth += 1
+        try:
+            return self._passes.get(run.key, lambda: self._made(run))
+        finally:
+            self._depth -= 1
+
+    def axes_of(self, run: RunRequest) -> dict[str, str]:
+        """The axes of every address, the batch first."""
+        model = self.model_of(run)
+        return self._axes.get(self._variant(run), lambda: axes_of(model))
+
+    def _variant(self, run: RunRequest) -> str:
+        step = self.moments.step if run.step is None else run.step
+        return f"{step} {run.change.model_dump_json()}"
+
+    def _arithmetic(self, reading: ReadInput) -> Arithmetic:
+        """The fastest float32 arithmetic for this network on this machine, measured once; small networks skip it."""
+        if self._quickest is None:
+            network, self._quickest = self.model.network, Arithmetic("fp32")
+            if self._is_large:
+                device = next(network.parameters()).device
+                self._quickest = quickest(shapes(network), device, lambda: states(network, reading.inputs))
+        return self._quickest
+
+    def _value(self, run: RunRequest, address: str) -> Tensor:
+        return self.get(run).recording.value(address)
+
+    def _made(self, run: RunRequest) -> Pass:
+        model = self.model_of(run)
+        edits = placed(run.edits, self.axes_of(run)) if run.edits else []
+        written, notes = self._written(model, run, edits)
+        picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
+        target = run.target if written is None or run.target is not None else _text(model, written)
+        reading = _read(model, run.text if picture is None else picture, target, written)
+        edit: dict[str, Edit] = dict(functions(edits, self._value))
+        with self._arithmetic(reading).products():
+            recording = observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
+        said = tuple(one.said() for one in edits)
+        recording = replace(recording, manifest=recording.manifest.model_copy(update={"edits": said}))
+        return Pass(model, reading, edit, recording, target, (*_unknown(model, run), *notes))
+
+    def _written(
+        self, model: Model, run: RunRequest, edits: Sequence[Placed]
+    ) -> tuple[list[int] | None, tuple[str, ...]]:
+        """The target that the model writes, if it is asked to, and notes about it."""
+        writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
+        if run.written is not None:
+            if not model.is_encoder_decoder:
+                raise UserError("written: expected none, for this model reads one text; leave it out")
+            return model.reader.known(run.written, stack=model.config.decoder), ()
+        if not writes or run.target is not None:
+            return None, ()
+        writer = self.writer(model, run, edits)
+        ids = [int(step.tokens[0, 0]) for step in writer.steps(greedy(model))]
+        return ids[:-1] if ids and ids[-1] in model.settings().end_ids else ids, writer.notes
+
+    def writer(self, model: Model, run: RunRequest, edits: Sequence[Placed]) -> EditedGeneration:
+        """Generation from the run's text, or of its target, with the edits that it can make."""
+        if not isinstance(model.config.head, LanguageHead) or model.network.decoder is None:
+            raise UserError("generate: expected a model that writes text, got another; try run")
+        window = Window()
+        possible = [edit for edit in edits if edit.waits]
+        left_out = tuple(dict.fromkeys(str(edit.where) for edit in edits if not edit.waits))
+        first = _read(model, run.text, "", []) if model.is_encoder_decoder else _read(model, run.text)
+        edit: dict[str, Edit] = dict(functions(possible, self._value, window))
+        return EditedGeneration(model, first.inputs, edit, window, left_out)
+
+
+def axes_of(model: Model) -> dict[str, str]:
+    """The axes of every address, read from a pass over the smallest possible input."""
+    inputs: list[Tokens] = []
+    kind = next(model.network.parameters())
+    for name in stack_names(model.config):
+        stack = model.config.encoder if name == "encoder" else model.config.decoder
+        reads = stack.input if stack else None
+        if isinstance(reads, PatchInput):
+            size = reads.image_size
+            inputs.append(Tokens(torch.zeros(1, reads.n_channels, size, size).to(kind)))
+        else:
+            inputs.append(Tokens(torch.zeros(1, 1, dtype=torch.long, device=kind.device)))
+    with Evaluating(model.network), torch.no_grad(), model.tracing() as seen:
+        model.network(*inputs)
+    return dict(seen.axes)
+
+
+def _read(model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None) -> ReadInput:
+    """What a pass reads. Raises UserError if it is too long, for a text before its tokens are shown."""
+    reading = read(model, text, other, written=written, check=lambda lengths: check_size(model.config, lengths))
+    check_size(model.config, {name: len(tokens) for name, tokens in reading.tokens.items()})
+    return reading
+
+
+def check_size(config: ModelConfig, lengths: Mapping[StackName, int]) -> None:
+    """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES."""
+    n_bytes = 0
+    for name, t in lengths.items():
+        stack = config.encoder if name == "encoder" else config.decoder
+        assert stack is not None
+        n_bytes += stack.n_layers * _of_block(stack, t, max(lengths.values()))
+    if n_bytes > MOST_BYTES:
+        most, need = sizes(MOST_BYTES, n_bytes)
+        raise UserError(
+            f"text: expected one whose values fit into {most}, got {max(lengths.values())} tokens,"
+            f" which need {need}; cut the text"
+        )
+
+
+def _of_block(stack: StackConfig, t: int, s: int) -> int:
+    attention = stack.n_heads * (3 * t * s + t * (stack.d_model + 4 * stack.head_width))
+    return 4 * (2 * attention + t * (8 * stack.d_model + 3 * stack.d_ff))
+
+
+def _text(model: Model, ids: Sequence[int]) -> str:
+    return model.tokenizer.decode(ids) if model.has_tokenizer else " ".join(map(str, ids))
+
+
+def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
+    if model.reader.reads_images:
+        return ()
+    if not model.has_tokenizer:
+        return ("This model has no tokenizer: texts are the numbers of tokens, such as 5 17 3.",)
+    words = model.tokenizer.unknown(run.text)
+    return (f"Words without a token of their own: {', '.join(words)}.",) if words else ()
+
+
+def _size(one: Pass) -> int:
+    return sum(value.nbytes for value in one.recording.tensors.values())

@@ -1,0 +1,98 @@
+"""What questions are made of (ui/src/core/protocol.ts). An error names the field of a question that is wrong."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from clearhead.config import Config
+from clearhead.errors import UserError
+from clearhead.weights.documents import shown
+
+Text = Annotated[str, Field(max_length=100_000)]
+Picture = Annotated[str, Field(max_length=32_000_000)]
+"""A data URL of at most 24 MB of image, or `example:N`."""
+Address = Annotated[str, Field(min_length=1, max_length=300)]
+Addresses = Annotated[list[Address], Field(min_length=1, max_length=4096)]
+Whole = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+Natural = Annotated[int, Field(ge=0, lt=2**31)]
+Several = Annotated[int, Field(ge=1, le=100)]
+Number = Annotated[float, Field(ge=-3e38, le=3e38)]
+
+
+class Asked(Config):
+    """Part of a question. No value is converted: the number 1 is neither the text "1" nor true."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Change(Asked):
+    """Another config over the same weights. An absent field stays as it was trained."""
+
+    scale: bool = True
+    """False leaves out the division of the scores by sqrt(d_k)."""
+    positions: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    """The kind of positions of every stack."""
+
+
+class Edit(Asked):
+    """Replaces a value."""
+
+    at: Address
+    do: Literal["zero", "mean", "set", "scale", "close", "patch"]
+    value: Number | Annotated[list[Number], Field(min_length=1, max_length=2**20)] | None = None
+    from_: "RunRequest | None" = Field(default=None, alias="from")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.do == "set" and self.value is None:
+            raise ValueError("set needs value, a number or a row of numbers")
+        if self.do == "scale" and not isinstance(self.value, int | float):
+            raise ValueError("scale needs value, a number")
+        if self.do == "patch" and self.from_ is None:
+            raise ValueError("patch needs from, another run")
+        return self
+
+
+class RunRequest(Asked):
+    """Everything that decides the numbers of a forward pass."""
+
+    text: Text
+    target: Text | None = None
+    written: Annotated[list[Natural], Field(max_length=2**16)] | None = None
+    """Tokens that the decoder reads instead of the target's: those that a model wrote may not spell a text."""
+    image: Picture | None = None
+    step: Natural | None = None
+    edits: Annotated[list[Edit], Field(max_length=256)] = Field(default_factory=list[Edit])
+    change: Change = Change()
+
+    @property
+    def key(self) -> str:
+        """A string that is equal for equal requests."""
+        return self.model_dump_json(by_alias=True)
+
+
+class OfRun(Asked):
+    """Asks about one forward pass."""
+
+    run: RunRequest
+
+
+Q = TypeVar("Q", bound=Asked)
+
+
+def checked(kind: type[Q], question: Mapping[str, JsonValue]) -> Q:
+    """The question. Raises UserError, which names the first field that is wrong."""
+    try:
+        return kind.model_validate(question)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = shown(".".join(map(str, first["loc"]))) or "question"
+        given = repr(first["input"])
+        got = "" if given[:1] in "{[" else f", got {shown(given[:100])}"
+        message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+        if first["type"] == "missing":
+            message, got = "expected a value", ", got none"
+        elif first["type"] == "extra_forbidden":
+            message, got = "expected no such field", ""
+        raise UserError(f"{field}: {shown(message)}{got}; try it as the protocol says") from None

@@ -1,0 +1,66 @@
+"""The input that a page begins with: the given one, else a sentence of the run, else one that the tokenizer knows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clearhead.api import Model
+from clearhead.config import TokenInput
+from clearhead.explorer.answering.moments import Moments
+from clearhead.explorer.answering.requests import RunRequest
+
+if TYPE_CHECKING:
+    from clearhead.data.pictures import Picture
+
+SENTENCE = "The animal did not cross the street because it was too tired."
+MOST = 8
+"""Examples."""
+MOST_CHARACTERS = 200
+"""The longest example."""
+
+
+def starts(
+    model: Model, folder: Path | None, text: str | None, target: str | None, image: "Picture | None"
+) -> "tuple[RunRequest, list[RunRequest], Sequence[Picture]]":
+    """The first request, examples to choose from, and the images that they name."""
+    if model.reader.reads_images:
+        start = RunRequest(text="", image="example:0")
+        return start, [start], [_stripes() if image is None else image]
+    examples = _of_run(model, folder)
+    if text is not None or target is not None:
+        start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
+    else:
+        start = examples[0] if examples else RunRequest(text=_known(model))
+    return start, examples or [start], []
+
+
+def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
+    """The sentences of the run's last evaluation."""
+    texts = dict.fromkeys(source for source, _ in Moments(folder).samples() if source.strip())
+    if not model.has_tokenizer:
+        return []
+    return [RunRequest(text=text) for text in texts if len(text) <= MOST_CHARACTERS][:MOST]
+
+
+def _known(model: Model) -> str:
+    """SENTENCE, if the tokenizer knows at least half of its tokens; else a text of its first tokens."""
+    if not model.has_tokenizer:
+        reads = (model.config.encoder or model.config.output).input
+        rows = reads.vocab_size if isinstance(reads, TokenInput) else 1
+        return " ".join(str(i % rows) for i in range(4))
+    tokenizer = model.tokenizer
+    ids = tokenizer.encode(SENTENCE)
+    if ids and 2 * sum(i == tokenizer.unk_id for i in ids) < len(ids):
+        return SENTENCE
+    special = set(tokenizer.special_tokens.values())
+    names = [i for i in range(tokenizer.vocab_size) if (tokenizer.library.id_to_token(i) or "") not in special]
+    return tokenizer.decode(names[:6]) or SENTENCE
+
+
+def _stripes() -> "Picture":
+    """The default picture: rings over colours that change from left to right and from top to bottom."""
+    y, x = np.mgrid[0:224, 0:224]
+    rings = 127 + 127 * np.sin(np.hypot(y - 112, x - 112) / 9)
+    return np.stack([x * 255 // 223, y * 255 // 223, rings], -1).astype(np.uint8)

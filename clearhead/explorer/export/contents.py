@@ -1,0 +1,193 @@
+"""The contents of an exported file: a small model itself, whose page computes; of a larger model, its answers.
+
+Every part is a reply: JSON and tensors in one safetensors file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from torch import Tensor
+
+from clearhead.api import Model
+from clearhead.api.variants import changed, position_kinds
+from clearhead.config import ModelConfig, NoHead, SpanHead
+from clearhead.explorer.answering.about import about, plan_of
+from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
+from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
+from clearhead.explorer.answering.passes import LOCK
+from clearhead.explorer.answering.replies import Reply
+from clearhead.explorer.answering.requests import Change, OfRun, RunRequest
+from clearhead.explorer.answering.values import run as pass_at_a_glance
+from clearhead.explorer.answering.words import tokenized
+from clearhead.explorer.export.recorded import Answered, answered
+from clearhead.explorer.static_files import other_texts
+from clearhead.model import Transformer
+from clearhead.model.assign import merged
+
+LIVE: int = 2_500_000
+"""Parameters of the largest model that a file holds."""
+ALWAYS = ("about", "run", "values", "statistics")
+"""What every file answers."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The parts of a file by name: `document` says what is in the others."""
+
+    document: dict[str, Any]
+    parts: dict[str, Reply] = field(default_factory=dict[str, Reply])
+
+
+def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest] = ()) -> Contents:
+    """Everything that a page needs to show these runs without a server; it begins with the first one, without edits.
+
+    The reader may choose the `others` by their texts. For a model that the file does not hold, only `runs` have the
+    effect of each head. Raises UserError if a run cannot be computed or is too large.
+    """
+    head = opened.model.config.head
+    live = is_live(opened.model)
+    cut = _tokenized(opened, [*runs, *others])
+    answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead))]
+    answers += ["lens"] * (not isinstance(head, NoHead | SpanHead)) + ["tokenize"] * bool(cut)
+    answers += ["weights", "neighbours"] if live else []
+    # A reader who chooses another text leaves the target to the file, which has one for each.
+    firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
+    examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
+    languages = other_texts()
+    answers += ["texts"] * bool(languages)
+    said = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
+    made = Contents({"about": about(opened) | said, "command": _command(opened.name), "tokenized": cut})
+    made.parts.update({"texts": Reply(languages)} if languages else {})
+    if live:
+        _live(made, opened, [*runs, *others])
+    else:
+        _recorded(made, opened, runs, others)
+    return made
+
+
+def _command(name: str) -> str:
+    """The command or call that opens the model itself."""
+    return "model.explore()" if name == UNNAMED else f"clearhead explore {name}"
+
+
+def is_live(model: Model) -> bool:
+    """Whether a file holds the model itself."""
+    return sum(parameter.numel() for parameter in model.network.parameters()) <= LIVE
+
+
+def _plain(run: RunRequest) -> RunRequest:
+    """The same input without edits and changes."""
+    return run.model_copy(update={"edits": [], "change": Change()})
+
+
+def _settled(opened: Opened, run: RunRequest) -> RunRequest:
+    """The same with the target that the model writes if none is given, and with the tokens that it wrote."""
+    if run.target is not None:
+        return run
+    with LOCK:
+        found = opened.passes.get(run)
+    if found.target is None:
+        return run
+    wrote = [token.id for token in found.reading.tokens["decoder"][1:]]
+    return run.model_copy(update={"target": found.target, "written": wrote})
+
+
+def _distinct(runs: Sequence[RunRequest]) -> list[RunRequest]:
+    return list({run.key: run for run in runs}.values())
+
+
+def _tokenized(opened: Opened, runs: Sequence[RunRequest]) -> list[dict[str, Any]]:
+    """The tokenization of every text and target."""
+    model, texts = opened.model, dict[tuple[str, bool], None]()
+    if model.reader.reads_images or not model.has_tokenizer:
+        return []
+    for run in runs:
+        target = _settled(opened, run).target
+        texts |= {(run.text, False): None} | ({} if target is None else {(target, model.is_encoder_decoder): None})
+    return [
+        {"text": text, "target": target, "reply": tokenized(model.tokenizer, text, target=target)}
+        for text, target in texts
+    ]
+
+
+# --- the model itself ----------------------------------------------------------------------------------------
+
+
+def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
+    """The weights, a plan for every change, the texts of all tokens, and the inputs."""
+    inputs: list[dict[str, Any]] = []
+    pixels: dict[str, Tensor] = {}
+    for i, run in enumerate(_distinct([_settled(opened, _plain(run)) for run in runs])):
+        with LOCK:
+            reply, found = pass_at_a_glance(opened, OfRun(run=run)).json, opened.passes.get(run)
+        part = f"weights-{opened.passes.moments.step if run.step is None else run.step}"
+        if part not in made.parts:
+            made.parts[part] = _weights(found.model.network)
+        said = {name: reply[name] for name in ("tokens", "target", "grid", "notes") if name in reply}
+        inputs.append({"run": stated(run), "weights": part, "reply": {**said, "facts": {}, "words": {}}})
+        if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
+            pixels[f"pixels.{i}"] = image
+    made.parts.update({"pixels": Reply({}, pixels)} if pixels else {})
+    config = opened.model.config
+    made.document["live"] = {"inputs": inputs, "plans": _plans(config), "words": _words(opened)}
+
+
+def _weights(network: Transformer) -> Reply:
+    """Every parameter once, and the names of those that are shared."""
+    first: dict[int, str] = {}
+    tensors: dict[str, Tensor] = {}
+    same: dict[str, str] = {}
+    for name, parameter in merged(network).named_parameters(remove_duplicate=False):
+        own = first.setdefault(id(parameter), name)
+        if own == name:
+            tensors[name] = parameter.detach().float()
+        else:
+            same[name] = own
+    return Reply({"same": same}, tensors)
+
+
+def _plans(config: ModelConfig) -> list[dict[str, Any]]:
+    """The plan of the network for every change of its config that a page can ask for."""
+    scales = [True] if changed(config, scale=False) == config else [True, False]
+    found: list[dict[str, Any]] = []
+    for scale, positions in product(scales, (None, *position_kinds(config)[1:])):
+        new = changed(config, scale=scale, positions=positions)
+        found.append({"scale": scale, "positions": positions, "plan": plan_of(new)})
+    return found
+
+
+def _words(opened: Opened) -> list[str] | None:
+    """The text of every token; None without a tokenizer."""
+    model = opened.model
+    if not model.has_tokenizer:
+        return None
+    stacks = [stack.input for stack in (model.config.encoder, model.config.decoder) if stack is not None]
+    return model.tokenizer.tokens(range(max(getattr(reads, "vocab_size", 0) for reads in stacks)))
+
+
+# --- what a larger one said -----------------------------------------------------------------------------------------
+
+
+def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest]) -> None:
+    """Each run with and without its edits: the values that fit, and the answers without each head."""
+    told: list[dict[str, Any]] = []
+    settled = [_settled(opened, run) for run in runs]
+    measured = _distinct([*map(_plain, settled), *settled])
+    for i, run in enumerate(_distinct([*measured, *(_settled(opened, run) for run in others)])):
+        can = made.document["about"]["answers"]
+        with LOCK:
+            found = opened.passes.get(run)
+            replies = {
+                "run": pass_at_a_glance(opened, OfRun(run=run)),
+                "statistics": statistics(opened, StatisticsQuestion(run=run)),
+            }
+            replies |= {"lens": lens(opened, LensQuestion(run=run))} if "lens" in can else {}
+        one: Answered = answered(
+            found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
+        )
+        made.parts.update({f"{name}-{i}": reply for name, reply in one.parts.items()})
+        parts = {name: f"{name}-{i}" for name in one.parts}
+        told.append({"run": stated(run), "parts": parts, **one.told})
+    made.document["recorded"] = told

@@ -1,0 +1,159 @@
+"""One HTML file of an exploration, which opens without a server and without a network: `export_page`."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
+
+import torch
+from pydantic import Field, JsonValue
+
+from clearhead.api import Model
+from clearhead.explorer.answering.opened import UNNAMED, Opened
+from clearhead.explorer.answering.replies import Reply
+from clearhead.explorer.answering.requests import Edit, OfRun, RunRequest, checked
+from clearhead.explorer.export.contents import Contents, contents, is_live
+from clearhead.explorer.static_files import static_file
+from clearhead.storage.disk import replace_file
+
+if TYPE_CHECKING:
+    from clearhead.data.pictures import Picture
+
+FORMAT = "clearhead-export/1"
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} · clearhead</title>
+<link rel="icon" href="data:,">
+</head>
+<body>
+<div id="app"><p>Opening. If nothing else appears, the file is not whole, or JavaScript is off.</p></div>
+<style>{style}</style>
+<script type="module">{script}</script>
+<script type="application/octet-stream" id="clearhead-data" data-state="{state}">{document}</script>
+{parts}
+</body>
+</html>
+"""
+"""The script is a module, so the browser runs it after it has parsed the whole page. Data blocks never run."""
+
+
+class ExportQuestion(OfRun):
+    """Asks for the page as one file, which begins with `run` and, if it is given, `other` beside it."""
+
+    other: RunRequest | None = None
+    state: Annotated[str, Field(pattern="^#", max_length=2_000_000)] | None = None
+    """The fragment that the page begins with."""
+
+
+def export(opened: Opened, question: ExportQuestion) -> Reply:
+    """The file as tensor `html`, uint8. Raises UserError for a run that there cannot be, and for one too large."""
+    html = html_of(opened, question.run, question.other, state=question.state)
+    return Reply(
+        {"bytes": len(html), "live": is_live(opened.model)},
+        {"html": torch.frombuffer(bytearray(html), dtype=torch.uint8)},
+    )
+
+
+def html_of(opened: Opened, run: RunRequest, other: RunRequest | None = None, *, state: str | None = None) -> bytes:
+    """The file itself."""
+    return page(opened.name, contents(opened, [run] if other is None else [run, other]), state or "")
+
+
+def export_page(
+    model: Model,
+    text: str | None = None,
+    target: str | None = None,
+    *,
+    path: str | Path,
+    name: str | None = None,
+    image: "Picture | None" = None,
+    edits: Sequence[Mapping[str, JsonValue]] = (),
+) -> Path:
+    """Write the explorer on this input as one HTML file, and return where it is.
+
+    It opens in a browser without a server or a network. The file holds a model of at most 2.5 million parameters, so
+    that every edit works. For a larger model it holds the answers to this input: as it is, with `edits` (such as
+    `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each head. Raises UserError if the model
+    cannot read the input, or if its values are too many for one file.
+    """
+    return write(Opened(model, name=name or UNNAMED, text=text, target=target, image=image), path, edits)
+
+
+def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
+    """Write the file on the first input, with its edited run beside it. Raises UserError if it cannot be written."""
+    run, other, state = opened.start, None, None
+    if edits:
+        stated = [checked(Edit, edit) for edit in edits]
+        other = run.model_copy(update={"edits": stated})
+        state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
+    return save(html_of(opened, run, other, state=state), path)
+
+
+def save(html: bytes, path: str | Path) -> Path:
+    """Write a page; at any moment the file is the old or the new one. Raises UserError if it cannot be written."""
+    replace_file(Path(path), html)
+    return Path(path)
+
+
+def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str, object] | None = None) -> str:
+    """The permalink of a page on a run: where it opens, and the rest of its state (ui/src/state/permalink.ts)."""
+    fields: dict[str, str | int] = {"v": "1", "s": run.text, **place}
+    if run.target is not None:
+        fields["t"] = run.target
+    if rest:
+        fields["e"] = base64.urlsafe_b64encode(json.dumps(rest).encode()).decode().rstrip("=")
+    return "#" + urlencode(fields)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+
+def page(title: str, inside: Contents, state: str) -> bytes:
+    """The HTML. Its policy loads nothing and allows this one script."""
+    parts = {name: packed(reply) for name, reply in inside.parts.items()}
+    sizes = {name: len(text) for name, text in parts.items()}
+    document = packed(Reply({"format": FORMAT, "parts": sizes, **inside.document}))
+    script, style = inline(static_file("explorer.js"), "script"), inline(static_file("explorer.css"), "style")
+    policy = [
+        "default-src 'none'", f"script-src {digest(script)}", f"style-src {digest(style)}", "img-src data: blob:",
+        "base-uri 'none'", "form-action 'none'",
+    ]  # fmt: skip
+    html = PAGE.format(
+        policy="; ".join(policy), title=escape(title), style=style, script=script, state=escape(state),
+        document=document, parts="\n".join(_block(name, text) for name, text in parts.items()),
+    )  # fmt: skip
+    return html.encode()
+
+
+def packed(reply: Reply) -> str:
+    """Base64 of gzip: the same for the same reply."""
+    return base64.b64encode(gzip.compress(reply.encode(), mtime=0)).decode()
+
+
+def inline(content: bytes, element: str) -> str:
+    r"""A script or a style sheet that ends no element by what is in its strings: there "\x3c" is "<"."""
+    text = content.decode().replace("\r\n", "\n")
+    if element == "script":
+        return re.sub(r"<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE)
+    if re.search(r"</style", text, re.IGNORECASE):
+        raise ValueError("a style sheet that ends its element")
+    return text
+
+
+def digest(text: str) -> str:
+    """As a content security policy names a script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _block(name: str, text: str) -> str:
+    return f'<script type="application/octet-stream" id="clearhead-{escape(name)}">{text}</script>'

@@ -1,0 +1,183 @@
+"""`Model.explore`: the explorer as a widget in a notebook, elsewhere in the browser."""
+
+import atexit
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, cast
+
+from pydantic import JsonValue
+
+from clearhead.api import Model
+from clearhead.errors import UserError
+from clearhead.explorer.answering.opened import UNNAMED
+from clearhead.explorer.hosting.server import AT_ONCE, Answers
+from clearhead.explorer.hosting.serving import open_browser, serving
+from clearhead.explorer.session import Session
+from clearhead.explorer.static_files import check_built, static_file
+
+if TYPE_CHECKING:
+    from anywidget import AnyWidget
+
+    from clearhead.data.pictures import Picture
+
+_log = logging.getLogger("clearhead")
+
+POOL = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="explorer")
+"""Answers the questions of all widgets. One pool is enough, because one lock lets one of them compute."""
+
+Send = Callable[[dict[str, JsonValue], list[bytes]], None]
+
+
+def explore(
+    model: Model, text: str | None, target: str | None, image: "Picture | None"
+) -> "AnyWidget | ExplorerInBrowser":
+    """The explorer on a model, beginning with this input: a widget in a notebook, else a page in the browser."""
+    _check(model, text, target, image)
+    check_built()
+    session = Session(model, name=UNNAMED, text=text, target=target, image=image)
+    return widget(session) if in_notebook() else ExplorerInBrowser(session)
+
+
+def _check(model: Model, text: object, target: object, image: object) -> None:
+    """Raises UserError for an input that the model does not read."""
+    for given in (text, target):
+        if not isinstance(given, str | None):
+            raise UserError(f"explore: expected one text, got {type(given).__name__}; an image is given as image=…")
+    if model.reader.reads_images and (text is not None or target is not None):
+        raise UserError("explore: expected an image, as this model reads images, got a text; try explore(image=…)")
+    if not model.reader.reads_images and image is not None:
+        raise UserError("explore: expected a text, as this model reads texts, got an image; try explore(text)")
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook: IPython's (Jupyter, VS Code, Colab) or marimo's.
+
+    A kernel has imported its own package, so this function imports nothing.
+    """
+    ipython, marimo = sys.modules.get("IPython"), sys.modules.get("marimo")
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is not None:  # A terminal's shell has none.
+        return True
+    return marimo is not None and cast("bool", marimo.running_in_notebook())
+
+
+# --- in a notebook ---
+
+
+class Messages:
+    """Answers the questions of a widget's pages in worker threads, so that a long one delays nothing else.
+
+    A page sends {id, question}, or {id, cancel: true} if it no longer waits. The answer is {id} with the reply, a
+    safetensors file, as the only buffer, or {id, error}. A widget may be shown several times, so each page counts from
+    a number of its own. These are messages and not synced state because notebooks do not save messages.
+    """
+
+    def __init__(self, session: Answers, send: Send) -> None:
+        """`send` is called from several threads."""
+        self._session, self._send = session, send
+        self._waiting: set[int] = set()
+
+    def receive(self, _widget: object, message: Mapping[str, JsonValue], _buffers: object) -> None:
+        """Handles a message of a page. Logs a message of another form and does not answer it."""
+        match message:
+            case {"id": int(number), "question": dict(question)}:
+                self._waiting.add(number)
+                POOL.submit(self._answer, number, question)
+            case {"id": int(number), "cancel": True}:
+                self._waiting.discard(number)
+            case _:
+                _log.warning("The explorer got a message that it does not know: %.60r", message)
+
+    def close(self) -> None:
+        """Stops answering."""
+        self._waiting.clear()
+
+    def _answer(self, number: int, question: Mapping[str, JsonValue]) -> None:
+        if number not in self._waiting:
+            return
+        reply, buffers = self._reply(question)
+        if number in self._waiting:
+            self._waiting.discard(number)
+            self._send({"id": number, **reply}, buffers)
+
+    def _reply(self, question: Mapping[str, JsonValue]) -> tuple[dict[str, JsonValue], list[bytes]]:
+        """The answer of the session, or an error."""
+        try:
+            return {}, [self._session.answer(question)]
+        except UserError as error:
+            return {"error": str(error)}, []
+        except MemoryError:
+            return {"error": "out of memory; try a shorter text"}, []
+        except Exception:
+            _log.exception("The explorer could not answer %.60r", question.get("ask"))
+            return {"error": "a mistake of ours; the notebook's output or log shows where"}, []
+
+
+def widget(session: Answers) -> "AnyWidget":
+    """The page as a widget. Raises UserError if the package anywidget is not installed."""
+    try:
+        import anywidget
+    except ImportError:
+        raise UserError(
+            "explore: expected the package anywidget, which shows the explorer in a notebook, found none; "
+            "try pip install 'clearhead[notebook]'"
+        ) from None
+
+    class Explorer(anywidget.AnyWidget):
+        _esm = static_file("explorer.js").decode()
+        _css = static_file("explorer.css").decode()
+
+        def __init__(self) -> None:
+            self._messages = Messages(session, self.send)
+            super().__init__()
+            self.on_msg(self._messages.receive)
+
+        def __repr__(self) -> str:
+            return "The explorer of a clearhead model. It is seen while the notebook runs."
+
+        def close(self) -> None:
+            self._messages.close()
+            super().close()
+
+    return Explorer()
+
+
+# --- elsewhere ---
+
+
+class ExplorerInBrowser:
+    """An explorer in the browser, served from this process until `close` or the end of the process."""
+
+    def __init__(self, session: Answers) -> None:
+        self._running = ExitStack()
+        self._server = self._running.enter_context(serving(session))
+        atexit.register(self.close)  # Also keeps this object alive if the caller drops it.
+        threading.Thread(target=self._show, name="browser", daemon=True).start()
+
+    def __repr__(self) -> str:
+        """Where it is."""
+        return "Explorer, closed" if self._server.ended.is_set() else f"Explorer at {self.url} until close()"
+
+    @property
+    def url(self) -> str:
+        """The address to open. Its token gives access to the model."""
+        return self._server.url
+
+    def wait(self) -> None:
+        """Waits until it is closed, or for Ctrl-C; for the end of a script."""
+        self._server.wait()
+
+    def close(self) -> None:
+        """Ends the server. An open page stays as it is, without further answers."""
+        atexit.unregister(self.close)
+        self._running.close()
+        self._server.ended.wait()  # The interpreter must not exit while a thread computes.
+
+    def _show(self) -> None:
+        """Opens the browser, or logs the address to open."""
+        if not open_browser(self.url):
+            _log.warning("Open %s in a browser on this machine.", self.url)

@@ -1,0 +1,1 @@
+"""The values of a forward pass, and how each was computed."""

@@ -1,0 +1,78 @@
+"""trace.json: the description of a recording."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
+
+from clearhead.config import Config, ModelConfig
+from clearhead.model.ops import Mask, Op
+from clearhead.weights.documents import JsonObject
+
+FORMAT: Literal["clearhead-trace/1"] = "clearhead-trace/1"
+
+Length = Annotated[int, Field(gt=0, le=2**32)]
+
+
+StackName = Literal["encoder", "decoder"]
+
+
+class Token(Config):
+    """One position of what a stack reads."""
+
+    id: NonNegativeInt
+    text: str
+    """The token as people read it."""
+    span: tuple[NonNegativeInt, NonNegativeInt] | None = None
+    """Characters of the text, [start, end); None for a mark."""
+    type: NonNegativeInt = 0
+
+
+class Edited(Config):
+    """An edit that was made. Only the values show what a function or a tensor put there."""
+
+    at: str
+    do: Literal["set", "close", "zero", "mean", "scale", "patch", "tensor", "function"]
+    """close: to -inf, as a mask does; mean: over the last axis, or as the explorer does it over the positions."""
+    value: float | tuple[float, ...] | None = None
+
+
+class TensorFact(Config):
+    """A stored tensor: its lengths and the letters of its axes (docs/glossary.md)."""
+
+    shape: tuple[Length, ...]
+    axes: str
+    by_hand: bool = False
+    """An edit made it, not its op."""
+    closed: bool = False
+    """Some cells are -inf; a second tensor marks them."""
+
+
+class Check(Config):
+    """The largest differences after evaluating every op again."""
+
+    recompute_max_abs: NonNegativeFloat
+    recompute_max_relative: NonNegativeFloat
+    """Shares of the largest number of the tensor."""
+    rows_sum_max_error: NonNegativeFloat
+    """Of attention weights, from 1."""
+
+
+class Manifest(Config):
+    """All of trace.json."""
+
+    format: Literal["clearhead-trace/1"]
+    family: str | None = None
+    config: ModelConfig
+    tokens: dict[StackName, tuple[Token, ...]]
+    """By stack; of an image its patches, each by its row and column, after the class token."""
+    masks: dict[str, Mask]
+    edits: tuple[Edited, ...] = ()
+    tensors: dict[str, TensorFact]
+    ops: tuple[Op, ...]
+    check: Check | None = None
+
+    def to_document(self) -> JsonObject:
+        """The manifest as JSON; an op leaves out its defaults."""
+        document = self.model_dump(mode="json")
+        document["ops"] = [op.model_dump(mode="json", exclude_defaults=True) for op in self.ops]
+        return document

@@ -1,0 +1,198 @@
+"""`Recording`: the values of one forward pass by address, with the ops that compute each from others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from clearhead import trace as edits
+from clearhead.api import Model
+from clearhead.api.reader import Input
+from clearhead.brief import brief
+from clearhead.config import LanguageHead
+from clearhead.errors import UserError
+from clearhead.explorer.recording.manifest import FORMAT, Check, Edited, Manifest, TensorFact
+from clearhead.explorer.recording.recompute import Difference, differences
+from clearhead.explorer.recording.tokens import ReadInput, read
+from clearhead.model import Transformer
+from clearhead.model.linear import parameter
+from clearhead.model.mode import Evaluating
+from clearhead.model.record import evaluated, masks_of, ops_of
+from clearhead.trace import Address, Edit
+from clearhead.weights.documents import AGAIN, shown
+
+MADE_AGAIN = ("heads",)
+"""Names of values that a lean recording leaves out and computes on demand."""
+LIKELIEST = 200
+"""How many logits of each position are kept with their ids."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """The likeliest tokens of a language head. Their softmax over the whole vocabulary is exp(values - lse)."""
+
+    __repr__ = brief
+
+    ids: Tensor
+    """t k, int32: the likeliest first."""
+    values: Tensor
+    """t k: their logits."""
+    lse: Tensor
+    """t: log sum exp of all logits."""
+
+    @classmethod
+    def of(cls, logits: Tensor, k: int) -> "Output":
+        """t v, float32 -> the k likeliest."""
+        values, ids = logits.topk(min(k, logits.shape[-1]), -1)
+        return cls(ids.int(), values, logits.logsumexp(-1))
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The values of one forward pass by address, float32 and finite, without the batch axis."""
+
+    __repr__ = brief
+
+    manifest: Manifest
+    tensors: Mapping[str, Tensor]
+    closed: Mapping[str, Tensor]
+    """bool masks of the cells that an edit set to -inf; `tensors` has 0 there."""
+    output: Output | None = None
+    network: Transformer | None = None
+    """Computes the values that are not kept."""
+
+    def value(self, address: str) -> Tensor:
+        """The value as the network saw it. Raises UserError for an unknown address."""
+        where = Address.parse(address)
+        if where.path not in self.manifest.tensors:
+            why = self._why_not(where.path)
+            raise UserError(f"{where.path}: expected an address of this trace, got {why}; try another")
+        value = self.tensors[where.path] if where.path in self.tensors else self._again(where.path)
+        if where.path in self.closed:
+            value = value.masked_fill(self.closed[where.path], float("-inf"))
+        return where.of(value, self.manifest.tensors[where.path].axes)
+
+    def _again(self, path: str) -> Tensor:
+        op = next(op for op in self.manifest.ops if op.out == path)
+        assert self.network is not None
+        inputs = [self.value(name) for name in op.inputs]
+        return evaluated(op, inputs, self.network, self.manifest.masks.get(op.how))
+
+    def _why_not(self, path: str) -> str:
+        op = next((op for op in self.manifest.ops if op.out == path), None)
+        return "one that it does not have" if op is None else f"one that is not stored but made by {op.op}"
+
+    def numbers(self) -> dict[str, Tensor]:
+        """The integers that the stacks read, by the names that `ops_of` gives them."""
+        found: dict[str, Tensor] = {}
+        for stack, tokens in self.manifest.tokens.items():
+            found[f"{stack}.ids"] = torch.tensor([token.id for token in tokens])
+            found[f"{stack}.types"] = torch.tensor([token.type for token in tokens])
+            found[f"{stack}.positions"] = torch.arange(len(self.tensors[f"{stack}.embed.sum"]))
+        return found
+
+
+def record(model: Model, text: Input, other: str | None = None, *, edit: Mapping[str, Edit] | None = None) -> Recording:
+    """Records every value of one input's forward pass, with edits, and checks each against its op."""
+    recording = observe(model, read(model, text, other), edit=edit)
+    edited = tuple(_edited(address, one) for address, one in (edit or {}).items())
+    about = {"edits": edited, "check": recompute(recording, model.network)}
+    return replace(recording, manifest=recording.manifest.model_copy(update=about))
+
+
+def observe(
+    model: Model,
+    reading: ReadInput,
+    *,
+    edit: Mapping[str, Edit] | None = None,
+    likeliest: int = 0,
+    lean: bool = False,
+) -> Recording:
+    """Records an input that was read already, without the check and without a list of the edits.
+
+    `lean` leaves out each head's share of the output, the largest values, and computes them on demand. Raises UserError
+    if an edit makes a number that is not finite. -inf is allowed: it closes a cell.
+    """
+    config = model.config
+    with Evaluating(model.network), torch.no_grad(), model.tracing(edit, without=MADE_AGAIN if lean else ()) as seen:
+        model.network(*reading.inputs)
+    by_hand = frozenset(Address.parse(address).path for address in edit or {})
+    values = {a: seen[a][0].float().cpu() for a in seen if a in by_hand or not a.endswith(".masked")}
+    axes = {address: seen.axes[address].removeprefix("b ") for address in values}
+    if reading.grid is not None:
+        values["encoder.embed.pixels"], axes["encoder.embed.pixels"] = reading.inputs[0].ids[0].float().cpu(), "c y x"
+    tensors, closed = _finite(values)
+    facts = {
+        a: TensorFact(shape=tuple(value.shape), axes=axes[a], by_hand=a in by_hand, closed=a in closed)
+        for a, value in tensors.items()
+    }
+    ops = ops_of(config)
+    for op in ops:
+        if op.op == "project" and op.out not in facts:
+            width = len(parameter(model.network, op.weights[0]))
+            facts[op.out] = TensorFact(shape=(*tensors[op.inputs[0]].shape[:2], width), axes="h t d")
+    manifest = Manifest(
+        format=FORMAT, family=model.family, config=config, tokens=reading.tokens, masks=masks_of(config),
+        tensors=facts, ops=ops,
+    )  # fmt: skip
+    is_language = isinstance(config.head, LanguageHead)
+    output = Output.of(tensors["head.logits"], likeliest or LIKELIEST) if is_language else None
+    return Recording(manifest, tensors, closed, output, model.network)
+
+
+def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors with 0 in place of -inf, and masks of those cells."""
+    tensors, closed = dict(values), dict[str, Tensor]()
+    for address, value in values.items():
+        # A finite sum proves that all of them are finite.
+        if bool(value.sum().isfinite()) or bool(value.isfinite().all()):
+            continue
+        closed[address] = value.isneginf()
+        tensors[address] = value.masked_fill(closed[address], 0.0)
+        if not bool(tensors[address].isfinite().all()):
+            raise UserError(f"{address}: expected finite numbers, got NaN or infinity; try another edit")
+    return tensors, closed
+
+
+def recompute(recording: Recording, network: Transformer) -> Check:
+    """The largest differences between recorded values and those that their ops make of recorded inputs."""
+    found = recomputed(recording, network).values()
+    weights = [v for a, v in recording.tensors.items() if a.endswith(".weights") and not _by_hand(recording, a)]
+    return Check(
+        recompute_max_abs=max(one.most for one in found),
+        recompute_max_relative=max(one.relative for one in found),
+        rows_sum_max_error=max((float((value.sum(-1) - 1).abs().max()) for value in weights), default=0.0),
+    )
+
+
+def recomputed(recording: Recording, network: Transformer) -> dict[str, Difference]:
+    """The difference at each address. Raises UserError unless `network` is the one that was recorded."""
+    manifest = recording.manifest
+    if network.config != manifest.config:
+        raise UserError("trace: expected the network that it was recorded from, got another; try its own model")
+    try:
+        return differences(
+            manifest.ops,
+            {address: recording.value(address) for address in recording.tensors},
+            by_hand=frozenset(a for a in recording.tensors if _by_hand(recording, a)),
+            numbers=recording.numbers(),
+            masks=manifest.masks,
+            network=network,
+        )
+    except (RuntimeError, IndexError, ValueError, KeyError) as error:
+        raise UserError(f"trace: expected values that fit their ops, got {shown(str(error))}; {AGAIN}") from error
+
+
+def _by_hand(recording: Recording, address: str) -> bool:
+    return recording.manifest.tensors[address].by_hand
+
+
+def _edited(address: str, edit: Edit) -> Edited:
+    if isinstance(edit, int | float):
+        if edit == float("-inf"):
+            return Edited(at=address, do="close")
+        return Edited(at=address, do="set", value=float(edit))
+    if isinstance(edit, Tensor):
+        return Edited(at=address, do="tensor")
+    return Edited(at=address, do="zero" if edit is edits.zero else "mean" if edit is edits.mean else "function")

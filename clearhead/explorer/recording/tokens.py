@@ -1,0 +1,164 @@
+"""What the stacks read: tokens with their places in the text, or patches of an image."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+
+from clearhead.api import Model
+from clearhead.api.reader import Input
+from clearhead.config import ModelConfig, PatchInput, StackConfig
+from clearhead.data.schemes import SPACE
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.explorer.recording.manifest import StackName, Token
+from clearhead.model import Tokens
+
+Span = tuple[int, int]
+LengthCheck = Callable[[Mapping[StackName, int]], None]
+"""Takes the number of tokens by stack and raises UserError if they are too many."""
+
+
+@dataclass(frozen=True)
+class ReadInput:
+    """One input a stack, and its tokens as people read them."""
+
+    inputs: list[Tokens]
+    """On the network's device."""
+    tokens: dict[StackName, tuple[Token, ...]]
+    grid: Span | None = None
+    """Rows and columns of an image's patches."""
+
+
+def read(
+    model: Model,
+    text: Input,
+    other: str | None = None,
+    *,
+    written: Sequence[int] | None = None,
+    check: LengthCheck | None = None,
+) -> ReadInput:
+    """What `model.trace` reads of a text, a text and its target, two texts, or an image.
+
+    `written` are the ids that the decoder reads after its start token, in place of those of `other`. Without a
+    tokenizer texts are ids, such as `5 17 3`. Raises UserError if the model cannot read the input.
+    """
+    if model.reader.reads_images:
+        return _image(model, text)
+    if not model.has_tokenizer:
+        return _numbers(model, text, other, written)
+    inputs = model.reader.inputs(text, other, model.generation)
+    if written is not None:
+        start = int(inputs[-1].ids[0, 0])
+        inputs[-1] = Tokens(torch.tensor([[start, *written]]))
+    names = stack_names(model.config)
+    if check is not None:
+        check({name: given.ids.shape[1] for name, given in zip(names, inputs, strict=True)})
+    texts = [text if isinstance(text, str) else "", other or ""]
+    tokens = {
+        name: _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
+        for i, (name, given) in enumerate(zip(names, inputs, strict=True))
+    }
+    return ReadInput([_here(model, given) for given in inputs], tokens)
+
+
+def stack_names(config: ModelConfig) -> list[StackName]:
+    """The names of the model's stacks, the encoder first."""
+    both: list[tuple[StackName, StackConfig | None]] = [("encoder", config.encoder), ("decoder", config.decoder)]
+    return [name for name, stack in both if stack is not None]
+
+
+def _here(model: Model, tokens: Tokens) -> Tokens:
+    pixels = tokens.ids.is_floating_point()
+    ids = tokens.ids.to(next(model.network.parameters()).dtype) if pixels else tokens.ids
+    return replace(tokens, ids=ids).to(model.device)
+
+
+def _image(model: Model, picture: Input) -> ReadInput:
+    """An image as patches, named by row and column from 1."""
+    reads = model.config.encoder and model.config.encoder.input
+    assert isinstance(reads, PatchInput)
+    rows = reads.image_size // reads.patch_size
+    names = [f"{y},{x}" for y, x in product(range(1, rows + 1), repeat=2)]
+    tokens = tuple(Token(id=i, text=name) for i, name in enumerate([*["class"] * reads.class_token, *names]))
+    batch = model.reader.batch([picture], pad_id=None)
+    return ReadInput([_here(model, batch)], {"encoder": tokens}, (rows, rows))
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------
+
+
+def _tokens(tokenizer: Tokenizer, given: Tokens, texts: Sequence[str], *, target: bool) -> tuple[Token, ...]:
+    ids = given.ids[0].tolist()
+    types = [0] * len(ids) if given.types is None else given.types[0].tolist()
+    spans: list[Span | None] = [None] * len(ids)
+    start = 0
+    for text in filter(None, texts):
+        bare = tokenizer.encode(text, target=target)
+        at = next((i for i in range(start, len(ids)) if bare and ids[i : i + len(bare)] == bare), None)
+        if at is None:  # The model wrote tokens that the tokenizer would not have chosen.
+            spans[start:] = matched(text, tokenizer.tokens(ids[start:]))
+            break
+        start = at + len(bare)
+        spans[at:start] = spans_of(tokenizer, text, bare)
+    rows = zip(ids, tokenizer.tokens(ids), spans, types, strict=True)
+    return tuple(Token(id=i, text=text, span=span, type=kind) for i, text, span, kind in rows)
+
+
+def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[Span | None]:
+    """Where each token of a text stands in it, [start, end) in characters; `ids` are what encoding it gives."""
+    places = tokenizer.offsets(text)
+    if len(places) == len(ids) and tokenizer.encode(text) == list(ids):
+        return list(places)
+    return matched(text, tokenizer.tokens(ids))  # The tokenizer has another target side.
+
+
+def matched(text: str, pieces: Sequence[str]) -> list[Span | None]:
+    """Where each piece stands in a text, in order, with only spaces between; None for a piece that does not."""
+    spans: list[Span | None] = []
+    cursor = 0
+    for piece in pieces:
+        bare = piece.replace(SPACE, " ").strip()
+        at = text.find(bare, cursor) if bare else -1
+        if at < 0 or text[cursor:at].strip():
+            spans.append(None)
+            continue
+        cursor = at + len(bare)
+        spans.append((at, cursor))
+    return spans
+
+
+# --- without a tokenizer ----------------------------------------------------------------------------------------
+
+
+def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int] | None) -> ReadInput:
+    names = stack_names(model.config)
+    if len(names) == 1 and other is not None:
+        raise UserError("target: expected none, for this model reads one text of ids; leave it out")
+    texts = [text if isinstance(text, str) else "", other or ""]
+    tokens: dict[StackName, tuple[Token, ...]] = {}
+    for i, name in enumerate(names):
+        stack = model.config.encoder if name == "encoder" else model.config.decoder
+        found = _marked(texts[i], written if i else None)
+        start = model.generation.start_id
+        if i and start is not None:
+            found = [Token(id=start, text=str(start)), *found]
+        if not found:
+            raise UserError("text: expected ids such as 5 17 3, got none; this model has no tokenizer")
+        model.reader.known([token.id for token in found], stack=stack)
+        tokens[name] = tuple(found)
+    inputs = [Tokens(torch.tensor([[token.id for token in row]])) for row in tokens.values()]
+    return ReadInput([given.to(model.device) for given in inputs], tokens)
+
+
+def _marked(text: str, written: Sequence[int] | None) -> list[Token]:
+    if written is not None:
+        return [Token(id=i, text=str(i)) for i in written]
+    found: list[Token] = []
+    for part in re.finditer(r"\S+", text):
+        if re.fullmatch(r"[0-9]{1,9}", part[0]) is None:
+            raise UserError(f"text: expected ids such as 5 17 3, got {part[0][:40]!r}; this model has no tokenizer")
+        found.append(Token(id=int(part[0]), text=part[0], span=part.span()))
+    return found

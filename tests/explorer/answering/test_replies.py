@@ -1,0 +1,38 @@
+"""A reply is one safetensors file, each tensor by itself, not beyond its limit."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from clearhead.errors import UserError
+from clearhead.explorer.answering import replies
+from clearhead.explorer.answering.replies import Reply, object_of
+
+
+def test_views_and_shared_memory_are_written_row_by_row() -> None:
+    whole = torch.arange(12.0).view(3, 4)
+    content = Reply({"said": "ü", "n": [1, 2.5]}, {"turned": whole.T, "row": whole[1], "same": whole}).encode()
+    tensors = load(content)
+    assert torch.equal(tensors["turned"], whole.T)
+    assert torch.equal(tensors["row"], whole[1])
+    assert torch.equal(tensors["same"], whole)
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    assert json.loads(header["__metadata__"]["reply"]) == {"said": "ü", "n": [1, 2.5]}
+
+
+def test_figures_that_are_no_numbers() -> None:
+    with pytest.raises(UserError, match="reply: expected finite figures, got NaN or infinity"):
+        Reply({"n": float("nan")}).encode()
+
+
+def test_a_reply_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "MOST_BYTES", 40)
+    Reply({}, {"a": torch.zeros(10)}).encode()
+    with pytest.raises(UserError, match="reply: expected at most"):
+        Reply({}, {"a": torch.zeros(10), "b": torch.zeros(1)}).encode()
+
+
+def test_what_is_none_is_left_out() -> None:
+    assert object_of({"a": None, "b": 0, "c": []}) == {"b": 0, "c": []}

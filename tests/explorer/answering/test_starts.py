@@ -1,0 +1,45 @@
+"""A page begins with something that the model can read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from clearhead.explorer.answering.starts import MOST, SENTENCE, starts
+from clearhead.training.consumers import METRICS
+from tests.explorer.test_session import save
+from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
+
+DECODER = CONFIGS["decoder_pre_learned"]
+
+
+def test_what_it_was_opened_with() -> None:
+    start, examples, images = starts(model_of(CONFIGS["encoder_decoder_post"]), None, "one", "eins", None)
+    assert (start.text, start.target, list(images)) == ("one", "eins", [])
+    assert examples == [start]
+
+
+def test_words_that_the_tokenizer_knows() -> None:
+    start, _, _ = starts(model_of(DECODER), None, None, None, None)
+    assert TOKENIZER.unknown(start.text) == []
+    assert start.text != SENTENCE
+    assert len(TOKENIZER.encode(start.text)) > 2
+
+
+def test_sentences_of_the_run(tmp_path: Path) -> None:
+    save(model_of(DECODER), tmp_path, 1)
+    samples = [{"source": f"one {i}", "output": "", "reference": "eins"} for i in range(20)]
+    events = [{"kind": "evaluated", "step": 1, "scores": {}, "samples": [*samples, samples[0], {"source": "x" * 999}]}]
+    (tmp_path / METRICS).write_text("".join(json.dumps(event) + "\n" for event in events))
+    start, examples, _ = starts(model_of(DECODER), tmp_path, None, None, None)
+    assert [example.text for example in examples] == [f"one {i}" for i in range(MOST)]
+    assert start == examples[0]
+
+
+def test_a_picture_where_none_was_given() -> None:
+    model = model_of(CONFIGS["vision"])
+    start, _, images = starts(model, None, None, None, None)
+    assert start.image == "example:0"
+    model.logits(images[0])
+    mine = np.zeros((5, 5, 3), np.uint8)
+    assert starts(model, None, None, None, mine)[2][0] is mine

@@ -1,0 +1,185 @@
+"""One file: what is in it, and what is refused. What its page answers: ui/test/host, and browser/test_export.py."""
+
+import base64
+import hashlib
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearhead.api import Model
+from clearhead.commands import explore
+from clearhead.errors import UserError
+from clearhead.explorer import static_files
+from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.export import page as export
+from clearhead.explorer.export.recorded import HALVES
+from clearhead.explorer.session import Session
+from clearhead.trace import zero
+from tests.explorer.asking import ask, session_of
+from tests.explorer.export_fixtures import parts_of, plain, too_large
+from tests.explorer.traced import CONFIGS, inputs, model_of
+
+BUILT = 'console.log("<script>", `</script>`, "<SCRIPT");\nexport{};\n'
+
+
+@pytest.fixture(autouse=True)
+def _built(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A page in place of the built one."""
+    folder = tmp_path_factory.mktemp("static")
+    (folder / "explorer.js").write_text(BUILT, encoding="utf-8")
+    (folder / "explorer.css").write_text("body { color: red }", encoding="utf-8")
+    monkeypatch.setattr(static_files, "STATIC", folder)
+
+
+def test_the_policy_names_the_one_script_and_the_one_style() -> None:
+    session = session_of("decoder_pre_learned")
+    html = export.html_of(session, session.start).decode()
+    for element in ("script", "style"):
+        found = re.findall(rf'<{element}(?: type="module")?>(.*?)</{element}>', html, re.DOTALL)
+        assert len(found) == 1
+        digest = base64.b64encode(hashlib.sha256(found[0].encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}';" in html
+    assert "default-src 'none';" in html
+    assert "'unsafe" not in html
+    assert html.count("</script>") == 1 + len(parts_of(html))
+
+
+def test_what_ends_an_element_is_written_otherwise_in_the_script() -> None:
+    assert export.inline(BUILT.encode(), "script") == (
+        'console.log("\\x3cscript>", `\\x3c/script>`, "\\x3cSCRIPT");\nexport{};\n'
+    )
+    with pytest.raises(ValueError, match="ends its element"):
+        export.inline(b"a { content: '</style>' }", "style")
+
+
+def test_no_name_and_no_text_is_markup() -> None:
+    evil = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+    session = Session(model_of(CONFIGS["decoder_rotary_grouped"]), name=evil, text=f"one two {evil}")
+    html = export.html_of(session, session.start, state=f"#v=1&s={evil}").decode()
+    assert "alert(1)</script>" not in html
+    assert "<img" not in html
+    shown = re.search(r'id="clearhead-data" data-state="([^"]*)"', html)
+    assert shown is not None
+    assert unescape(shown[1]) == f"#v=1&s={evil}"
+    assert parts_of(html)["data"][0]["about"]["name"] == evil
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_small_model_is_in_it_each_parameter_once(name: str) -> None:
+    session = session_of(name)
+    parts = parts_of(export.html_of(session, session.start).decode())
+    document, _ = parts["data"]
+    (said, weights) = parts[document["live"]["inputs"][0]["weights"]]
+    own = dict(session.model.network.named_parameters())
+    assert weights.keys() == own.keys()
+    for at, value in weights.items():
+        assert torch.equal(value, own[at])
+    everything = dict(session.model.network.named_parameters(remove_duplicate=False))
+    assert {*weights, *said["same"]} == everything.keys()
+    assert all(everything[also] is own[at] for also, at in said["same"].items())
+    about = ask(session, "about")[0]
+    kinds = {plan["positions"] for plan in document["live"]["plans"]}
+    assert kinds == {None, *about["changes"]["positions"][1:]}
+    assert len(document["live"]["plans"]) == (1 + about["changes"]["scale"]) * len(about["changes"]["positions"])
+    assert document["about"]["start"] == plain(session)
+    assert set(document["parts"]) == set(parts) - {"data"}
+
+
+def test_of_a_large_model_its_attention_and_what_it_says_without_each_head() -> None:
+    session = session_of("encoder_decoder_relative")
+    with too_large():
+        parts = parts_of(export.html_of(session, session.start).decode())
+    document, _ = parts["data"]
+    (held,) = document["recorded"]
+    recording = session.passes.get(RunRequest.model_validate(plain(session))).recording
+    for address, part in held["values"].items():
+        value = parts[held["parts"][part]][1][address]
+        assert value.dtype == (torch.float16 if HALVES.fullmatch(address) else torch.float32)
+        torch.testing.assert_close(value.float(), recording.tensors[address], atol=2e-3, rtol=1e-3)
+    assert {a for a in recording.tensors if HALVES.fullmatch(a)} <= held["values"].keys()
+    said, tensors = parts[held["parts"]["without"]]
+    assert len(said["sites"]) == 2 * 4 * 3
+    assert sorted(held["effects"]) == sorted(said["sites"])
+    text, target = inputs(CONFIGS["encoder_decoder_relative"])
+    for site in ("encoder.blocks.0.attn.z[h=1]", "decoder.blocks.1.cross.z[h=3]"):
+        i = said["sites"].index(site)
+        logits = session.model.trace(text, target, edit={site: zero})[1]
+        shares, ids = logits.softmax(-1).topk(20)
+        torch.testing.assert_close(tensors["values"][i].float().exp(), shares, atol=1e-3, rtol=5e-3)
+        assert torch.equal(tensors["ids"][i, :, :3].long(), ids[:, :3])
+    shares = {a: v for a, v in recording.tensors.items() if a.endswith(".weights")}
+    assert "weights" not in document["about"]["answers"]
+    assert not shares.keys() & held["values"].keys()
+    (note,) = [one for one in parts["run-0"][0]["notes"] if "float16" in one]
+    assert 0 < float(note.split()[-2]) < 0.01
+
+
+def test_edits_are_shown_beside_the_input_and_stand_in_the_state(tmp_path: Path) -> None:
+    model, edit = (
+        model_of(CONFIGS["decoder_pre_learned"]),
+        {"at": "decoder.blocks.1.ffn.out", "do": "scale", "value": 2.0},
+    )
+    with too_large():
+        path = export.export_page(model, "one two three", path=tmp_path / "a.html", edits=[edit])
+    html = path.read_text(encoding="utf-8")
+    first, second = parts_of(html)["data"][0]["recorded"]
+    assert (first["run"]["edits"], second["run"]["edits"]) == ([], [edit])
+    assert "without" in first["parts"]
+    assert "without" not in second["parts"]
+    assert "side=b" in html
+    with pytest.raises(UserError, match="do: expected"):
+        export.export_page(model, "one two three", path=tmp_path / "b.html", edits=[{"at": "x", "do": "mend"}])
+
+
+def test_what_an_edit_closed_is_kept_and_counts_for_no_rounding(tmp_path: Path) -> None:
+    edit = {"at": "decoder.blocks.0.attn.scores[h=1,t=3,s=0]", "do": "close"}
+    with too_large():
+        path = export.export_page(
+            model_of(CONFIGS["decoder_pre_learned"]), "one two three four", path=tmp_path / "a.html", edits=[edit]
+        )
+    parts = parts_of(path.read_text(encoding="utf-8"))
+    held = parts["data"][0]["recorded"][1]
+    scores = parts[held["parts"][held["values"]["decoder.blocks.0.attn.scores"]]][1]["decoder.blocks.0.attn.scores"]
+    assert scores[1, 3, 0] == float("-inf")
+    notes = [one for one in parts["run-1"][0]["notes"] if "float16" in one]
+    assert 0 < float(notes[0].split()[-2]) < 0.01
+
+
+def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(CONFIGS["decoder_pre_learned"])
+    with pytest.raises(UserError, match=r"expected to write it, got .*; try another folder"):
+        export.export_page(model, "one", path=tmp_path)
+    monkeypatch.setattr("clearhead.explorer.export.recorded.MOST_BYTES", 100)
+    with too_large(), pytest.raises(UserError, match=r"at most .* of attention, got .*; try a shorter text"):
+        export.export_page(model, "one two three", path=tmp_path / "long.html")
+    (static_files.STATIC / "explorer.js").unlink()
+    with pytest.raises(UserError, match="expected the explorer's built page"):
+        export.export_page(model, "one", path=tmp_path / "no.html")
+
+
+def test_the_question_and_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_of("decoder_pre_learned")
+    reply, tensors = ask(session, "export", run=plain(session), state="#v=1")
+    html = bytes(tensors["html"].numpy())
+    assert reply == {"bytes": len(html), "live": True}
+    assert html == export.html_of(session, RunRequest.model_validate(plain(session)), state="#v=1")
+    with pytest.raises(UserError, match="state: "):
+        ask(session, "export", run=plain(session), state="javascript:alert(1)")
+
+    def loaded(*_: object, **__: object) -> Model:
+        return session.model
+
+    monkeypatch.setattr(explore, "load", loaded)
+    for name in static_files.FILES:
+        (static_files.STATIC / name).touch()
+    path = tmp_path / "page.html"
+    explore.explore_command(
+        "some/model", "one two", target=None, export=path, port=0, browser=False, revision=None, device="cpu"
+    )
+    assert capsys.readouterr().out == f"{path}\n"
+    assert parts_of(path.read_text(encoding="utf-8"))["data"][0]["command"] == "clearhead explore some/model"

@@ -1,0 +1,69 @@
+"""Each recorded value is what its op makes of the recorded values it names: for every architecture, edited or not."""
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+
+from clearhead.errors import UserError
+from clearhead.explorer import trace_file
+from clearhead.explorer.recording.recording import recompute, recomputed
+from clearhead.model.attention import closed_cells
+from clearhead.model.ops import Mask
+from clearhead.trace import Edit, scale, zero
+from tests.explorer.traced import CONFIGS, inputs, model_of
+
+CLOSE = 1e-5
+
+
+def edits_of(name: str) -> Mapping[str, Edit]:
+    """A head switched off, a cell set, a mask opened, a norm's mean and a state scaled, in the last stack."""
+    at = f"{'encoder' if CONFIGS[name].decoder is None else 'decoder'}.blocks"
+    norm = f"{at}.1.ffn_norm.rstd"
+    return {
+        f"{at}.0.attn.heads[h=1]": zero,
+        f"{at}.0.attn.weights[h=0,t=2,s=1]": 0.7,
+        f"{at}.1.attn.masked[h=2,t=1]": 0.5,
+        f"{at}.1.attn.k": scale(0.5),
+        f"{at}.1.ffn.pre[f=3]": 2.0,
+        norm: scale(1.5),
+        f"{at}.0.resid_post": scale(2.0),
+    }
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["plain", "edited"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_op_recomputes(name: str, edited: bool) -> None:
+    config = CONFIGS[name]
+    model, edit = model_of(config), edits_of(name) if edited else {}
+    recording = trace_file.record(model, *inputs(config), edit=edit)
+    found = recomputed(recording, model.network)
+    by_hand = {address.split("[")[0] for address in edit}
+    assert {a for a, fact in recording.manifest.tensors.items() if fact.by_hand} == by_hand
+    assert set(found) == set(recording.tensors) - by_hand - {"encoder.embed.pixels"}
+    worst = max(found, key=lambda address: found[address].relative)
+    assert found[worst].relative <= CLOSE, worst
+    check = recording.manifest.check
+    assert check is not None
+    assert check.recompute_max_relative == found[worst].relative
+
+
+def test_a_wrong_weight_shows_where_it_is_used() -> None:
+    model = model_of(CONFIGS["decoder_pre_learned"])
+    recording = trace_file.record(model, "one two three")
+    with torch.no_grad():
+        model.network.get_parameter("decoder.blocks.1.attn.v.weight")[0, 0] += 0.5
+    found = recomputed(recording, model.network)
+    assert {a for a, difference in found.items() if difference.relative > CLOSE} == {"decoder.blocks.1.attn.v"}
+
+
+def test_another_network_is_refused() -> None:
+    recording = trace_file.record(model_of(CONFIGS["decoder_pre_learned"]), "one two three")
+    with pytest.raises(UserError, match="expected the network that it was recorded from"):
+        recompute(recording, model_of(CONFIGS["decoder_alibi_capped"]).network)
+
+
+def test_masks_say_which_cells_are_closed() -> None:
+    assert closed_cells(Mask(causal=True), 2, 3).tolist() == [[False, True, True], [False, False, True]]
+    assert closed_cells(Mask(window=2), 1, 3).tolist() == [[False, False, True]]
+    assert not closed_cells(Mask(), 2, 3).any()
