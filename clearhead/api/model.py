@@ -233,9 +233,8 @@ class Model:
     def changed(self, *, scale: bool = True, positions: str | None = None) -> "Model":
         """A model of the same weights without the scale of the scores, or with other positions in every stack.
 
-        The network was not trained that way: the change shows what breaks. `positions` is a kind without weights, one
-        of `clearhead.config.positions.WITHOUT_WEIGHTS`. The weights are shared, not copied. Raises UserError if the
-        network cannot have them.
+        The network was not trained that way: the change shows what breaks. `positions` is a key of
+        `clearhead.config.positions.WITHOUT_WEIGHTS`. The weights are shared. Raises UserError if they cannot be had.
         """
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
