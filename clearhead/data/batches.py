@@ -1,6 +1,6 @@
-"""Which examples go together, in which order: a function of (seed, epoch) alone. Imports no torch.
+"""Plans which examples form a batch, and in which order, from (seed, epoch) alone. Imports no torch.
 
-A plan is indices and offsets, never text; equal arguments give equal plans wherever numpy is the same.
+A plan holds indices and offsets, never text. Equal arguments and an equal numpy version give equal plans.
 """
 
 from abc import abstractmethod
@@ -16,18 +16,18 @@ from clearhead.errors import UserError
 from clearhead.randomness import key
 
 BLOCK = 8192
-"""Examples that are Python numbers at one time."""
+"""Number of examples converted to Python numbers at a time."""
 
 
 T = TypeVar("T")
 
 
 class OnDemand(Sequence[T]):
-    """A list whose members are made when they are asked for."""
+    """A read-only list that makes each member on access."""
 
     @abstractmethod
     def make(self, i: int) -> T:
-        """Member i; IndexError past the end."""
+        """Member i. Raises IndexError past the end."""
 
     @overload
     def __getitem__(self, i: int) -> T: ...
@@ -45,7 +45,7 @@ class OnDemand(Sequence[T]):
 
 @dataclass(frozen=True, eq=False)
 class Batches(OnDemand[list[int]]):
-    """Batches of examples, some 16 bytes an example: batch i is order[bounds[turn[i]] : bounds[turn[i] + 1]]."""
+    """Batch i is order[bounds[turn[i]] : bounds[turn[i] + 1]]. Takes about 16 bytes an example."""
 
     __repr__ = brief
 
@@ -55,7 +55,7 @@ class Batches(OnDemand[list[int]]):
 
     @classmethod
     def of_size(cls, order: np.ndarray, size: int) -> Self:
-        """`size` examples a batch, in this order; fewer in the last."""
+        """Batches of `size` examples in this order. The last may be smaller."""
         bounds = np.append(np.arange(0, len(order), size), len(order))
         return cls(order, bounds, np.arange(len(bounds) - 1))
 
@@ -73,9 +73,9 @@ def token_budget_batches(
     """Every example once, in batches of n * (longest source + longest target) <= max_tokens, in random order.
 
     `lengths` are an example's tokens as the network will see them, one number or (source, target). The budget
-    counts padding, so it bounds memory too. Examples of like lengths go together, after a random shuffle and
-    with a first batch of random size, so that batches differ from epoch to epoch. Padding is under 5% from
-    some 100 batches on. Raises UserError where one example alone is over the budget.
+    counts padding, so it bounds memory too. Examples of similar length share a batch. A random shuffle and a
+    first batch of random size make batches differ from epoch to epoch. Padding is under 5% with 100 or more
+    batches. Raises UserError if one example alone exceeds the budget.
     """
     if not len(lengths):
         return []
@@ -111,9 +111,8 @@ def _in_turn(sizes: np.ndarray, order: np.ndarray) -> Iterator[Any]:
 def _by_length(sizes: np.ndarray, random: np.random.Generator, max_tokens: int) -> np.ndarray:
     """A random order sorted by length: targets ascend in one group of sources and descend in the next.
 
-    The turns keep the targets alike where one group of sources ends and the next begins. A group is one
-    source length or several neighbours, about as many groups as each has batches, which leaves the least
-    padding.
+    The alternation keeps target lengths similar across the border of two groups. A group is one source length or
+    several adjacent ones. There are about as many groups as batches in each group, which minimises padding.
     """
     shuffled = random.permutation(len(sizes))
     source, target = sizes[shuffled, 0], sizes[shuffled, -1]
@@ -126,9 +125,8 @@ def _by_length(sizes: np.ndarray, random: np.random.Generator, max_tokens: int) 
 def windows(n_tokens: int, length: int, *, seed: int, epoch: int) -> np.ndarray:
     """Shuffled starts of windows of `length` inputs, whose targets (the next tokens) do not overlap.
 
-    The phase is random, so windows cut the text elsewhere each epoch; fewer than 2 * length tokens, at the
-    two ends, are left out of an epoch. Raises UserError where the text is shorter than one window and the
-    token after it.
+    The phase is random, so windows cut the text in other places each epoch. An epoch leaves out fewer than
+    2 * length tokens at the two ends. Raises UserError if the text is shorter than one window plus one token.
     """
     last = _last_start(n_tokens, length)
     random = np.random.default_rng(key(seed, "windows", epoch))
@@ -167,14 +165,14 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Rows(OnDemand[list[Piece]]):
-    """Rows of pieces of documents, some 40 bytes a piece."""
+    """Rows of pieces of documents. Takes about 40 bytes a piece."""
 
     __repr__ = brief
 
     pieces: np.ndarray
     """n 3: document, start, stop."""
     numbers: Batches
-    """The numbers of each row's pieces."""
+    """The indices into `pieces` for each row."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -184,10 +182,10 @@ class Rows(OnDemand[list[Piece]]):
 
 
 def pack_documents(lengths: Sequence[int] | np.ndarray, width: int, *, seed: int, epoch: int) -> Rows:
-    """Rows of at most `width` tokens, of whole documents; longer ones are cut into pieces of `width`.
+    """Packs whole documents into rows of at most `width` tokens, and cuts longer ones into pieces of `width`.
 
-    Best fit: each piece, in random order but long before short, goes to the fullest row that has room for it.
-    Every token is in exactly one piece; empty documents are in none. The rows are in random order.
+    Best fit: pieces come longest first, in random order among equals, and go to the fullest row with room.
+    Every token is in exactly one piece. Empty documents are in none. The rows are in random order.
     """
     random = np.random.default_rng(key(seed, "packing", epoch))
     pieces = _pieces(np.asarray(lengths, dtype=np.int64), width)
@@ -196,7 +194,7 @@ def pack_documents(lengths: Sequence[int] | np.ndarray, width: int, *, seed: int
     longest_first = shuffled[np.argsort(-sizes[shuffled], kind="stable")]
     row_of = np.empty(len(pieces), dtype=np.int64)
     n_rows = 0
-    # Rows by the room left in them; `rooms` has the distinct values sorted: the best fit is one bisection.
+    # Rows by their free room. `rooms` holds the distinct values sorted, so one bisection finds the best fit.
     by_room: dict[int, list[int]] = {}
     rooms: list[int] = []
     for at, size in enumerate(_in_turn(sizes, longest_first)):

@@ -1,6 +1,6 @@
-"""What was made from data once, kept for the next run and for the other processes of this one. Imports no torch.
+"""A cache of what is made from data, for later runs and for the other processes of this one. Imports no torch.
 
-An entry is a folder that is there whole or not at all. One process makes it, the others wait for it.
+An entry is a folder that appears whole or not at all. One process makes it while the others wait.
 """
 
 import errno
@@ -27,18 +27,18 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class Content(Config):
-    """What an entry says of itself."""
+    """An entry's description of itself."""
 
     format: int
     made_of: dict[str, JsonValue]
-    """All that decides what is in it, such as the files' sizes and times."""
+    """Everything that determines the content, such as the files' sizes and times."""
     facts: dict[str, JsonValue]
     sequences: dict[str, Described]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Facts and sequences that were made together."""
+    """Facts and sequences made together."""
 
     facts: Facts
     sequences: dict[str, Sequences]
@@ -46,16 +46,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of entries; None: memory, which forgets."""
+    """A folder of entries. Without a folder, entries are made in memory and not kept."""
 
     folder: Path | None
 
     def get(self, name: str, make: Make, *, of: Mapping[str, JsonValue], state: JsonValue) -> Entry:
-        """What `make` gives, made once for all that ask for the same.
+        """Returns the entry for `of`, and calls `make` only if it is missing or out of date.
 
-        `of` says which entry it is and `state` what it was made from: where that is another now, or where a file of
-        the entry is missing, cut or not ours, it is made anew in the old one's place. Raises UserError where it cannot
-        be written, and leaves nothing behind then.
+        `of` identifies the entry and `state` describes what it was made from. An entry is replaced if its `state`
+        differs, or if one of its files is missing, truncated or unreadable. Raises UserError if the entry cannot be
+        written, and leaves no partial files.
         """
         if self.folder is None:
             shelf = Shelf()
@@ -76,12 +76,12 @@ class Cache:
 
 
 def default_folder() -> Path:
-    """Where this user's caches lie: $XDG_CACHE_HOME, else ~/.cache."""
+    """The user's cache folder: `clearhead` in $XDG_CACHE_HOME, or in ~/.cache if that is not set."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clearhead"
 
 
 def _open(place: Path, made_of: Facts) -> Entry | None:
-    """The entry, if it is there, is of these and its files are as they were written."""
+    """The entry if it exists, was made from `made_of` and its files are intact; otherwise None."""
     try:
         content = Content.model_validate_json((place / CONTENT).read_bytes())
         if content.format != FORMAT or content.made_of != made_of:
@@ -94,8 +94,8 @@ def _open(place: Path, made_of: Facts) -> Entry | None:
 
 
 def _write(place: Path, made_of: Facts, make: Make) -> None:
-    """Make the entry under another name, and give it its own when all of it is on the disk."""
-    for left in place.parent.glob(f".tmp-{place.name}-*"):  # Of a process that was killed: we hold the lock.
+    """Writes the entry under a temporary name and renames it once all of it is on disk."""
+    for left in place.parent.glob(f".tmp-{place.name}-*"):  # Left by a killed process: we hold the lock.
         shutil.rmtree(left, ignore_errors=True)
     temporary = place.with_name(f".tmp-{place.name}-{os.getpid()}")
     temporary.mkdir()
@@ -119,10 +119,10 @@ def _write(place: Path, made_of: Facts, make: Make) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Alone among all processes that lock this path, on a file system that has locks; freed even by a kill."""
+    """Holds an exclusive lock on this path where the file system has locks. A killed process frees its lock."""
     try:
         import fcntl
-    except ImportError:  # Where there are no locks each makes its own, and the last one stays.
+    except ImportError:  # Without locks each process makes its own entry, and the last one stays.
         yield
         return
     with path.open("ab") as file:
@@ -136,7 +136,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _told(folder: Path) -> Iterator[None]:
-    """What the disk refuses becomes UserError; reading the data has its own."""
+    """Turns an OSError from writing into a UserError. Reading the data raises its own."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Chat templates: a conversation to the text that a model was trained on. Imports neither torch nor jinja2."""
+"""Chat templates: turn a conversation into the text form a model was trained on. Imports neither torch nor jinja2."""
 
 import json
 import traceback
@@ -15,7 +15,7 @@ _MAX_TEMPLATE = 1 << 18
 _SAFE_JINJA = (3, 1, 6)
 _WORK = 1 << 25
 _WORK_PER_CHARACTER = 1_000
-# Names under which a message carries its reasoning; the first is the one that templates read.
+# Names under which a message carries its reasoning. Templates read the first.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -29,9 +29,8 @@ def render(
 ) -> str:
     """The text of a conversation, equal to the reference library's `apply_chat_template(..., tokenize=False)`.
 
-    `special` names the special tokens (`bos_token`, ...); `tools` are JSON schemas. A template is a stranger's
-    program: it runs in a sandbox, on copies, with a bounded allowance of work, and what it does wrong is one
-    UserError.
+    `special` names the special tokens (`bos_token`, ...). `tools` are JSON schemas. A template is untrusted code:
+    it runs in a sandbox, on copies, with a bounded allowance of work. Raises UserError if it fails in any way.
     """
     if len(template) > _MAX_TEMPLATE:
         raise UserError(f"{WHERE}: expected at most {_MAX_TEMPLATE} characters, got {len(template)}")
@@ -66,13 +65,13 @@ def _rendered(template: str, values: Mapping[str, JsonValue]) -> str:
         raise UserError(f"{_place(error)}: expected a template that ends soon, got {_line(error)}") from None
     except jinja2.exceptions.SecurityError as error:
         raise UserError(f"{_place(error)}: expected a template that only reads messages, got {_line(error)}") from None
-    except Exception as error:  # a stranger's program may fail in any way
+    except Exception as error:  # untrusted code may fail in any way
         reason = f"{type(error).__name__}: {_line(error)}"
         raise UserError(f"{_place(error)}: expected messages that it can write, got {reason}") from None
 
 
 def _plain(items: Sequence[Message], *, where: str) -> list[dict[str, JsonValue]]:
-    """A copy of nothing but JSON's own types, so that a template meets no method of anything else."""
+    """A copy made of JSON's own types only, so that a template cannot reach methods of other types."""
     try:
         return json.loads(json.dumps([dict(item) for item in items]))
     except (TypeError, ValueError, RecursionError) as error:
@@ -98,7 +97,7 @@ def _require_jinja() -> None:
 
 
 def _place(error: Exception) -> str:
-    """chat_template:LINE, where the line is known."""
+    """chat_template:LINE if the line is known."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
     return f"{WHERE}:{lines[-1]}" if lines else WHERE
 

@@ -1,7 +1,7 @@
-"""A recipe's data, encoded once: from their sources to the ids that a task trains on. Imports no torch.
+"""Encodes a recipe's data once, from their sources to the ids that a task trains on. Imports no torch.
 
-The ids are written to memory or to disk. On disk they are an entry of a cache, which the first process makes and all
-read; each process reads the ids of its own batches when it needs them.
+The ids are kept in memory or on disk. On disk they are a cache entry, which the first process makes and all processes
+read. Each process reads the ids of its own batches when it needs them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Preparation, Source, TokenizerConfig
 
 ON_DISK_FROM = 64 * 2**20
-"""Bytes of training files from which `data.storage = "auto"` keeps their ids on disk."""
+"""Total file size in bytes at which `data.storage = "auto"` starts to keep ids on disk."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Corpus:
 
     @classmethod
     def of(cls, data: Data) -> "Corpus":
-        """Raises UserError for a file that cannot be read more than once."""
+        """The corpus of a recipe's data. Raises UserError if a file cannot be read more than once."""
         sources = list(data.sources.values())
         states = [state for source in sources for state in _states(source, is_kept=data.storage != "memory")]
         size = sum(n_bytes for n_bytes, _ in states)
@@ -54,7 +54,7 @@ class Corpus:
         return cls(Cache(folder if on_disk else None), made_of, [list(state) for state in states])
 
     def line(self) -> str:
-        """Where the ids are, in words."""
+        """One line that says where the ids are kept."""
         if self.cache.folder is None:
             return "data: encoded in memory (data.storage)"
         return f"data: encoded on disk, in {self.cache.folder} (data.storage)"
@@ -83,17 +83,17 @@ class Encoded(Generic[T]):
     valid: T
     report: DataReport | None
     fingerprints: Mapping[str, str]
-    """Of the text of each split."""
+    """Split name -> SHA-256 of its text."""
     storage: str
-    """Where the data are, in words."""
+    """One line that says where the ids are kept."""
 
     def lines(self) -> list[str]:
-        """The report for people, a finding a line."""
+        """The report as text, one finding a line."""
         return [*(self.report.lines() if self.report else ()), self.storage]
 
     @property
     def digest(self) -> str:
-        """A hash of the data and the tokenizer, equal in every process that read the same."""
+        """A hash of the data and the tokenizer. Processes that read the same data get the same hash."""
         files = sorted(self.tokenizer.to_files().items())
         return sha256(repr((sorted(self.fingerprints.items()), files)).encode()).hexdigest()
 
@@ -101,7 +101,7 @@ class Encoded(Generic[T]):
 def encoded_pairs(
     recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation
 ) -> Encoded[EncodedPairs]:
-    """Sentence pairs. Reads the data and trains the tokenizer, unless one is given or the cache has them."""
+    """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has."""
     corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out))
 
     def side(i: int) -> Iterator[str]:
@@ -130,9 +130,9 @@ def encoded_pairs(
 
 
 def encoded_text(recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: float) -> Encoded[EncodedText]:
-    """Text: one training text is running text, several are documents, and validation is read the same way.
+    """Encodes text: one training text is running text, several are documents. Validation is read the same way.
 
-    Reads the data and trains the tokenizer, unless one is given or the cache has them.
+    Trains a tokenizer unless one is given, and takes from the cache what it has.
     """
     corpus, splits = Corpus.of(recipe.data), once(lambda: text_splits(recipe.data, held_out))
     ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer))
@@ -158,7 +158,7 @@ def encoded_text(recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: float
 
 
 def _to_train(documents: Iterable[Iterable[str]], config: TokenizerConfig) -> Iterator[str]:
-    """The documents in pieces, whose words a tokenizer counts as those of the whole documents."""
+    """The documents in pieces, cut so that a tokenizer counts the same words as in whole documents."""
     joins = joins_at_spaces(config)
     for document in documents:
         for i, piece in enumerate(pieces(document)):

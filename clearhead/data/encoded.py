@@ -12,9 +12,9 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.generation import GenerationConfig
 
 PIECE = 1 << 16
-"""Characters that are encoded at once."""
+"""Number of characters encoded at once."""
 BEGINNING = 128
-"""Characters of a text that are kept as text."""
+"""Number of characters of a text kept as text."""
 
 
 # --- pairs --------------------------------------------------------------------------------------------------------
@@ -22,7 +22,7 @@ BEGINNING = 128
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Sentence pairs as ids, without marks such as bos and eos; and as text, where that is asked for again."""
+    """Sentence pairs as ids without marks such as bos and eos, and as text for the splits that need it later."""
 
     __repr__ = brief
 
@@ -32,7 +32,7 @@ class EncodedPairs:
 
     @classmethod
     def of(cls, text: Pairs, tokenizer: Tokenizer) -> Self:
-        """The pairs as this tokenizer reads them, each side as its language."""
+        """Encodes each side of the pairs in its own language."""
         return cls(text, tokenizer.encode_batch(text.source), tokenizer.encode_batch(text.target, target=True))
 
 
@@ -41,7 +41,7 @@ class EncodedPairs:
 
 @dataclass(frozen=True)
 class EncodedText:
-    """One text that runs on, or documents, each with its marks."""
+    """One running text, or documents with their marks, as ids."""
 
     ids: Sequences
     is_running: bool
@@ -53,7 +53,7 @@ class EncodedText:
     def of(
         cls, documents: Iterable[Iterable[str]], tokenizer: Tokenizer, *, running: bool, generation: GenerationConfig
     ) -> Self:
-        """These documents, each in pieces; the ids are in memory."""
+        """Encodes documents, each given in pieces, into memory."""
         shelf = Shelf()
         seen = encode_text(
             documents,
@@ -66,14 +66,14 @@ class EncodedText:
 
 @dataclass
 class Seen:
-    """What is known of a text that went by."""
+    """Statistics of the text encoded so far."""
 
     n_bytes: int = 0
     n_documents: int = 0
     beginning: str = ""
 
     def note(self, part: "Passage") -> None:
-        """More of it."""
+        """Adds the next passage."""
         self.n_bytes += len(part.text.encode("utf-8", "surrogatepass"))
         if not self.n_documents:
             self.beginning += part.text[: BEGINNING - len(self.beginning)]
@@ -82,7 +82,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Of a document, to be encoded at once."""
+    """A part of a document that is encoded at once."""
 
     text: str
     is_first: bool
@@ -92,14 +92,14 @@ class Passage:
 def encode_text(
     documents: Iterable[Iterable[str]], tokenizer: Tokenizer, writer: Writer, *, marks: Marks | None
 ) -> Seen:
-    """Write the ids of documents, each with its marks; without any, of all as one text with a line end between them."""
+    """Writes the ids of documents with their marks. Without marks, joins them with line ends into one text."""
     seen, joins = Seen(), joins_at_spaces(tokenizer)
     texts, around = ([running(documents)], Marks()) if marks is None else (documents, marks)
     for block in _blocks(_parts(texts)):
         for part in block:
             seen.note(part)
         found = tokenizer.encode_batch([continued(part.text, joins and not part.is_first) for part in block])
-        # Only the first of a block can go on with what was before: a part that something follows fills its block.
+        # Only a block's first part can continue a document, since a part that is not its document's last ends a block.
         writer.add(
             [
                 [*(around.before if part.is_first else ()), *ids, *(around.after if part.is_last else ())]
@@ -111,7 +111,7 @@ def encode_text(
 
 
 def running(documents: Iterable[Iterable[str]]) -> Iterator[str]:
-    """One text, with a line end between the documents."""
+    """The documents as one text, joined with line ends."""
     for i, document in enumerate(documents):
         if i:
             yield "\n"
@@ -119,10 +119,10 @@ def running(documents: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def pieces(text: Iterable[str]) -> Iterator[str]:
-    """The same text in pieces of PIECE characters or a little less, the last one shorter.
+    """The same text in pieces of at most PIECE characters.
 
-    They are cut where tokenizers begin a token: before a space between two letters. Only where there is none for long,
-    as in Chinese, may a token at a cut, after a line if there is one, be another than in the whole text.
+    Cuts fall where tokenizers begin a token: before a space between two letters. If there is no such space for long,
+    as in Chinese, the cut falls after a line end or anywhere, and a token there may differ from the whole text's.
     """
     held, start = "", 0
     for more in text:
@@ -137,12 +137,12 @@ def pieces(text: Iterable[str]) -> Iterator[str]:
 
 
 def continued(text: str, joins: bool) -> str:
-    """A piece as what it goes on from would have it, for a tokenizer that `joins_at_spaces`."""
+    """Drops the leading space of a continued piece if the tokenizer adds it again (`joins_at_spaces`)."""
     return text.removeprefix(" ") if joins else text
 
 
 def joins_at_spaces(tokenizer: Tokenizer) -> bool:
-    """Whether words that are encoded apart give what they give with a space between them."""
+    """Whether two words encoded apart give the same ids as with a space between them."""
     return tokenizer.encode("a b") == tokenizer.encode("a") + tokenizer.encode("b")
 
 

@@ -1,4 +1,4 @@
-"""Files as lines of UTF-8, with the line named where they are not. Imports no torch."""
+"""Reads files as lines of UTF-8. Errors name the line. Imports no torch."""
 
 import codecs
 import difflib
@@ -14,15 +14,15 @@ from clearhead.errors import UserError
 GZIP_MAGIC = b"\x1f\x8b"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 CHUNK = 1 << 16
-"""Bytes read at once."""
+"""Number of bytes read at once."""
 UNPACKED, EXPANSION = 1 << 25, 200
-"""Bytes that any file may unpack to, and the times its own size beyond them: text packs to a tenth or so."""
+"""A file may unpack to the larger of UNPACKED bytes and EXPANSION times its size. Text packs to about a tenth."""
 LONGEST_LINE = 1 << 27
-"""Characters."""
+"""Longest line in characters."""
 
 
 class Unpacked(gzip.GzipFile):
-    """The contents of a gzip file. A read raises UserError once they are far too much for the bytes read so far."""
+    """The contents of a gzip file. A read raises UserError if they are far too large for the bytes read so far."""
 
     def __init__(self, path: Path, packed: BinaryIO) -> None:
         super().__init__(fileobj=packed)
@@ -36,7 +36,7 @@ class Unpacked(gzip.GzipFile):
 
 
 def check_expansion(path: Path, unpacked: int, packed: int) -> None:
-    """Raises UserError where a small file has unpacked to more than text does, as one does that is meant to harm."""
+    """Raises UserError if a file has unpacked to more than text does, as a decompression bomb does."""
     if unpacked > max(UNPACKED, EXPANSION * packed):
         found = f"{unpacked:,} bytes from {packed:,}"
         raise UserError(
@@ -46,9 +46,9 @@ def check_expansion(path: Path, unpacked: int, packed: int) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO | Unpacked]:
-    """The contents, gzip unpacked as it is read.
+    """The contents of a file. Unpacks gzip while reading.
 
-    Raises UserError where there is no such file, with the nearest name.
+    Raises UserError with the nearest name if there is no such file.
     """
     try:
         with path.open("rb") as file:
@@ -72,9 +72,9 @@ def opened(path: Path) -> Iterator[BinaryIO | Unpacked]:
 
 
 def read_chunks(path: Path) -> Iterator[str]:
-    """The text as it is read, piece by piece, without a byte order mark and with plain line ends.
+    """Yields the text piece by piece while reading, without a byte order mark and with line feeds as line ends.
 
-    Raises UserError, when it gets there, where the text is not UTF-8, with the line, or was blank to its end.
+    Raises UserError on reaching a line that is not UTF-8, and at the end if the whole text is blank.
     """
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     n_lines, held, is_blank, more = 0, "", True, True
@@ -92,7 +92,7 @@ def read_chunks(path: Path) -> Iterator[str]:
                     f"{path}:{line}: expected UTF-8, got the byte 0x{error.object[error.start]:02X};"
                     f" try `iconv -f LATIN1 -t UTF-8`, or the file's true encoding"
                 ) from None
-            # Its line feed may be the first of the next piece.
+            # Its line feed may start the next piece.
             held = "\r" if more and text.endswith("\r") else ""
             text = text[: len(text) - len(held)].replace("\r\n", "\n")
             n_lines += content.count(b"\n")
@@ -104,14 +104,14 @@ def read_chunks(path: Path) -> Iterator[str]:
 
 
 def read_text(path: Path) -> str:
-    """The whole text. Raises UserError as `read_chunks`."""
+    """The whole text. Raises UserError as `read_chunks` does."""
     return "".join(read_chunks(path))
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines without their ends; only a line feed ends a line, so U+2028 inside a sentence does not.
+    """Yields the lines without their ends. Only a line feed ends a line; U+2028 inside a sentence does not.
 
-    Raises UserError as `read_chunks`, and for a line of more than LONGEST_LINE characters.
+    Raises UserError as `read_chunks` does, and if a line has more than LONGEST_LINE characters.
     """
     begun: list[str] = []
     n_lines = n_begun = 0
@@ -131,7 +131,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def nearest(wanted: str, names: Iterable[str]) -> str:
-    """A remedy that names the nearest of `names`, or all of them where none is near."""
+    """A remedy that names the nearest of `names`, or the first twelve if none is near."""
     known = list(names)
     close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.5)
     return f"; try {close[0]}" if close else f"; there are {', '.join(known[:12])}" if known else ""

@@ -1,4 +1,4 @@
-"""Images in, pixels out, as preprocessor_config.json says. Imports neither torch nor Pillow."""
+"""Turns images into pixels as preprocessor_config.json describes. Imports neither torch nor Pillow."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ from clearhead.errors import UserError
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
-# Fields of preprocessor_config.json that change no pixel, and fields of mechanisms that are not here, at the one
-# value that leaves them out. Null means a field's default there.
+# Fields of preprocessor_config.json that change no pixel, and fields of unsupported mechanisms with the one value
+# that turns each off. Null stands for a field's default.
 _IGNORED: Final = frozenset(
     {
         *("image_processor_type", "feature_extractor_type", "processor_class", "transformers_version"),
@@ -43,14 +43,14 @@ _EXPECTED: Final = {
 
 
 class PixelSize(Config):
-    """Exactly so many rows and columns."""
+    """A fixed number of rows and columns."""
 
     height: PositiveInt
     width: PositiveInt
 
 
 class ShortestEdge(Config):
-    """The shorter edge so long, the other in proportion."""
+    """The length of the shorter edge. The other edge keeps the proportions."""
 
     shortest_edge: PositiveInt
 
@@ -60,11 +60,11 @@ class ShortestEdge(Config):
 
 
 Statistic = float | Annotated[tuple[float, ...], Field(min_length=1)]
-"""One number for all channels, or one for each."""
+"""One number for all channels, or one per channel."""
 
 
 class ImageConfig(Config):
-    """pixels = (crop(resize(image)) * rescale_factor - image_mean) / image_std, as preprocessor_config.json says it."""
+    """pixels = (crop(resize(image)) * rescale_factor - image_mean) / image_std, fields as in preprocessor_config.json"""
 
     do_resize: bool = True
     size: PixelSize | ShortestEdge = PixelSize(height=224, width=224)
@@ -72,23 +72,23 @@ class ImageConfig(Config):
     """Pillow's codes: nearest, Lanczos, bilinear, bicubic, box, Hamming."""
     do_center_crop: bool = False
     crop_size: PixelSize | None = None
-    """What is smaller is framed in black (in zeros before rescaling)."""
+    """Smaller images are padded with black (zeros before rescaling)."""
     do_rescale: bool = True
     rescale_factor: PositiveFloat = 1 / 255
     do_normalize: bool = True
     image_mean: Statistic = (0.5, 0.5, 0.5)
     image_std: Statistic = (0.5, 0.5, 0.5)
     do_convert_rgb: bool = False
-    """Lay what is transparent on white; otherwise transparency is dropped."""
+    """Whether transparent pixels are blended onto white. Otherwise transparency is dropped."""
 
     @property
     def n_channels(self) -> int:
-        """As many as there are means; 3 where one number stands for all."""
+        """The number of means, or 3 if one mean serves all channels."""
         return len(self.image_mean) if isinstance(self.image_mean, tuple) else 3
 
     @property
     def output(self) -> PixelSize | None:
-        """The size of every picture; None where it depends on the picture."""
+        """The output size of every picture, or None if it depends on the picture."""
         if self.do_center_crop:
             return self.crop_size
         return self.size if self.do_resize and isinstance(self.size, PixelSize) else None
@@ -96,7 +96,7 @@ class ImageConfig(Config):
     @field_validator("size", "crop_size", mode="before")
     @classmethod
     def _square(cls, value: Any) -> Any:
-        """One number is a square; two are height and width."""
+        """One number means a square, two mean height and width."""
         match value:
             case bool():
                 return value
@@ -119,10 +119,10 @@ class ImageConfig(Config):
         return self
 
     def to_document(self, *, image_processor_type: str | None = None) -> dict[str, JsonValue]:
-        """preprocessor_config.json with every field written out; the inverse of `read_preprocessor`.
+        """preprocessor_config.json with every field written out, the inverse of `read_preprocessor`.
 
-        `image_processor_type` names the reference library's class; without it that library goes by the model
-        type in config.json.
+        `image_processor_type` names the reference library's class. Without it that library chooses the class by
+        the model type in config.json.
         """
         document: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
         kind: dict[str, JsonValue] = {"image_processor_type": image_processor_type} if image_processor_type else {}
@@ -132,9 +132,9 @@ class ImageConfig(Config):
 def read_preprocessor(
     document: Mapping[str, JsonValue], *, where: str, defaults: ImageConfig | None = None
 ) -> ImageConfig:
-    """What a preprocessor_config.json says. Raises UserError for a field this library would not obey.
+    """Reads a preprocessor_config.json. Raises UserError if a field is not supported.
 
-    Absent fields and null are at `defaults`: bilinear to 224 x 224, mean and deviation one half.
+    Absent and null fields take `defaults`: bilinear to 224 x 224, mean and deviation one half.
     """
     values = {name: value for name, value in document.items() if value is not None and name not in _IGNORED}
     for name, supported in _ONLY.items():
@@ -179,7 +179,7 @@ class ImageProcessor:
         max_pixels: int = MAX_PIXELS,
         where: str = "preprocessor",
     ) -> None:
-        """`n_channels` is the model's, by default that of `config`; `where` names the file in errors."""
+        """`n_channels` is the model's and defaults to that of `config`. `where` names the file in errors."""
         self.config, self._where = config, where
         self.n_channels = n_channels or config.n_channels
         self._max_pixels = max_pixels
@@ -221,7 +221,7 @@ class ImageProcessor:
         return np.stack([values[channel] for values, channel in zip(self._values, bytes_, strict=True)])
 
     def _table(self) -> NDArray[np.float32]:
-        """What each of the 256 values of a byte becomes, a row a channel: no pixel needs arithmetic of its own."""
+        """c 256: the pixel for each value of a byte, so that no pixel needs arithmetic of its own."""
         config = self.config
         values = np.arange(256, dtype=np.float64)
         with np.errstate(all="ignore"):
@@ -247,7 +247,7 @@ class ImageProcessor:
 
 
 def _centered(pixels: NDArray[np.uint8], length: int, *, axis: int) -> NDArray[np.uint8]:
-    """The middle of one axis; a shorter one gets zeros around it, the odd one in front."""
+    """The middle of one axis. A shorter axis is padded with zeros on both sides, an odd one in front."""
     missing = length - pixels.shape[axis]
     if missing > 0:
         around = [(0, 0)] * pixels.ndim

@@ -1,4 +1,4 @@
-"""What stands around a text where a network reads or writes it: one place, so that training and use cannot differ."""
+"""The special tokens around a text that a network reads or writes. Training and use share them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from clearhead.errors import UserError
 from clearhead.recipe.generation import GenerationConfig
 
 PROBE = "a 1 é я ا 中"
-"""Whatever its script, a tokenizer knows some of this."""
+"""A text in several scripts, so that every tokenizer knows some of it."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Marks:
 
 
 def template_marks(tokenizer: Tokenizer, *, target: bool = False) -> Marks:
-    """Those of the tokenizer's own template, as it puts them around any text; none where it has no template."""
+    """The marks that the tokenizer's own template puts around any text. Empty if it has no template."""
     if not tokenizer.has_marks:
         return Marks()
     bare = tokenizer.encode(PROBE, target=target)
@@ -39,18 +39,18 @@ def template_marks(tokenizer: Tokenizer, *, target: bool = False) -> Marks:
 
 
 def source_marks(tokenizer: Tokenizer) -> Marks:
-    """Of what an encoder reads: the template's, else the end token."""
+    """The marks of an encoder's input: the template's if there is one, otherwise the end token."""
     return template_marks(tokenizer) if tokenizer.has_marks else Marks(after=(tokenizer.need("eos"),))
 
 
 def target_marks(tokenizer: Tokenizer, generation: GenerationConfig) -> Marks:
-    """Of what a decoder writes after its start token: the template's, or the forced first token; always an end."""
+    """The marks of a decoder's output after its start token: the template's or the forced first token, and an end."""
     own, first = template_marks(tokenizer, target=True), generation.forced_first_id
     return Marks(own.before if first is None else (first,), _ended(own.after, tokenizer, generation))
 
 
 def document_marks(tokenizer: Tokenizer, generation: GenerationConfig) -> Marks:
-    """Of a document of a language model: the template's, else the begin token if there is one; always an end."""
+    """The marks of a language model's document: the template's or the begin token if there is one, and an end."""
     own, begin = template_marks(tokenizer), tokenizer.bos_id
     if not tokenizer.has_marks and begin is not None:
         own = Marks(before=(begin,))
@@ -58,7 +58,7 @@ def document_marks(tokenizer: Tokenizer, generation: GenerationConfig) -> Marks:
 
 
 def _ended(after: tuple[int, ...], tokenizer: Tokenizer, generation: GenerationConfig) -> tuple[int, ...]:
-    """With a token at which generation ends."""
+    """`after`, with an end token of generation appended if it has none."""
     ends = generation.end_ids or (tokenizer.need("eos"),)
     if set(after) & set(ends):
         return after

@@ -1,6 +1,6 @@
-"""The story of byte-pair encoding: which pairs a word's characters were merged by. Imports no torch.
+"""The merges by which byte-pair encoding builds the pieces of a word. Imports no torch.
 
-The library gives only the end of it: the merges are replayed from the model's ranks, and the ends compared.
+The library returns only the final pieces. The merges are replayed from the model's ranks and checked against them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from clearhead.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two adjacent pieces became one; rank 0 was learned first."""
+    """A merge of two adjacent pieces. Rank 0 was learned first."""
 
     left: str
     right: str
@@ -21,7 +21,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """A byte-pair model as its JSON states it."""
+    """A byte-pair model as read from its JSON."""
 
     vocabulary: Mapping[str, int]
     merges: Mapping[tuple[str, str], int]
@@ -33,7 +33,7 @@ class Ranks:
 
     @classmethod
     def of(cls, model: Mapping[str, object]) -> "Ranks":
-        """Raises UserError where the model is no byte-pair model."""
+        """Reads a model. Raises UserError if it is not a byte-pair model."""
         merges, vocabulary = model.get("merges"), model.get("vocab")
         if model.get("type") != "BPE" or not isinstance(merges, list) or not isinstance(vocabulary, dict):
             raise UserError(f"merges: expected a byte-pair tokenizer, got {model.get('type')}; try byte_bpe or bpe")
@@ -63,7 +63,7 @@ class Ranks:
         return pieces
 
     def replay(self, word: str) -> tuple[list[Merge], list[str]]:
-        """The merges of a word, lowest rank first and leftmost among equals, and the pieces they leave."""
+        """The merges of a word (lowest rank first, leftmost among equals) and the pieces that remain."""
         pieces, history = self.start(word), list[Merge]()
         while True:
             ranked = [(self.merges.get(pair), at) for at, pair in enumerate(pairwise(pieces))]
@@ -76,9 +76,9 @@ class Ranks:
 
 
 def merge_history(model: Mapping[str, object], words: Iterable[str], *, pieces: Sequence[str]) -> list[Merge]:
-    """The merges of every word in turn; `pieces` is what the library makes of them.
+    """The merges of every word in turn. `pieces` is the library's own result for the same words.
 
-    Raises UserError for a model that merges nothing.
+    Raises UserError if the model has no merges.
     """
     ranks = Ranks.of(model)
     history, final = list[Merge](), list[str]()

@@ -1,6 +1,6 @@
-"""The allowance of a stranger's program: every step, value and character is paid for, or it stops.
+"""The work allowance of an untrusted program. Every step, value and character costs, and an overdraft stops it.
 
-A step costs `STEP`, a value `MEMBER` and a character 1: before it is made, where an operation can multiply.
+A step costs `STEP`, a value `MEMBER` and a character 1. An operation that can multiply is charged before it runs.
 """
 
 import re
@@ -19,12 +19,12 @@ SECONDS: Final = 10.0
 
 _MAX_BITS = 1024
 _WIDEST = 10_000
-# What can make much of little: paid as the product of its arguments.
+# Functions that can make much of little. They cost the product of their arguments.
 MULTIPLIES: Final = frozenset(
     "batch center expandtabs indent join ljust replace rjust slice to_bytes tojson translate wordwrap zfill".split()
 )
 FORMATS: Final = frozenset(["format", "format_map"])
-# A field of five digits' width, or with a width that is itself an argument.
+# A field whose width has five digits or is itself an argument.
 _WIDE = re.compile(r"%[-+ #.\d]*(?:\d{5}|\*)|\{[^{}]*:[^{}]*(?:\d{5}|\{)")
 
 
@@ -34,14 +34,14 @@ class Exhausted(Exception):
 
 @dataclass
 class Meter:
-    """What is left of an allowance of work, and until when on the thread's own clock."""
+    """What is left of an allowance of work, and its deadline on the thread's own clock."""
 
     limit: int
     deadline: float
 
     def __post_init__(self) -> None:
         self._left = self.limit
-        # Containers by id, kept so that no id comes again; nothing in a sandbox changes one.
+        # Containers by id. Keeping them prevents reuse of an id, and nothing in a sandbox changes one.
         self._weights: dict[int, tuple[object, int]] = {}
 
     def spend(self, cost: int) -> None:
@@ -50,13 +50,13 @@ class Meter:
             raise Exhausted("more steps or text than a chat needs")
 
     def admit(self, value: object) -> None:
-        """Pay for a new value's own length; one that shares its members too often to be walked through is refused."""
+        """Charges for a new value's own length. Raises Exhausted if its unfolded weight exceeds the limit."""
         self.spend(size(value))
         if self.weight(value) > self.limit:
             raise Exhausted("a larger value than a chat needs")
 
     def weight(self, value: object) -> int:
-        """Characters and members of a value, however deep, as often as they occur in it."""
+        """The cost of a value's characters and members at every depth, counted at each occurrence."""
         match value:
             case dict():
                 members = chain(value, value.values())
@@ -74,7 +74,7 @@ _METER: ContextVar[Meter] = ContextVar("meter")
 
 @contextmanager
 def allowance(work: int) -> Iterator[None]:
-    """Templates compiled and rendered inside share `work` and `SECONDS`, then raise Exhausted."""
+    """Templates compiled and rendered inside share `work` and `SECONDS`. They raise Exhausted beyond either."""
     token = _METER.set(Meter(work, time.thread_time() + SECONDS))
     try:
         yield
@@ -83,12 +83,12 @@ def allowance(work: int) -> Iterator[None]:
 
 
 def meter() -> Meter:
-    """The allowance that is being spent."""
+    """The current allowance."""
     return _METER.get()
 
 
 def size(value: object) -> int:
-    """The members of a value, those of its members not counted."""
+    """The number of a value's own members, not counting nested ones."""
     match value:
         case str() | bytes() | range() | list() | tuple() | set() | frozenset() | dict():
             return len(value)
@@ -99,7 +99,7 @@ def size(value: object) -> int:
 
 
 def pay(name: str, values: Sequence[object], *, deep: bool) -> None:
-    """Pay for what the function `name` may make of `values`, its subject and arguments."""
+    """Charges for the most that the function `name` may make of `values`, its subject and arguments."""
     account = meter()
     account.spend(STEP)
     if name in MULTIPLIES:
@@ -111,7 +111,7 @@ def pay(name: str, values: Sequence[object], *, deep: bool) -> None:
 
 
 def pay_fields(text: str, values: Iterable[object]) -> None:
-    """Pay for text with fields: each of them may show all values."""
+    """Charges for text with fields, each of which may show all values."""
     plain = text.replace("{{", "").replace("}}", "").replace("%%", "")
     if _WIDE.search(plain):
         raise Exhausted("a wider field than a chat needs")
@@ -121,7 +121,7 @@ def pay_fields(text: str, values: Iterable[object]) -> None:
 
 
 def pay_operator(operator: str, left: object, right: object) -> None:
-    """Pay for `left operator right`."""
+    """Charges for `left operator right`."""
     account = meter()
     if operator == "%" and isinstance(left, str):
         pay_fields(left, [right])
@@ -133,7 +133,7 @@ def pay_operator(operator: str, left: object, right: object) -> None:
 
 
 def check_number(value: object) -> None:
-    """Raises Exhausted for an integer of many digits."""
+    """Raises Exhausted if an integer has too many digits."""
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise Exhausted("a larger number than a chat needs")
 

@@ -1,6 +1,6 @@
-"""Pictures from files, arrays and Pillow, as 8-bit RGB or grey. Imports no torch, and Pillow only where it is used.
+"""Loads pictures from files, arrays and Pillow as 8-bit RGB or grey. Imports no torch, and Pillow only on use.
 
-A stranger's file may claim any size: it is refused by what its header says, before a pixel of it is decoded.
+An untrusted file may claim any size. Its header is checked before any pixel is decoded.
 """
 
 import stat
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Picture: TypeAlias = str | Path | Image | NDArray[Any]
 
 MAX_PIXELS = 1 << 26
-"""A larger picture is refused, unless one asks for more."""
+"""Default limit on the pixels of a picture."""
 
 _MAX_BYTES = 1 << 28
 _FORMATS = ("PNG", "JPEG", "WEBP")
@@ -30,10 +30,10 @@ _8_BITS = frozenset("1 L LA La P PA RGB RGBA RGBa RGBX CMYK YCbCr HSV LAB".split
 
 
 def load(picture: "Picture", *, n_channels: int, on_white: bool, max_pixels: int, where: str) -> "Image":
-    """The picture with 1 channel (grey) or 3 (RGB), what is transparent on white or else opaque.
+    """The picture with 1 channel (grey) or 3 (RGB). `on_white` blends transparent pixels onto white.
 
-    As in the reference library: a file is turned upright as its EXIF says and its transparency dropped, an image
-    in memory is taken as it is. `where` names an image that has no file.
+    As in the reference library, a file is turned upright by its EXIF orientation and loses its transparency, and an
+    image in memory is taken unchanged. `where` names an image that has no file.
     """
     _require_pillow()
     from PIL import Image
@@ -51,7 +51,7 @@ def load(picture: "Picture", *, n_channels: int, on_white: bool, max_pixels: int
 
 
 def check_size(width: int, height: int, *, where: str, max_pixels: int) -> None:
-    """Raises UserError for no pixels, and for too many."""
+    """Raises UserError if there are no pixels or too many."""
     if not width or not height:
         raise UserError(f"{where}: expected at least one pixel, got {width} x {height}")
     if width * height > max_pixels:
@@ -86,7 +86,7 @@ def _read(path: Path, *, max_pixels: int) -> "Image":
 
 @contextmanager
 def _decoding(where: str) -> Iterator[None]:
-    """Whatever a decoder raises over a broken file becomes one line; what it only warns of is not said."""
+    """Turns any exception of a decoder into a one-line UserError, and suppresses its warnings."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -110,7 +110,7 @@ def _check_mode(image: "Image", *, where: str) -> None:
 
 
 def _from_array(array: NDArray[Any], *, where: str) -> "Image":
-    """y x, y x c or c y x, with 1, 3 or 4 channels; whole numbers from 0 to 255."""
+    """An image from y x, y x c or c y x with 1, 3 or 4 channels and whole numbers from 0 to 255."""
     from PIL import Image
 
     shape = " x ".join(map(str, array.shape))

@@ -1,6 +1,6 @@
-"""From examples as they were read to those that are trained on: `prepare` applies the policy and counts as it goes.
+"""Prepares examples for training: `prepare` applies the policy, and its report counts what was done.
 
-So the report is of what was done. Imports no torch.
+Imports no torch.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from clearhead.recipe.data import Preparation
 
 TRAIN = "train"
 ROWS = 1024
-"""Examples that are encoded at once."""
+"""Number of examples encoded at once."""
 Row = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of each split but `train` as text (the ids are on the shelf), and what was counted."""
+    """The kept text of each split except `train`, and the report. The ids are on the shelf."""
 
     rows: dict[str, list[Row]]
     report: DataReport
@@ -33,12 +33,11 @@ class Kept:
 def prepare(
     splits: Mapping[str, Iterable[Row]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
 ) -> Kept:
-    """Apply the policy to every split, and count; each side's ids go onto the shelf as "train.0", "train.1", ...
+    """Applies the policy to every split and writes each side's ids onto the shelf as "train.0", "train.1", ...
 
-    Only the split `train` loses examples for being long, repeated or shared; in the others what is too long
-    is cut, so that a score is over all examples that have both sides. The limit is for pairs: texts are read
-    in windows. `train` is read in passing and may be larger than memory, the others are kept as text. Raises
-    UserError where nothing is left of a split.
+    Only the split `train` loses examples that are too long, repeated or shared. The other splits have long
+    examples cut, so that a score covers all examples with both sides. The length limit applies to pairs only.
+    `train` is streamed and may be larger than memory. Raises UserError if no example of a split is left.
     """
     others = {name: list(split) for name, split in splits.items() if name != TRAIN}
     elsewhere = {source for rows in others.values() for source in _sources(rows)}
@@ -66,13 +65,13 @@ def _some(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 class Repeats:
-    """Which 64-bit numbers came before, at 8 bytes each: sorted runs, of which no two are of like lengths."""
+    """The set of 64-bit numbers seen so far, at 8 bytes each, as sorted runs of clearly different lengths."""
 
     def __init__(self) -> None:
         self.runs: list[np.ndarray] = []
 
     def first(self, numbers: np.ndarray) -> np.ndarray:
-        """Which of these are here for the first time."""
+        """Marks the numbers that occur for the first time, and remembers them."""
         first = np.zeros(len(numbers), dtype=bool)
         first[np.unique(numbers, return_index=True)[1]] = True
         for run in self.runs:
@@ -87,7 +86,7 @@ class Repeats:
 
 @dataclass
 class _Side:
-    """One side of a split's kept examples, as it goes by."""
+    """Statistics of one side of a split's kept examples."""
 
     name: str
     writer: Writer
@@ -117,12 +116,12 @@ class _Work:
     tokenizer: Tokenizer
     preparation: Preparation
     elsewhere: set[str]
-    """Sources of the splits but `train`."""
+    """Sources of all splits except `train`."""
     shelf: Shelf
     met: set[str] = field(default_factory=set)
-    """Those that this split has too."""
+    """The members of `elsewhere` that this split has too."""
     rows: list[Row] = field(default_factory=list)
-    """What is kept, of other splits than `train`."""
+    """The kept examples, except in `train`."""
     n_kept: int = 0
     sides: list[_Side] = field(default_factory=list)
     repeats: Repeats = field(default_factory=Repeats)
@@ -137,7 +136,7 @@ class _Work:
         return self.name == TRAIN
 
     def take(self, rows: list[Row]) -> None:
-        """More examples."""
+        """Processes the next examples."""
         if not self.sides:
             names = ("text",) if len(rows[0]) == 1 else ("source", "target")
             size = self.tokenizer.vocab_size
@@ -209,7 +208,7 @@ class _Some:
         return zip(list(self.rows), list(self.ids), strict=True)
 
     def keep(self, kept: Sequence[bool]) -> int:
-        """Leave out the others; how many they were."""
+        """Keeps the marked examples and returns how many it removed."""
         n_before = len(self.rows)
         self.rows = [row for row, keep in zip(self.rows, kept, strict=True) if keep]
         self.ids = [ids for ids, keep in zip(self.ids, kept, strict=True) if keep]
@@ -217,7 +216,7 @@ class _Some:
 
 
 def _number(row: Row) -> int:
-    """64 bits of an example: among a million examples two have the same less than once in ten million times."""
+    """A 64-bit hash. Two of a million examples collide with a probability below one in ten million."""
     digest = hashlib.blake2b("\0".join(row).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
@@ -227,9 +226,9 @@ def _sources(rows: Iterable[Row]) -> list[str]:
 
 
 def _cut(text: str, limit: int, tokenizer: Tokenizer, *, target: bool) -> tuple[str, list[int]]:
-    """The longest beginning of `text` that ends with a token and whose own ids are at most `limit`.
+    """The longest prefix of `text` that ends at a token and encodes to at most `limit` ids.
 
-    A beginning may be split otherwise than the whole was, so its ids are made anew.
+    A prefix may be split differently from the whole text, so it is encoded again.
     """
     ends = [end for _, end in tokenizer.offsets(text)]
     for end in reversed(ends[:limit]):
@@ -240,7 +239,7 @@ def _cut(text: str, limit: int, tokenizer: Tokenizer, *, target: bool) -> tuple[
 
 
 def _overlaps(splits: Mapping[str, Sequence[Row]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
-    """For every split and each one before it, `train` the first."""
+    """The overlap of every split with each one before it, starting with `train`."""
     sources = {name: _sources(rows) for name, rows in splits.items()}
     names, found = list(sources), list[OverlapReport]()
     before = [] if met_in_train is None else [(TRAIN, met_in_train, names)]

@@ -1,6 +1,6 @@
-"""What there is to train on, told before training: kept, left out, cut, repeated, or in two splits at once.
+"""The report on the data before training: examples kept, left out, cut, repeated, or shared by two splits.
 
-`preparation.py` does it and counts as it goes. Imports no torch.
+`preparation.py` counts them. Imports no torch.
 """
 
 from clearhead.config import Config
@@ -12,10 +12,10 @@ class SideReport(Config):
     name: str
     n_tokens: int
     mean_length: float
-    """Tokens an example, without <bos> and <eos>."""
+    """Mean tokens per example, without <bos> and <eos>."""
     max_length: int
     n_unknown: int
-    """Tokens that are <unk>."""
+    """Number of <unk> tokens."""
 
     @property
     def unknown_rate(self) -> float:
@@ -23,27 +23,27 @@ class SideReport(Config):
 
 
 class SplitReport(Config):
-    """What became of one split's examples: n_read = n_kept + n_empty + n_dropped + the removed ones."""
+    """The fate of one split's examples: n_read = n_kept + n_empty + n_dropped + the removed ones."""
 
     name: str
     n_read: int
     n_empty: int
-    """Left out: nothing on one side."""
+    """Left out because one side is empty."""
     n_duplicates: int
     """Equal to an earlier example on every side."""
     n_duplicates_removed: int
     n_overlap_removed: int
-    """Left out: the source is in another split too."""
+    """Left out because the source is also in another split."""
     n_dropped: int
-    """Left out: longer than the limit."""
+    """Left out because a side is longer than the limit."""
     n_cut: int
-    """Kept up to the limit."""
+    """Kept, but cut to the limit."""
     n_kept: int
     sides: tuple[SideReport, ...]
 
 
 class OverlapReport(Config):
-    """Sources of one split that are also in an earlier one: a score on them measures memory."""
+    """Sources of one split that are also in an earlier one. A score on them measures memory."""
 
     split: str
     other: str
@@ -51,11 +51,11 @@ class OverlapReport(Config):
     """Examples of `split` whose source is in `other`, before anything was removed."""
     share: float
     example: str | None
-    """The first of them."""
+    """The first shared source."""
 
 
 class DataReport(Config):
-    """All that was counted; `lines()` for people, `model_dump()` for programs."""
+    """All counts. `lines()` is for people, `model_dump()` for programs."""
 
     vocab_size: int
     max_length: int | None

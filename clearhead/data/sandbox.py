@@ -1,7 +1,7 @@
-"""A sandbox for templates from elsewhere: nothing of Python is within reach, and all they make is paid for.
+"""A sandbox for untrusted templates. They cannot reach Python, and everything they make costs allowance.
 
-Jinja's own sandbox forbids attributes; this one also bounds work, by what `meter.py` has it pay. Imports jinja2, so
-it is imported where used.
+Jinja's own sandbox forbids attributes. This one also bounds work, which it charges to `meter.py`. The module imports
+jinja2, so its users import it lazily.
 """
 
 import json
@@ -21,7 +21,7 @@ from jinja2.visitor import NodeTransformer
 
 from clearhead.data.meter import FORMATS, MULTIPLIES, check_number, meter, pay, pay_operator
 
-# Filters that hand members on as they are, and so pay for their number only.
+# Filters that pass members on unchanged, so only the number of members costs.
 _SHALLOW = frozenset(
     "abs attr count d default dictsort first float groupby int items last length list map max min random reject "
     "rejectattr reverse round select selectattr sort sum unique".split()
@@ -30,7 +30,7 @@ _WITHHELD = ("lipsum", "striptags", "urlize", "xmlattr")
 
 
 class Refused(jinja2.TemplateError):
-    """The template itself said no, through raise_exception."""
+    """The template refused its input by calling raise_exception."""
 
 
 class PlainNamespace(Namespace):
@@ -56,7 +56,7 @@ def _plain(name: str) -> str:
 
 
 class Dictionary:
-    """What templates know as `dict`, without the type behind it."""
+    """Stands in for `dict` in templates without exposing the type."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
@@ -80,14 +80,14 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as it is, without Jinja's escapes for HTML."""
+    """Plain JSON without Jinja's HTML escapes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 class Generation(Extension):
-    """{% generation %} ... {% endgeneration %}: marks the assistant's own words; the text stays the same."""
+    """{% generation %} ... {% endgeneration %} marks the assistant's own words. The text stays the same."""
 
-    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
+    tags = {"generation"}  # noqa: RUF012  # as jinja2 declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -95,7 +95,7 @@ class Generation(Extension):
 
 
 def _metered(name: str, function: Callable[..., Any], *, deep: bool) -> Callable[..., Any]:
-    """A filter or test that pays for what it reads and makes."""
+    """Wraps a filter or test so that it pays for what it reads and makes."""
 
     @wraps(function)
     def filtered(*args: Any, **kwargs: Any) -> Any:
@@ -108,7 +108,7 @@ def _metered(name: str, function: Callable[..., Any], *, deep: bool) -> Callable
 
 
 class MeteredEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja as chat templates expect it, with every loop, call, operator and piece of text paid for."""
+    """Jinja as chat templates expect it, where every loop, call, operator and piece of text costs allowance."""
 
     intercepted_binops = frozenset(["+", "*", "**", "%"])
 
@@ -155,7 +155,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
     # --- what templates are rewritten to call ---
 
     def concat(self, parts: Iterable[str]) -> str:
-        """The pieces of a template, block or macro as one text."""
+        """Joins the pieces of a template, block or macro."""
         paid: list[str] = []
         for part in parts:
             meter().spend(len(part))
@@ -163,7 +163,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         return "".join(paid)
 
     def step(self) -> None:
-        """One turn of a loop or of a macro; `call` has it paid."""
+        """One turn of a loop or macro. `call` charges for it."""
 
     def text(self, *parts: Any) -> str:
         return "".join(map(str, parts))
@@ -176,19 +176,19 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
 
 def _shown(value: Any) -> Any:
-    """A value on its way to text."""
+    """Charges for a value that is printed."""
     meter().spend(meter().weight(value))
     return value
 
 
 class Rewriter(NodeTransformer):
-    """Loops and macros take a step each turn; `a ~ b`, `a[i:j]`, `[a]`, `{a: b}` become calls, which are paid for."""
+    """Adds a step to each turn of loops and macros. Turns `a ~ b`, `a[i:j]`, `[a]`, `{a: b}` into calls, which cost."""
 
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
         self.generic_visit(node)
         match node:
             case nodes.For(test=nodes.Expr() as test):
-                # Items that the test drops take a turn, too; a step is None.
+                # Items that the test drops cost a turn too. A step returns None.
                 taken = nodes.Not(_call("step", [], node.lineno), lineno=node.lineno)
                 node.test = nodes.And(taken, test, lineno=node.lineno)
             case nodes.For() | nodes.Macro() | nodes.CallBlock():
@@ -212,7 +212,7 @@ def _call(name: str, args: list[nodes.Expr], line: int) -> nodes.Call:
 
 @lru_cache(maxsize=16)
 def compiled(template: str) -> jinja2.Template:
-    """The template, ready to render, inside an `allowance`."""
+    """The compiled template. Call and render inside an `allowance`."""
     environment = MeteredEnvironment()
     tree = environment.parse(template)
     Rewriter().visit(tree)

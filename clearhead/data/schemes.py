@@ -1,8 +1,7 @@
 """How each kind of tokenizer normalises, splits, models and rejoins text. Imports no torch.
 
-The kinds that are not bytes carry a space as SPACE at the front of the piece that follows it, and put one in
-front of the text, so that a word is the same piece at the start of a line as inside it, and decoding restores
-every space.
+Kinds other than bytes write a space as SPACE at the front of the next piece, and add one in front of the text.
+So a word is the same piece at the start of a line as inside it, and decoding restores every space.
 """
 
 import json
@@ -35,7 +34,7 @@ Trainer = trainers.BpeTrainer | trainers.UnigramTrainer | trainers.WordLevelTrai
 
 
 def fit(config: TokenizerConfig, texts: Iterator[str]) -> tokenizers.Tokenizer:
-    """A trained tokenizer: the same one for the same texts and config, on every run."""
+    """Trains a tokenizer. The same texts and config always give the same one."""
     tokenizer, trainer = _build(config)
     tokenizer.train_from_iterator(texts, trainer)
     match config:
@@ -48,7 +47,7 @@ def fit(config: TokenizerConfig, texts: Iterator[str]) -> tokenizers.Tokenizer:
 
 
 def joins_at_spaces(config: TokenizerConfig) -> bool:
-    """Whether a text's beginning is read as if a space stood before it."""
+    """Whether the start of a text is read as if a space preceded it."""
     return isinstance(config, BPE | Unigram | Words)
 
 
@@ -91,7 +90,7 @@ def _build(config: TokenizerConfig) -> tuple[tokenizers.Tokenizer, Trainer]:
                 vocab_size=config.vocab_size,
                 min_frequency=config.min_frequency,
                 special_tokens=special,
-                # Every character may be needed twice, at the front of a word and behind ##.
+                # A character may be needed twice: at the front of a word and after ##.
                 limit_alphabet=max((config.vocab_size - N_SPECIAL) // 2, 1),
                 show_progress=False,
             )
@@ -143,7 +142,7 @@ def _characters(config: Characters) -> tokenizers.Tokenizer:
 
 
 def _word_pieces(config: WordPiece) -> tokenizers.Tokenizer:
-    """Byte-pair encoding of words that begin with SPACE, for `_from_marked_starts` to turn around."""
+    """Byte-pair encoding of words that begin with SPACE, which `_from_marked_starts` turns into WordPiece."""
     tokenizer = tokenizers.Tokenizer(models.BPE(unk_token=UNK))
     steps = _normalizers(config)
     if steps:
@@ -167,8 +166,7 @@ def _words(config: WordPiece) -> list[pre_tokenizers.PreTokenizer]:
 def _from_marked_starts(trained: tokenizers.Tokenizer, config: WordPiece) -> tokenizers.Tokenizer:
     """WordPiece with the merged pieces: "▁ab" becomes "ab", "ab" becomes "##ab".
 
-    The library's own trainer numbers the ## characters in the order of a hash table, and so differs from run
-    to run.
+    The library's own trainer numbers the ## characters in hash-table order, which differs from run to run.
     """
     ids = trained.get_vocab(with_added_tokens=False)
     pieces = [piece for piece in sorted(ids, key=ids.__getitem__) if piece not in SPECIAL and piece != SPACE]
@@ -186,11 +184,10 @@ def _from_marked_starts(trained: tokenizers.Tokenizer, config: WordPiece) -> tok
 
 
 def _in_stable_order(trained: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The unigram model with its scores rounded, and equal ones in the order of their pieces.
+    """The unigram model with rounded scores, and pieces of equal score in alphabetical order.
 
-    The library sums in the order of a hash table, and gives characters that no piece holds the lowest score,
-    plus 0.0001 for each one before it in that order. Here those characters take these scores in their own
-    order.
+    The library sums in hash-table order. It gives characters that no piece holds the lowest score plus 0.0001 for
+    each one before it in that order. Here those characters get the same scores in alphabetical order.
     """
     whole = json.loads(trained.to_str())
     vocabulary = [(str(piece), round(float(score), 9)) for piece, score in whole["model"]["vocab"]]
@@ -221,7 +218,7 @@ def _normalizers(config: TokenizerConfig) -> list[normalizers.Normalizer]:
 
 
 def _pattern(space: str, *, split_digits: bool, mark_run: bool) -> str:
-    """Words, numbers and marks, each with the space before it; every character is in some match."""
+    """Matches words, numbers and marks, each with the space before it. Every character is in some match."""
     number = r"\p{N}" if split_digits else r"\p{N}+"
     mark = rf"[^\s\p{{L}}\p{{M}}\p{{N}}{space}]" + ("+" if mark_run else "")
     return "|".join(
@@ -229,7 +226,7 @@ def _pattern(space: str, *, split_digits: bool, mark_run: bool) -> str:
             rf"{space}?[\p{{L}}\p{{M}}]+",
             rf"{space}?{number}",
             rf"{space}?{mark}",
-            rf"{space}+(?={space})",  # all but the last of several spaces: the last belongs to what follows
+            rf"{space}+(?={space})",  # all but the last of several spaces, which belongs to the next piece
             rf"[^\S{space}]+",
             space,
         ]

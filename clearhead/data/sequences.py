@@ -1,7 +1,7 @@
-"""Token ids of many sequences, end to end: in memory, or in files of which only what is asked for is read.
+"""Token ids of many sequences, stored end to end in memory or in files that are read on demand.
 
-Reads go through the file and not through a map of memory: what a process holds stays small, and a file that somebody
-cuts is an error and no crash. Imports no torch.
+Files are read, not memory-mapped, so a process holds little, and a truncated file is an error and not a crash.
+Imports no torch.
 """
 
 import io
@@ -24,7 +24,7 @@ from clearhead.errors import UserError
 
 
 class Described(Config):
-    """What the files of some sequences hold."""
+    """The description of sequences stored in files."""
 
     dtype: str
     n_ids: int
@@ -33,7 +33,7 @@ class Described(Config):
 
 
 class IdsFile:
-    """Ids in a file; a slice is read when it is asked for."""
+    """Ids in a file. Each slice is read on access."""
 
     def __init__(self, path: Path, n_ids: int, dtype: str) -> None:
         self.path, self.n_ids, self.dtype = path, n_ids, np.dtype(dtype)
@@ -69,13 +69,13 @@ class Sequences(OnDemand[list[int]]):
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Self:
-        """Those of a list, in memory."""
+        """The sequences of a list, in memory."""
         flat = np.fromiter(chain.from_iterable(sequences), dtype=np.int64)
         return cls(flat, offsets_of(lengths_of(sequences)), largest_of(sequences))
 
     @property
     def lengths(self) -> np.ndarray:
-        """Ids of each sequence."""
+        """Length of each sequence in ids."""
         return np.diff(self.offsets)
 
     def read(self, i: int, start: int, stop: int) -> np.ndarray:
@@ -92,12 +92,12 @@ class Sequences(OnDemand[list[int]]):
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """0, and the sum up to each."""
+    """Cumulative sums of `lengths`, starting with 0."""
     return np.append(np.int64(0), lengths.cumsum(dtype=np.int64))
 
 
 def lengths_of(sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    """Ids of each."""
+    """Length of each sequence in ids."""
     return sequences.lengths if isinstance(sequences, Sequences) else np.fromiter(map(len, sequences), np.int64)
 
 
@@ -108,7 +108,7 @@ def largest_of(sequences: Sequence[Sequence[int]]) -> int:
 
 @dataclass
 class Writer:
-    """Takes sequences as they are encoded."""
+    """Writes sequences as they are encoded."""
 
     file: BinaryIO
     dtype: np.dtype
@@ -117,7 +117,7 @@ class Writer:
     n_ids: int = 0
 
     def add(self, sequences: Sequence[Sequence[int]], *, continued: bool = False) -> None:
-        """More sequences; `continued`: the first goes on with the last one before."""
+        """Appends sequences. With `continued` the first extends the last one written before."""
         sizes = list(map(len, sequences))
         flat = np.fromiter(chain.from_iterable(sequences), self.dtype, count=sum(sizes))
         if continued and sizes and self.lengths:
@@ -128,25 +128,25 @@ class Writer:
         self.file.write(flat.data)
 
     def described(self) -> Described:
-        """What was written."""
+        """The description of everything written."""
         return Described(dtype=self.dtype.str, n_ids=self.n_ids, n_sequences=len(self.lengths), largest=self.largest)
 
 
 class Shelf:
-    """Where sequences are written as they are encoded, each kind under its name: a folder, or memory without one."""
+    """Stores sequences as they are encoded, each kind under its name, in a folder or in memory."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self.writers: dict[str, Writer] = {}
 
     def writer(self, name: str, vocab_size: int) -> Writer:
-        """For sequences of ids below `vocab_size`."""
+        """A writer for sequences of ids below `vocab_size`."""
         file = io.BytesIO() if self.folder is None else (self.folder / f"{name}.ids").open("wb")
         self.writers[name] = Writer(file, np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4"))
         return self.writers[name]
 
     def in_memory(self) -> dict[str, Sequences]:
-        """All that was written, without a folder."""
+        """Everything written to a shelf in memory."""
         found: dict[str, Sequences] = {}
         for name, writer in self.writers.items():
             assert isinstance(writer.file, io.BytesIO)
@@ -155,7 +155,7 @@ class Shelf:
         return found
 
     def on_disk(self) -> dict[str, Described]:
-        """What the files hold, which are whole and safe from a crash when this returns."""
+        """Flushes the files, so that they survive a crash, and describes them."""
         assert self.folder is not None
         for name, writer in self.writers.items():
             lengths = np.array(writer.lengths, "<i8")
@@ -167,14 +167,14 @@ class Shelf:
         return {name: writer.described() for name, writer in self.writers.items()}
 
     def close(self) -> None:
-        """Leave files that are not whole."""
+        """Closes the files, even if they are incomplete."""
         for writer in self.writers.values():
-            with suppress(OSError):  # What a full disk does not take, again.
+            with suppress(OSError):  # A full disk fails again here.
                 writer.file.close()
 
 
 def open_sequences(folder: Path, name: str, described: Described) -> Sequences | None:
-    """Those that a shelf left in the folder; None where its files are not of the size they were written with."""
+    """Opens the sequences that a shelf wrote. Returns None if a file does not have the size it was written with."""
     ids, lengths = folder / f"{name}.ids", folder / f"{name}.lengths"
     wanted = {ids: described.n_ids * np.dtype(described.dtype).itemsize, lengths: 8 * described.n_sequences}
     if any(path.stat().st_size != size for path, size in wanted.items()):

@@ -1,6 +1,6 @@
 """Sentence pairs and texts read from files, tables and datasets. Imports no torch.
 
-Everything is read row by row, so that data may be larger than memory; `read_pairs` and `read_texts` collect it.
+Everything is read row by row, so data may be larger than memory. `read_pairs` and `read_texts` collect all rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DATASET_ROWS = 1024
-"""Rows of a dataset that are read at once."""
+"""Number of rows of a dataset read at once."""
 
 
 @dataclass(frozen=True)
 class Stream(Generic[T]):
-    """An iterable that is read anew at each iteration."""
+    """An iterable that reads its source again at each iteration."""
 
     begin: Callable[[], Iterator[T]]
 
@@ -56,10 +56,10 @@ class Pairs:
 
 
 def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
-    """The examples of a source in order, empty ones too; each is a pair or one text.
+    """Yields the examples of a source in order, including empty ones. Each is a pair or one text.
 
-    Raises UserError, in one line, for a missing, empty, undecodable or misaligned file, and for a missing
-    column; the whole source has been seen when this ends.
+    Raises UserError if a file is missing, empty, undecodable or misaligned, or if a column is missing. The
+    errors come while iterating, so an exhausted iterator means a valid source.
     """
     match source:
         case ParallelFiles():
@@ -75,14 +75,14 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
 
 
 def pairs_of(source: Source) -> Stream[tuple[str, ...]]:
-    """The pairs of a source. Raises UserError where it has single texts."""
+    """The pairs of a source. Raises UserError if it has single texts."""
     if not source.is_paired:
         raise UserError(f'{source.kind}: expected pairs of source and target, got single texts; try kind = "parallel"')
     return Stream(lambda: rows_of(source))
 
 
 def documents_of(source: Source) -> Stream[Iterable[str]]:
-    """The documents of a source, each as the pieces it is read in. Raises UserError where it has pairs."""
+    """The documents of a source, each as the pieces it is read in. Raises UserError if it has pairs."""
     if source.is_paired:
         raise UserError(f'{source.kind}: expected single texts, got pairs of source and target; try kind = "text"')
     if isinstance(source, TextFiles) and source.documents == "file":
@@ -151,7 +151,7 @@ def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
 
 
 def version_of(wanted: HubDataset) -> tuple[int, str]:
-    """Bytes of a dataset in memory, and a fingerprint that changes with it."""
+    """The size of a dataset in memory in bytes, and a fingerprint that changes with its content."""
     rows = _load(wanted)
     return rows.data.nbytes, rows._fingerprint  # The key of the library's own caches.
 
@@ -167,7 +167,7 @@ def _load(wanted: HubDataset) -> "datasets.Dataset":
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:
         found = datasets.load_from_disk(wanted.name) if is_saved else datasets.load_dataset(wanted.name, wanted.config)
-    except Exception as error:  # the network, the hub and the files each raise their own
+    except Exception as error:  # the network, the hub and the files each raise their own types
         reason = " ".join(str(error).split())[:200]
         remedy = "a folder of files in one known format" if folder.is_dir() else "its local folder, or the network"
         raise UserError(

@@ -1,6 +1,6 @@
 """The splits of a recipe's data: training, validation and test, and a fingerprint of each. Imports no torch.
 
-A split is read anew at each iteration, and is never whole in memory.
+A split is read again at each iteration and never held in memory as a whole.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ Row = tuple[str, ...]
 
 
 def pair_splits(data: Data, held_out: int) -> dict[str, Stream[Row]]:
-    """The splits of sentence pairs; where validation has no source, `held_out` training pairs.
+    """The splits of sentence pairs. Without a source for validation, holds out `held_out` training pairs for it.
 
-    Raises UserError where there are too few pairs to hold some out.
+    Raises UserError if there are too few pairs to hold some out.
     """
     splits = {split: pairs_of(source) for split, source in data.sources.items()}
     if "valid" not in splits:
@@ -33,7 +33,7 @@ def pair_splits(data: Data, held_out: int) -> dict[str, Stream[Row]]:
 
 
 def _held_out(rows: Stream[Row], wanted: int) -> dict[str, Stream[Row]]:
-    """Training and validation: the pairs whose sources have the lowest hashes, a fifth at most."""
+    """Training and validation. Holds out the pairs whose sources have the lowest hashes, at most a fifth."""
     n_rows = 0
 
     def ranked() -> Iterator[tuple[int, int, str]]:
@@ -67,9 +67,9 @@ class Text:
 
 
 def text_splits(data: Data, held_out: float) -> tuple[Text, Text]:
-    """Training and validation documents; where validation has no source, the last `held_out` share of training.
+    """Training and validation documents. Without a source for validation, holds out the last `held_out` share.
 
-    A document that is alone is running text, of which the last characters are held out.
+    A single document is running text, and its last characters are held out.
     """
     sources = data.sources
     train = _documents(sources["train"])
@@ -101,7 +101,7 @@ def _of_one(begin: Callable[[], Iterator[str]]) -> Text:
 
 
 def _only(text: Text) -> Iterator[str]:
-    """The pieces of the one document there is."""
+    """The pieces of the only document."""
     return chain.from_iterable(text)
 
 
@@ -117,7 +117,7 @@ def _between(pieces: Iterable[str], start: int, stop: int | None) -> Iterator[st
 
 
 def fingerprint(*columns: Iterable[Iterable[str]]) -> str:
-    """SHA-256 of the texts, in order, each as the pieces it is read in."""
+    """SHA-256 of the texts in order. Each text is an iterable of pieces."""
     digest = hashlib.sha256()
     for column in columns:
         for i, text in enumerate(column):
@@ -129,9 +129,9 @@ def fingerprint(*columns: Iterable[Iterable[str]]) -> str:
 
 
 def require_same(data: Data, found: Mapping[str, str], known: JsonValue, *, where: Path) -> None:
-    """Raises UserError unless every split has the fingerprint that is `known`; it names the split and its files.
+    """Raises UserError, which names the split and its files, unless every split has its `known` fingerprint.
 
-    Runs of older versions know the fingerprint of the training data alone.
+    Runs of older versions recorded only the fingerprint of the training data.
     """
     known = known if isinstance(known, dict) else {"train": known}
     for split, name in SPLITS.items():

@@ -1,4 +1,4 @@
-"""Columns of TSV, CSV, JSON lines and parquet. Imports no torch."""
+"""Reads columns of TSV, CSV, JSON lines and parquet. Imports no torch."""
 
 import csv
 import io
@@ -31,9 +31,9 @@ SUFFIXES: dict[str, Format] = {
 
 
 def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
-    """Row by row, the texts in the columns asked for.
+    """Yields the texts in the given columns row by row.
 
-    Raises UserError, with the line, for a row or column that is not as said.
+    Raises UserError, which names the line, if a row or column does not fit the table's description.
     """
     match table.format or _format(table.path):
         case "jsonl":
@@ -74,7 +74,7 @@ def _delimited_rows(table: Table, columns: Sequence[Column], kind: Literal["tsv"
 
 
 def _records(table: Table, kind: Literal["tsv", "csv"]) -> Iterator[tuple[int, list[str]]]:
-    """Each record with the line it begins in; blank lines are none."""
+    """Yields each record with the line where it begins. Skips blank lines."""
     if kind == "tsv":
         for line, text in enumerate(read_lines(table.path), start=1):
             if text:
@@ -114,7 +114,7 @@ def _json_rows(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
 
 
 def text_at(row: object, name: str, *, where: str) -> str:
-    """The text in a field of a nested object: its name, or names joined by dots."""
+    """The text in a field of a nested object. `name` is its name, or names joined by dots."""
     value = row
     for part in [name] if isinstance(row, dict) and name in row else name.split("."):
         if not isinstance(value, dict):
@@ -158,6 +158,6 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
 
 
 def _check_pages(path: Path, about: "parquet.FileMetaData", size: int) -> None:
-    """Raises UserError where the pages of some rows, which are unpacked at once, are far larger than the file."""
+    """Raises UserError if the pages of a row group, which are unpacked at once, are far larger than the file."""
     for group in map(about.row_group, range(about.num_row_groups)):
         check_expansion(path, sum(group.column(i).total_uncompressed_size for i in range(group.num_columns)), size)

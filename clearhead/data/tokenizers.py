@@ -1,7 +1,7 @@
 """Text to token ids and back, through `tokenizers` and its `tokenizer.json`. Imports no torch.
 
-What each kind does with text is in `schemes.py`; this file is what one does with a tokenizer, trained here or
-read.
+`schemes.py` says what each kind does with text. This file holds the operations on a tokenizer, trained here or
+read from files.
 """
 
 import json
@@ -25,8 +25,8 @@ from clearhead.recipe.data import TokenizerConfig
 
 Role = Literal["pad", "unk", "bos", "eos"]
 
-# Where a role's token is named in tokenizer_config.json. A classifier's tokenizer has no first and last token
-# by name, but marks the ends of a text all the same.
+# The keys of tokenizer_config.json that name a role's token. A classifier's tokenizer names no first and last
+# token, but still marks the ends of a text.
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("pad_token",),
     "unk": ("unk_token",),
@@ -39,10 +39,10 @@ VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
 
 class Tokenizer:
-    """A `tokenizers.Tokenizer` whose special tokens are explicit; encoding adds none unless asked.
+    """A `tokenizers.Tokenizer` with explicit special tokens. Encoding adds none unless asked.
 
-    Text that spells a special token is text: only tokenizers from elsewhere that say otherwise read it as the
-    token. One with two sides, a source and a target language, decodes the target.
+    Text that spells a special token stays text, unless the files of a foreign tokenizer say otherwise.
+    A tokenizer with two sides, a source and a target language, decodes the target.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Tokenizer:
         sides: Sides | None = None,
         beside: Mapping[str, bytes] | None = None,
     ) -> None:
-        """`settings` is tokenizer_config.json: `pad_token` and the rest name the special tokens.
+        """`settings` is tokenizer_config.json, where `pad_token` and the like name the special tokens.
 
-        `beside` are files to write back byte for byte; with `sides` they are all there is.
+        `beside` are files to write back byte for byte. With `sides` they are the only files.
         """
         _quiet()
         library.no_padding()
@@ -73,11 +73,11 @@ class Tokenizer:
         self.eos_id = self._special("eos")
         vocabulary = library.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
-        """Rows an embedding needs: one more than the largest id."""
+        """The number of rows an embedding needs, which is the largest id plus one."""
 
     @cached_property
     def _parts(self) -> dict[str, object]:
-        """What tokenizer.json says."""
+        """The content of tokenizer.json."""
         return json_object(self.library.to_str().encode(), formats.MODEL_FILE)
 
     @cached_property
@@ -88,7 +88,7 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Self:
-        """Fit one to `texts`: equal texts and config give equal files. Ids 0-3 are pad, unk, bos, eos."""
+        """Trains a tokenizer. Equal texts and config give equal files. Ids 0-3 are pad, unk, bos, eos."""
         _quiet()
         n_texts = 0
 
@@ -115,28 +115,28 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read a folder's tokenizer: tokenizer.json, or the pieces of an older format.
+        """Reads a folder's tokenizer: tokenizer.json, or the pieces of an older format.
 
-        Raises UserError where there is none, naming what was looked for.
+        Raises UserError, which names the known files, if there is none.
         """
         return cls.from_files(formats.read_folder(folder), where=str(folder))
 
     @classmethod
     def find(cls, folder: Path) -> Self | None:
-        """As `load`, but None where the folder has no tokenizer. A malformed one is still an error."""
+        """As `load`, but returns None if the folder has no tokenizer. A malformed one is still an error."""
         files = formats.read_folder(folder)
         return cls.from_files(files, where=str(folder)) if formats.is_there(files) else None
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, where: str = "tokenizer") -> Self:
-        """The inverse of `to_files`; `where` names the folder in errors."""
+        """The inverse of `to_files`. `where` names the folder in errors."""
         opened = formats.open_files(files, where)
         kept = formats.ALL if opened.sides else formats.KEPT
         beside = {name: content for name, content in files.items() if name in kept}
         return cls(opened.library, opened.settings, sides=opened.sides, beside=beside)
 
     def to_files(self) -> dict[str, bytes]:
-        """File names and contents, for a checkpoint: tokenizer.json, or both sides as they came."""
+        """File names and contents for a checkpoint: tokenizer.json, or both sides' original files."""
         if self._sides is not None:
             return dict(self._beside)
         settings = json.dumps(self._settings, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
@@ -144,7 +144,7 @@ class Tokenizer:
         return {formats.MODEL_FILE: model, CONFIG_FILE: settings.encode(), **self._beside}
 
     def ending(self) -> Self:
-        """One whose own template ends a text with the end token, as the source of an encoder-decoder ends."""
+        """A tokenizer whose template ends a text with the end token, as an encoder-decoder's source needs."""
         if self.has_marks:
             return self
         end = self.library.id_to_token(self.need("eos"))
@@ -167,7 +167,7 @@ class Tokenizer:
         return self._unknown_of_model() if role == "unk" else None
 
     def _unknown_of_model(self) -> int | None:
-        """What the model itself falls back on: a name, or in a unigram model an id."""
+        """The unknown token of the model itself, stored as a name or, in a unigram model, as an id."""
         model = self._parts["model"]
         assert isinstance(model, dict)
         name, place = model.get("unk_token"), model.get("unk_id")
@@ -194,10 +194,10 @@ class Tokenizer:
         marks: bool = False,
         target: bool = False,
     ) -> list[list[int]]:
-        """The ids of each text, with the marks of its ends where asked for.
+        """The ids of each text, with special tokens at its ends on request.
 
-        `marks` are those of the tokenizer's own template, [CLS] and [SEP] or what it has. `target` reads the
-        texts as the target language, where the tokenizer tells the two apart.
+        `marks` adds those of the tokenizer's own template, such as [CLS] and [SEP]. `target` reads the texts as
+        the target language if the tokenizer distinguishes the two.
         """
         if marks and (bos or eos):
             raise UserError("tokenizer: expected marks, or bos and eos, got both; try marks alone")
@@ -212,7 +212,7 @@ class Tokenizer:
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """The ids of two texts in the tokenizer's template, and which text each id belongs to.
 
-        [CLS] first [SEP] second [SEP]: 0 up to the first [SEP], then 1; some templates say 0 throughout.
+        [CLS] first [SEP] second [SEP] gives 0 up to the first [SEP], then 1. Some templates give 0 throughout.
         """
         if self._sides is not None or not self.library.num_special_tokens_to_add(is_pair=True):
             raise UserError("tokenizer: expected a template for two texts, got none; try one with [CLS] and [SEP]")
@@ -226,7 +226,7 @@ class Tokenizer:
         return Pieces(encoding.ids, encoding.tokens, encoding.offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids, special tokens left out."""
+        """The text of the ids without special tokens."""
         return self.decode_batch([ids])[0]
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
@@ -235,13 +235,13 @@ class Tokenizer:
 
     @cached_property
     def _cleans(self) -> bool:
-        """Whether the spaces before punctuation go; of merged pieces, where a second field says so too."""
+        """Whether decoding drops spaces before punctuation. A model with merges needs a second field for it."""
         model = self._parts["model"]
         assert isinstance(model, dict)
         return cleans(self._settings, merges="merges" in model)
 
     def need(self, role: Role) -> int:
-        """The id of a special token. Raises UserError where this tokenizer has none."""
+        """The id of a special token. Raises UserError if this tokenizer has none."""
         found = {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id}[role]
         if found is None:
             raise UserError(f"tokenizer: expected {role}_token in {CONFIG_FILE}, got none; try naming it there")
@@ -255,11 +255,11 @@ class Tokenizer:
 
     @cached_property
     def chat_template(self) -> str | None:
-        """The Jinja template of a conversation: chat_template.jinja, else tokenizer_config.json's."""
+        """The Jinja template of a conversation, from chat_template.jinja or otherwise tokenizer_config.json."""
         if formats.TEMPLATE_FILE in self._beside:
             return self._beside[formats.TEMPLATE_FILE].decode("utf-8", "replace")
         found = self._settings.get("chat_template")
-        if isinstance(found, list):  # several, by name
+        if isinstance(found, list):  # several templates by name
             named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
             found = named.get("default")
         return found if isinstance(found, str) else None
@@ -267,13 +267,13 @@ class Tokenizer:
     # --- for people to read ---
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Each token as people read it: a space as ▁, a line end as ⏎, part of a character as <0xE2>."""
+        """Each token in readable form: a space as ▁, a line end as ⏎, part of a character as <0xE2>."""
         return [self._shown(self.library.id_to_token(token) or f"<{token}?>") for token in ids]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """[start, end) in characters of each token of `encode(text)`, without the space before it.
 
-        Bytes of one character share its place; the space that stands before the text has none.
+        Bytes of one character share its offsets. The space put in front of the text has an empty range.
         """
         _, tokens, found = self._pieces(text)
         following = [*(start for start, _ in found[1:]), len(text)][: len(found)]
@@ -299,7 +299,7 @@ class Tokenizer:
         return [Merge(self._shown(m.left), self._shown(m.right), m.rank) for m in history]
 
     def unknown(self, text: str) -> list[str]:
-        """The words of `text` that hold something the tokenizer has never seen, each once, in order."""
+        """The words of `text` that contain something unknown to the tokenizer, each once, in order."""
         ids, _, offsets = self._pieces(text)
         unknown = self._sides.source.unknown if self._sides else self.unk_id
         words: dict[str, None] = {}
@@ -313,5 +313,5 @@ class Tokenizer:
 
 
 def _quiet() -> None:
-    # The library's threads and fork() do not mix, and it warns about it; a user's own choice stands.
+    # The library warns that its threads and fork() do not mix. A user's own choice stands.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

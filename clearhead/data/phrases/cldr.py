@@ -1,6 +1,6 @@
-"""Read one locale's names and patterns from CLDR through Babel, cut into tagged parts.
+"""Reads one locale's names and patterns from CLDR through Babel, and cuts them into tagged parts.
 
-Slots are found by walking CLDR's patterns, never by searching text.
+Slots come from walking CLDR's patterns, never from searching text.
 """
 
 import re
@@ -18,7 +18,7 @@ _FIELD = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 def read_locale(locale: Locale) -> LocaleText:
-    """Everything the composer needs of `locale`. Raises `Untranslated` where a whole pattern is missing."""
+    """Everything the composer needs of `locale`. Raises `Untranslated` if a whole pattern is missing."""
     data, root = tree(str(locale)), tree("root")
     system = locale.default_numbering_system
     if system not in ZERO:
@@ -45,7 +45,7 @@ def _numbered(words: Sequence[str]) -> dict[str, str]:
 
 
 def _names(data: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Names that CLDR has, without those that are ids or that hold punctuation the composer joins with."""
+    """CLDR's names, except those that are ids or contain punctuation with which the composer joins names."""
     wanted: tuple[tuple[str, str, Iterable[str]], ...] = (
         ("country", "territories", COUNTRIES),
         ("language", "languages", LANGUAGES),
@@ -62,7 +62,7 @@ def _names(data: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _calendar(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The words of dates; raises `Untranslated` where they are CLDR's ids ("M05", "Q2") or missing."""
+    """The words of dates. Raises `Untranslated` if they are CLDR's ids ("M05", "Q2") or missing."""
     wanted = {"MMMM": ("months", "format"), "LLLL": ("months", "stand-alone"), "EEEE": ("days", "format")}
     wanted |= {
         "cccc": ("days", "stand-alone"),
@@ -82,7 +82,7 @@ def _calendar(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _fields(pattern: str, calendar: Mapping[str, Sequence[str]]) -> Parts:
-    """A CLDR date pattern as parts keyed by field. Raises `Untranslated` for words we do not have."""
+    """A CLDR date pattern as parts keyed by field. Raises `Untranslated` if a word is missing."""
     parts: list[Part] = []
     for match in _FIELD.finditer(pattern):
         quoted, letter, code = match[1], match[2], match[0]
@@ -117,7 +117,7 @@ def _dates(data: Mapping[str, Any], calendar: Mapping[str, Sequence[str]]) -> di
 
 def _joins(data: Mapping[str, Any], language: str) -> dict[str, Parts]:
     lists = at(data, "list_patterns")
-    # CLDR's inheritance between the types of list, which Babel leaves to its reader.
+    # CLDR's inheritance between list types, which Babel does not apply.
     chains = {"and": ("standard",), "or": ("or",), "unit": ("unit", "unit-short", "standard")}
     joins = {
         "glue": at(data, "datetime_formats")["medium"],

@@ -1,4 +1,4 @@
-"""Compose an English -> LOCALE parallel corpus from CLDR alone, with the alignment that composing gives."""
+"""Composes an English -> LOCALE parallel corpus from CLDR alone, with an exact alignment."""
 
 import difflib
 import random
@@ -19,26 +19,26 @@ from clearhead.errors import UserError
 KINDS: tuple[str, ...] = tuple(SHAPES)
 _WORKING = "fr, de, es, ja"
 _TRIES = 30
-"""Draws for each phrase wanted, before a kind counts as exhausted."""
+"""Maximum draws per wanted phrase before a kind counts as exhausted."""
 
 
 @dataclass(frozen=True)
 class PhraseCorpus:
-    """Translated phrases without a source in common between the splits."""
+    """Splits of translated phrases that share no source."""
 
     locale: str
     train: tuple[Phrase, ...]
     valid: tuple[Phrase, ...]
     test: tuple[Phrase, ...]
     names: Mapping[str, tuple[str, ...]]
-    """What the corpus knows: role ("country", "unit", ...) -> the English names, in alphabetical order."""
+    """The corpus's vocabulary: role ("country", "unit", ...) -> English names in alphabetical order."""
 
 
 def compose(locale: str, *, n_train: int = 20000, n_valid: int = 500, n_test: int = 500, seed: int = 0) -> PhraseCorpus:
     """The corpus of (`locale`, `seed`): every kind equally often in every split, one target for each source.
 
-    Typographic spaces are plain spaces and direction marks are left out, on both sides.
-    Raises `UserError` for a locale that CLDR does not know, or that has too few names of its own.
+    On both sides typographic spaces become plain spaces and direction marks are dropped.
+    Raises `UserError` if CLDR does not know the locale, or has too few names of its own for it.
     """
     source, target = _english(), _target(locale)
     stock = _stock(source, target)
@@ -64,7 +64,7 @@ def compose(locale: str, *, n_train: int = 20000, n_valid: int = 500, n_test: in
 
 
 def _share(n: int, i: int) -> int:
-    """The `i`th kind's share of `n`: all equal, the first ones one more where that does not divide."""
+    """The `i`th kind's share of `n`. The shares are equal, and the first ones take the remainder."""
     return n // len(KINDS) + (i < n % len(KINDS))
 
 
@@ -76,7 +76,7 @@ def _distinct(
     stock: Stock,
     rng: random.Random,
 ) -> list[Phrase]:
-    """`n` phrases of `kind` with sources not in `seen`, which they join."""
+    """`n` phrases of `kind` whose sources are not in `seen`. Adds their sources to `seen`."""
     phrases: list[Phrase] = []
     for _ in range(_TRIES * n):
         if len(phrases) == n:
@@ -118,7 +118,7 @@ def _target(locale: str) -> LocaleText:
 
 
 def _near(locale: str) -> list[str]:
-    """Locales whose code, or whose language's English name, resembles what was asked for."""
+    """Locales whose code or English language name resembles `locale`."""
     tags = localedata.locale_identifiers()
     languages = {name.casefold(): tag for tag, name in Locale("en").languages.items() if tag in tags}
     names = difflib.get_close_matches(locale.casefold(), languages, n=2, cutoff=0.8)
@@ -126,7 +126,7 @@ def _near(locale: str) -> list[str]:
 
 
 def _stock(source: LocaleText, target: LocaleText) -> Stock:
-    """What both languages have; an English name that two ids share goes to the first of them only."""
+    """The ids that both languages have names for. An English name that two ids share goes to the first only."""
     ids: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
     for role in ("country", "language", "currency", "month", "weekday"):

@@ -11,11 +11,11 @@ from clearhead.data.phrases.locale_text import Parts
 from clearhead.data.phrases.tree import BRACKETED, at, plain, slots
 
 _FIRST_UNSPACED = "\u0e00"
-"""From Thai on, Unicode's larger scripts write words without spaces between them (Korean aside)."""
+"""The start of Thai. Except for Korean, Unicode's larger scripts from here on put no spaces between words."""
 
 
 def read_quantities(data: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, dict[str, Parts]]:
-    """Counted things. What is only inherited from the root locale ("{0} h", "+{0} d") is left out."""
+    """Counted things, except patterns merely inherited from the root locale ("{0} h", "+{0} d")."""
     found: dict[str, dict[str, Parts]] = {}
     for unit in (*UNITS, *(f"duration-{d}" for d in DURATIONS)):
         inherited = set(at(root, "unit_patterns", unit, "short").values())
@@ -49,14 +49,14 @@ def read_quantities(data: Mapping[str, Any], root: Mapping[str, Any]) -> dict[st
 
 
 def _around(text: str, key: str) -> Parts:
-    """`text` as a slot, with the spaces about it outside."""
+    """`text` as a slot, with its surrounding spaces outside the slot."""
     bare = text.strip()
     start = text.find(bare)
     return tuple(p for p in (("", text[:start]), (key, bare), ("", text[start + len(bare) :])) if p[1])
 
 
 def _counted(pattern: str, key: str) -> Parts:
-    """`{0} hours`: a number and a unit. A unit around its number is two slots: unaligned."""
+    """`{0} hours`: a number and a unit. A unit that surrounds its number becomes two slots and is not aligned."""
     before, number, after = pattern.partition("{0}")
     return _around(before, key) + ((("number", ""),) if number else ()) + _around(after, key)
 
@@ -70,9 +70,9 @@ def _noun(pattern: str) -> str:
 
 
 def _relative(pattern: str, noun: str) -> Parts:
-    """`{0} days ago`: number, unit and direction, told apart by the noun of the unit's pattern.
+    """`{0} days ago`: number, unit and direction. The noun of the unit's pattern tells unit and direction apart.
 
-    Inflected nouns (German "vor 3 Tagen", unit "Tage") match by their first half, to the end of the word.
+    An inflected noun (German "vor 3 Tagen", unit "Tage") matches by its first half and extends to the word's end.
     """
     before, number, after = pattern.partition("{0}")
     body = after.lstrip()
@@ -88,7 +88,7 @@ def _relative(pattern: str, noun: str) -> Parts:
 
 
 def read_signs(data: Mapping[str, Any]) -> dict[str, Parts]:
-    """`¤#,##0.00` for each currency that has a sign of its own here, and two or no decimals."""
+    """`¤#,##0.00` for each currency that has its own sign in this locale and two or no decimals."""
     pattern = str(at(data, "currency_formats")["standard"]).split(";")[0]
     match = re.fullmatch(r"([^#0]*)[#0,.]+([^#0]*)", plain(pattern))
     if match is None or "-" in pattern:
@@ -101,7 +101,7 @@ def read_signs(data: Mapping[str, Any]) -> dict[str, Parts]:
         if any(
             side.strip() and side.replace("¤", sign)[end].isalpha() for side, end in ((match[1], -1), (match[2], 0))
         ):
-            continue  # CLDR would insert a space between letters and digits: leave those out
+            continue  # Skipped because CLDR would insert a space between letters and digits.
         before, after = (re.split("(¤)", side) for side in match.groups())
         parts = [*before, "#", *after]
         found[code] = tuple(

@@ -1,4 +1,4 @@
-"""A phrase under construction: the same slots, filled and ordered by two languages at once."""
+"""A phrase under construction: two languages fill and order the same slots."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clearhead.data.phrases.locale_text import LocaleText, Parts
 
 _Run = tuple[tuple[str, int], ...]
-"""Stretches of text, each with the number of its slot; 0 is the text of patterns."""
+"""Stretches of text with the number of their slot. Slot 0 is text of patterns."""
 
 _NOT_HEBREW = re.compile(r"[^\u0590-\u05ff]")
 _BEFORE_I = re.compile(r"(?:i|hi(?![ae]))", re.IGNORECASE)
@@ -16,7 +16,7 @@ _BEFORE_O = re.compile(r"(?:h?o|8|11(?= ))", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Span:
-    """Characters `[start, end)` of the source and those of the target that say the same."""
+    """Characters `[start, end)` of the source and the characters of the target that mean the same."""
 
     source: tuple[int, int]
     target: tuple[int, int]
@@ -25,7 +25,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Phrase:
-    """One translated phrase; characters outside every span are function words and punctuation."""
+    """One translated phrase. Characters outside all spans are function words and punctuation."""
 
     source: str
     target: str
@@ -50,7 +50,7 @@ class Draft:
         self._roles: list[str] = [""]
 
     def leaf(self, source: Parts, target: Parts) -> Piece:
-        """Parts of both languages whose equal keys are the same slots."""
+        """A piece from the parts of both languages. Parts with equal keys share a slot."""
         numbers: dict[str, int] = {"": 0}
         for key in (key for key, _ in source):
             if key not in numbers:
@@ -66,7 +66,7 @@ class Draft:
         return self.leaf(((role, self.source.names[role][code]),), ((role, self.target.names[role][code]),))
 
     def join(self, pattern: str, *pieces: Piece) -> Piece:
-        """`pieces` in the places `{0}`, `{1}` of both languages' pattern."""
+        """Puts `pieces` into the places `{0}`, `{1}` of both languages' pattern."""
         return Piece(
             _fill(self.source, pattern, [piece.source for piece in pieces]),
             _fill(self.target, pattern, [piece.target for piece in pieces]),
@@ -82,7 +82,7 @@ class Draft:
         return self.join(f"{kind} end", joined, pieces[-1])
 
     def phrase(self, piece: Piece, kind: str) -> Phrase:
-        """The finished phrase; a slot that is not exactly once on either side gets no span."""
+        """The finished phrase. A slot gets a span only if it occurs exactly once on each side."""
         source, target = _offsets(piece.source), _offsets(piece.target)
         spans = (
             Span(source[slot][0], target[slot][0], self._roles[slot])

@@ -1,7 +1,7 @@
-"""What the embedded corpus talks about, as CLDR ids: common in every well-kept locale, few enough to learn.
+"""The CLDR ids that the embedded corpus covers: translated in every well-kept locale, and few enough to learn.
 
-Names that need an explanation in brackets ("Myanmar (Burma)", "Congo - Kinshasa") are left out by the reader:
-brackets and dashes join phrases here, so a name that holds one would not be told from a composition.
+`cldr.py` leaves out names with an explanation in brackets ("Myanmar (Burma)", "Congo - Kinshasa"). Brackets and
+dashes join phrases in the corpus, so such a name would look like a composition.
 """
 
 COUNTRIES: tuple[str, ...] = tuple(
@@ -46,7 +46,7 @@ SYMBOLS: tuple[str, ...] = (
     "MXN",
     "TWD",
 )
-"""Currencies that have a sign of their own; the others' signs are their codes."""
+"""Currencies with a sign of their own. The sign of any other currency is its code."""
 
 DURATIONS: tuple[str, ...] = ("year", "month", "week", "day", "hour", "minute", "second")
 
@@ -74,10 +74,10 @@ AT_LEAST: dict[str, int] = {
     "duration": 7,
     "relative": 4,
 }
-"""Fewer translated names of a role than this, and a locale is too thin to compose from."""
+"""Minimum number of translated names per role for a locale to be composed from."""
 
 ORDINAL_FIRST: frozenset[str] = frozenset({"fr", "it", "pt", "ca", "oc", "br"})
-"""Languages that say the first of a month as an ordinal ("1er mai"), which CLDR's patterns cannot."""
+"""Languages that write the first of a month as an ordinal ("1er mai"), which CLDR's patterns cannot express."""
 
 FULL_WIDTH_BRACKETS: frozenset[str] = frozenset({"zh", "yue"})
 
@@ -98,4 +98,4 @@ ZERO: dict[str, str] = {
     "rohg": "\U00010d30",
     "mtei": "\uabf0",
 }
-"""The digit zero of every numbering system that a locale uses by default; the other nine follow it."""
+"""The digit zero of every numbering system that some locale uses by default. The other nine digits follow it."""

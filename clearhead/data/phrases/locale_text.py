@@ -1,7 +1,7 @@
-"""How one locale writes names, dates, numbers and counted things: always as tagged parts.
+"""One locale's names, dates, numbers and counted things, always as tagged parts.
 
-A part is `(key, text)`: the key names a slot that the other language has too ("month", "number", "unit"), or
-is empty for the pattern's own words and punctuation.
+A part is `(key, text)`. The key names a slot that the other language also has ("month", "number", "unit"). It is
+empty for the pattern's own words and punctuation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ Forms = Mapping[str, Parts]
 
 @dataclass(frozen=True)
 class LocaleText:
-    """What one locale says; every method returns parts."""
+    """The text of one locale. Methods return parts."""
 
     tag: str
     names: Mapping[str, Mapping[str, str]]
@@ -38,14 +38,14 @@ class LocaleText:
     _forms: dict[str, str] = field(default_factory=dict)
 
     def number(self, value: str) -> str:
-        """`value` ("12500", "3.5") in this locale's digits, with its separators; grouped from 10,000 up."""
+        """`value` ("12500", "3.5") in this locale's digits and separators, grouped from 10,000 up."""
         whole, _, fraction = value.partition(".")
         if len(whole) > 4:
             whole = f"{whole[:-3]}{self.group}{whole[-3:]}"
         return (whole + (self.decimal + fraction if fraction else "")).translate(self.digits)
 
     def quantity(self, key: str, value: str) -> Parts:
-        """A counted thing: the pattern of the plural form that `value` takes."""
+        """A counted thing, in the pattern of the plural form that `value` takes."""
         if value not in self._forms:
             self._forms[value] = self.plural(Decimal(value))
         forms = self.quantities[key]

@@ -26,7 +26,7 @@ _MIXES = (
 
 @dataclass(frozen=True)
 class Stock:
-    """What both languages have names for: role -> ids, in a stated order."""
+    """Role -> the ids that both languages have names for, in a fixed order."""
 
     ids: Mapping[str, tuple[str, ...]]
     first_days: bool
@@ -70,7 +70,7 @@ class Composer:
         return self._draft.leaf(self._draft.source.quantity(key, value), self._draft.target.quantity(key, value))
 
     def _count(self) -> str:
-        """1, small, middling or with a decimal: each plural form is common, and no number is long."""
+        """Draws 1, a small or middling number, or a decimal. Every plural form is common and no number is long."""
         draw, rng = self._rng.random(), self._rng
         if draw < 0.3:
             return "1"
@@ -105,7 +105,7 @@ class Composer:
         value = self._count().split(".")[0]
         draw = self._rng.random()
         if value == "1":
-            draw = 1.0  # the singular is rare enough
+            draw = 1.0  # otherwise the singular would be rare
         if draw < 0.1:
             value = f"{self._rng.randint(100, 999)}00"
         elif draw < 0.3 and get_currency_precision(code) == 2:
@@ -121,7 +121,7 @@ class Composer:
         return self._draft.leaf(self._draft.source.sign(code, value), self._draft.target.sign(code, value))
 
     def _months(self) -> Piece:
-        """`March – May 2021`: two months of one year, the year wherever each language says it."""
+        """`March – May 2021`: two months of one year. Each language puts the year in its own place."""
         first, second = sorted(self._rng.sample(range(1, 13), 2))
         year = self._day().year
         sides = []

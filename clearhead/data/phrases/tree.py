@@ -1,4 +1,4 @@
-"""Babel's data of one locale as plain dictionaries, and the pieces that reading it needs."""
+"""Babel's data of one locale as plain dictionaries, and helpers to read it."""
 
 import re
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from clearhead.data.phrases.locale_text import Parts
 # CLDR's typographic spaces and direction marks carry no meaning here and no keyboard has them.
 _PLAIN = {ord(c): " " for c in "\u00a0\u2007\u2009\u202f"} | dict.fromkeys(map(ord, "\u200b\u200e\u200f\u061c"))
 BRACKETED = re.compile(r"[()（）\[\],、،/:;–—0-9]| - ")
-"""What the composer joins names with; a name that holds one of these would not be told from a composition."""
+"""Strings that join names in the composer. A name that contains one would look like a composition."""
 
 
 class Untranslated(LookupError):
-    """CLDR has nothing of its own here for this locale: it would show an id or another language."""
+    """CLDR has no translation here for this locale: it would show an id or another language."""
 
 
 def plain(text: str) -> str:
@@ -24,21 +24,21 @@ def plain(text: str) -> str:
 
 
 def tree(tag: str) -> dict[str, Any]:
-    """What we read of Babel's data of one locale, as plain nested dictionaries with string keys.
+    """Babel's data of one locale as plain nested dictionaries with string keys.
 
-    Aliases are resolved on the way. Babel's own LocaleDataDict does that in place, and the wrapper that it
-    leaves in the cached parent locale, where there was a dict, breaks the merging of children loaded later.
+    Resolves aliases. Babel's own LocaleDataDict does that in place and leaves a wrapper instead of a dict in the
+    cached parent locale, which breaks the merging of children loaded later.
     """
     data: dict[str | int | None, Any] = {**localedata.load(tag)}
 
     def walk(node: Any) -> Any:
         if isinstance(node, localedata.Alias):
             return walk(node.resolve(data))
-        if isinstance(node, tuple):  # an alias, and what this locale says over it
+        if isinstance(node, tuple):  # an alias and this locale's overrides
             return _merged(walk(node[0]), walk(node[1]))
         if isinstance(node, (dict, localedata.LocaleDataDict)):
             return {str(key): walk(node[key]) for key in node}
-        text = getattr(node, "pattern", node)  # a date or number pattern, or what is no pattern
+        text = getattr(node, "pattern", node)  # a date or number pattern, or a plain value
         return plain(text) if isinstance(text, str) else text
 
     return {str(key): walk(data[key]) for key in data if key in _READ}
@@ -63,7 +63,7 @@ _READ = frozenset(
 
 
 def at(tree: Mapping[str, Any], *path: str) -> dict[str, Any]:
-    """The dictionary at `path` in `tree`; an empty one where there is none."""
+    """The dictionary at `path` in `tree`, or an empty one."""
     node: Any = tree
     for key in path:
         node = node.get(key) if isinstance(node, dict) else None
