@@ -64,7 +64,7 @@ Statistic = float | Annotated[tuple[float, ...], Field(min_length=1)]
 
 
 class ImageConfig(Config):
-    """pixels = (crop(resize(image)) * rescale_factor - image_mean) / image_std, fields as in preprocessor_config.json"""
+    """pixels = (crop(resize(image)) * rescale_factor - image_mean) / image_std; fields of preprocessor_config.json"""
 
     do_resize: bool = True
     size: PixelSize | ShortestEdge = PixelSize(height=224, width=224)

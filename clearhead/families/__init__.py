@@ -1,4 +1,4 @@
-"""Named architectures, and other people's: each family is data, one file a family."""
+"""Named architectures and the Hugging Face families. Each family is data in a file of its own."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -31,11 +31,11 @@ FAMILIES: tuple[Family, ...] = (
     bart.FAMILY,
     t5.FAMILY,
 )
-"""Every architecture that goes in and out; where several fit, the first is written."""
+"""Every architecture that can be read and written. If several fit a network, the first is written."""
 
 
 def family_of(document: Mapping[str, Any], *, where: str) -> Family:
-    """The family that a config names; UserError for one that is not among them, and for quantised weights."""
+    """The family that a config names. Raises UserError if it is unknown or the weights are quantised."""
     refuse_quantized(document, where=where)
     name = document.get("model_type")
     for family in FAMILIES:
@@ -46,7 +46,7 @@ def family_of(document: Mapping[str, Any], *, where: str) -> Family:
 
 
 def family_for(config: ModelConfig, prefer: str | None = None) -> tuple[Family, HeadMap, dict[str, Any]] | None:
-    """A family that has this network, its head and its config there; `prefer` goes first where it fits."""
+    """The first family that can express this network, with its head and config. `prefer` is tried first."""
     for family in sorted(FAMILIES, key=lambda family: family.model_type != prefer):
         found = family.write(config)
         if found is not None:
@@ -61,7 +61,7 @@ def presets() -> dict[str, ModelConfig]:
 
 
 def preset(name: str) -> ModelConfig:
-    """The preset of this name; raises UserError with the nearest name where there is none."""
+    """The preset of this name. Raises UserError with the nearest name if there is none."""
     known = presets()
     if name not in known:
         nearest = get_close_matches(name, known, n=1)

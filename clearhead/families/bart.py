@@ -1,4 +1,4 @@
-"""The encoder-decoder of Lewis et al. 2019: learned positions, the embedding normalised, norms after each branch."""
+"""The encoder-decoder of Lewis et al. 2019: learned positions, a normalised embedding, norms after each branch."""
 
 from clearhead.config import ModelConfig
 from clearhead.families.encoder_decoder import (
@@ -17,7 +17,7 @@ from clearhead.weights.mapping import Rule, ignore, rename
 
 
 def all_rules(config: ModelConfig) -> tuple[Rule, ...]:
-    """With the position tables and the norms of the embeddings."""
+    """The shared rules plus the position tables and the norms of the embeddings."""
     return (
         *rules(config),
         *(rename(f"{s}.embed_positions.weight", f"{s}.positions.table.weight") for s in STACKS),
@@ -32,7 +32,7 @@ FAMILY = Family(
         **dict.fromkeys(both("input.kind"), "tokens"),
         **dict.fromkeys(both("input.norm"), True),
         **dict.fromkeys(both("positions.kind"), "learned"),
-        # Two rows before position 0, of which only the conversion from another library knew a use.
+        # Two unused rows before position 0, left over from a conversion from another library.
         **dict.fromkeys(both("positions.offset"), 2),
         **dict.fromkeys(both("norm_place"), "post"),
         "share_embeddings": True,
@@ -59,7 +59,7 @@ FAMILY = Family(
         HeadMap("BartModel", {"head.kind": "none"}),
         HeadMap(
             "BartForSequenceClassification",
-            # The decoder reads the text again, shifted; its state at the end token stands for the whole.
+            # The decoder reads the shifted text again, and its state at the end token represents the whole.
             {"head.kind": "classification", "head.pool": "last", "head.pooler": True},
             lambda _: (
                 rename("classification_head.dense.{p}", "head.pooler.{p}"),

@@ -40,7 +40,7 @@ CONSTANTS = {
 
 
 def encoder_fields(vocab_size: int) -> tuple[Entry, ...]:
-    """All but the positions."""
+    """All fields except the positions."""
     return (
         same("vocab_size", "encoder.input.vocab_size", default=vocab_size),
         same("type_vocab_size", "encoder.input.n_types", default=2),
@@ -55,20 +55,20 @@ def encoder_fields(vocab_size: int) -> tuple[Entry, ...]:
         same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.1),
         only("position_embedding_type", "absolute"),
         ignored("classifier_dropout", "gradient_checkpointing", "use_bfloat16", "_num_labels", "embedding_size"),
-        # Notes of those who trained the checkpoint, and settings of other programs.
+        # Notes by the checkpoint's authors, and settings of other programs.
         ignored("directionality", "language", "name", "pooler_fc_size", "pooler_num_*", "pooler_size_per_head"),
         ignored("pooler_type", "sentence_transformers", "sbert_ce_default_activation_function"),
     )
 
 
 def norm(theirs: str, ours: str) -> tuple[Rule, ...]:
-    """A norm, whose weight and bias were once called gamma and beta."""
+    """A norm. Older checkpoints call its weight and bias gamma and beta."""
     names = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
     return tuple(rename(f"{theirs}.{old}", f"{ours}.{new}") for old, new in names.items())
 
 
 def rules(_: ModelConfig) -> Sequence[Rule]:
-    """Each norm follows its branch."""
+    """The embeddings and the blocks, whose norms follow their branches."""
     theirs, ours = "encoder.layer.{i}", "encoder.blocks.{i}"
     return (
         rename("embeddings.word_embeddings.weight", "encoder.embed.tokens.weight"),
@@ -88,22 +88,22 @@ def rules(_: ModelConfig) -> Sequence[Rule]:
 
 
 def output_bias(theirs: str, decoder: str, *, tied: bool) -> tuple[Rule, ...]:
-    """The bias over the vocabulary, which is stored twice: only where nothing is tied do the two differ."""
+    """The bias over the vocabulary, which is stored twice. The two copies differ only in untied models."""
     ours = "head.output.bias"
     if tied:
         return rename(theirs, ours), tie(decoder, ours)
-    # The decoder's own is the one that is added; the other is written for the reader that looks for it.
+    # The network adds the decoder's own bias. The other copy is written for readers that expect it.
     both = Rule((decoder, theirs), (ours,), lambda t: [t[0]], lambda t: [t[0], t[0].clone()])
     return both, rename(theirs, ours)
 
 
 def no_pooler(prefix: str) -> Rule:
-    """The pooler of a checkpoint whose head reads the states themselves."""
+    """Leaves out the checkpoint's pooler, because the head reads the states themselves."""
     return leave_out(f"{prefix}pooler.dense.{{p}}", because="this head reads the states, not the pooled one")
 
 
 def classifier_dropout() -> Field:
-    """The dropout before a classifier, which is that of the network where the config says none."""
+    """The dropout before a classifier, which defaults to that of the network."""
     return computed(
         "classifier_dropout",
         "head.dropout",
@@ -114,12 +114,12 @@ def classifier_dropout() -> Field:
 
 
 def bare(architecture: str) -> HeadMap:
-    """No head; no config says whether there is a pooler."""
+    """No head. The checkpoint's tensors decide whether there is a pooler, since no config states it."""
     return HeadMap(architecture, {"head.kind": "none"}, pooler_rules, presence={"head.pooler": "pooler.dense.weight"})
 
 
 def tagging(architecture: str, prefix: str) -> HeadMap:
-    """A class for each token."""
+    """The head that predicts a class for each token."""
     return HeadMap(
         architecture,
         {"head.kind": "tagging"},
@@ -130,7 +130,7 @@ def tagging(architecture: str, prefix: str) -> HeadMap:
 
 
 def span(architecture: str, prefix: str) -> HeadMap:
-    """Where an answer starts and ends."""
+    """The head that predicts where an answer starts and ends."""
     return HeadMap(
         architecture,
         {"head.kind": "span"},

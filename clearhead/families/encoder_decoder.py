@@ -1,4 +1,4 @@
-"""What Marian, BART and PEGASUS share: the fields and names that their library has for an encoder-decoder."""
+"""The fields and names that Marian, BART and PEGASUS share in the reference library."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -48,18 +48,18 @@ FIELDS: tuple[Entry, ...] = (
     alias("num_attention_heads", of="encoder_attention_heads"),
     only("encoder_layerdrop", 0.0),
     only("decoder_layerdrop", 0.0),
-    # Older configs: what their library has long ceased to read, and how the network was trained or made smaller.
+    # In older configs: fields that the library no longer reads, and how the network was trained or distilled.
     ignored("add_bias_logits", "classif_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated"),
     ignored("_num_labels", "gradient_checkpointing", "replacing_rate", "student_*_layers"),
 )
-"""Without the token tables and the positions."""
+"""The fields without the token tables and the positions."""
 
 LANGUAGE_FIELDS: tuple[Entry, ...] = (extra("final_logits_bias", "head.bias", default=True),)
-"""A network of ours may have no bias on its logits; the other library takes it as 0."""
+"""The bias on the logits. Our networks may have none, which the reference library treats as 0."""
 
 
 def norms(*, before: bool, of_embedding: bool) -> tuple[Entry, ...]:
-    """Where the norms are: their library has ceased to read it, CTranslate2 has not."""
+    """The places of the norms. The reference library no longer reads these fields, but CTranslate2 does."""
     return (
         _always("normalize_before", before),
         _always("add_final_layer_norm", before),
@@ -68,7 +68,7 @@ def norms(*, before: bool, of_embedding: bool) -> tuple[Entry, ...]:
 
 
 def _always(name: str, value: bool) -> Entry:
-    """A field with one value, which is also written."""
+    """A field that supports one value and always writes it."""
 
     def read(said: bool | None, _: Values) -> None:
         if said not in (None, value):
@@ -80,7 +80,7 @@ def _always(name: str, value: bool) -> Entry:
 # --- sinusoidal positions ----------------------------------------------------------------------------------------
 
 LENGTH = 1024
-"""Positions that a config is written with: here they have no end."""
+"""The number of positions written into a config. Our sinusoidal positions have no limit."""
 
 SINUSOIDAL: tuple[Entry, ...] = (
     computed(
@@ -92,7 +92,7 @@ SINUSOIDAL: tuple[Entry, ...] = (
 
 
 def position_tables(config: ModelConfig, prefix: str = "", *, written: bool) -> tuple[Rule, ...]:
-    """Tables that follow from the config, which some classes there want in the file."""
+    """Sinusoidal tables, which follow from the config. `written` stores them for the classes that expect them."""
     names = [f"{prefix}{stack}.embed_positions.weight" for stack in STACKS]
     if not written:
         return (ignore(*names),)
@@ -114,10 +114,10 @@ Named = Callable[[str, str], Rule]
 
 
 def streams(config: ModelConfig) -> tuple[Named, Named]:
-    """Rules for what reads the residual stream and for what writes to it.
+    """Rules for the weights that read the residual stream and for those that write to it.
 
-    There sines come before cosines. Where they take turns here, as in Vaswani et al. 2017, the components of the stream
-    change places in every tensor: the same function, in another order.
+    The reference library puts sines before cosines. If ours alternate, as in Vaswani et al. 2017, every tensor has its
+    stream components reordered, which leaves the function unchanged.
     """
     positions = config.output.positions
     if not isinstance(positions, Sinusoidal) or positions.layout == "concatenated":
@@ -133,7 +133,7 @@ def streams(config: ModelConfig) -> tuple[Named, Named]:
 
 
 def _reordered(theirs: str, ours: str, order: "Tensor", *, last: bool) -> Rule:
-    """The same tensor, its last axis (but of no bias) or its first in another order."""
+    """The same tensor with its last axis (except for biases) or its first axis reordered."""
 
     def turn(index: "Tensor") -> Turn:
         def apply(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
@@ -187,7 +187,7 @@ def blocks(stack: str, reads: Named, writes: Named) -> tuple[Rule, ...]:
 
 
 def language_rules(config: ModelConfig) -> tuple[Rule, ...]:
-    """The output matrix, where it is not the token table, and the bias on the logits."""
+    """The bias on the logits, and the output matrix unless it is tied to the token table."""
     assert isinstance(config.head, LanguageHead)
     assert config.decoder is not None
     reads, _ = streams(config)

@@ -1,4 +1,4 @@
-"""What a family is: the word its configs use, a field map, and a weight table for each head. All of it is data."""
+"""A family as data: the model type in its configs, a field map, and a weight table for each head."""
 
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -21,41 +21,41 @@ Rules = Callable[[ModelConfig], Sequence[Rule]]
 
 @dataclass(frozen=True)
 class HeadMap:
-    """One head of a family: the class there, and what it adds to the family's field map and weight table."""
+    """One head of a family: its class in the reference library, and its additions to the field map and weight table."""
 
     architecture: str
     """The class that the config names, such as GPT2LMHeadModel."""
     constants: Document
-    """What the head is here, by path: {"head.kind": "language", ...}."""
+    """Our fixed settings for this head by path: {"head.kind": "language", ...}."""
     rules: Rules = lambda _: ()
     fields: tuple[Entry, ...] = ()
     prefix: str = ""
-    """What stands before the names of the family's own tensors in checkpoints of this class."""
+    """Prefix of the family's own tensor names in checkpoints of this class."""
     also: tuple[str, ...] = ()
-    """Other classes that are read as this one."""
+    """Other class names that are read as this one."""
     presence: Mapping[str, str] = field(default_factory=dict)
-    """Switches here that no field there decides, but whether a checkpoint has a tensor: path -> its name there."""
+    """Our switches that depend on the presence of a tensor in the checkpoint: path -> tensor name."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """An architecture of the wider world as a configuration of ours."""
+    """An architecture of the reference library, expressed in our configuration."""
 
     model_type: str
     constants: Document
-    """What all its models have in common here, by path: {"decoder.norm": "rms", ...}."""
+    """Our settings common to all its models by path: {"decoder.norm": "rms", ...}."""
     fields: tuple[Entry, ...]
     rules: Rules
-    """The weight table without heads; names there without the head's prefix."""
+    """The weight table without heads. Their names lack the head's prefix."""
     heads: tuple[HeadMap, ...]
-    """The first is the one for a config that names none."""
+    """The heads. A config that names none gets the first."""
     modernize: Callable[[dict[str, Any]], dict[str, Any]] = field(default=lambda document: document)
-    """Older spellings of config fields -> today's."""
+    """Replaces older spellings of config fields by today's."""
     fallback: Document = field(default_factory=dict)
-    """What is written where nothing else says it, since the defaults there do not fit every size."""
+    """Fields written if nothing else sets them, because the library's defaults do not fit every size."""
 
     def head_of(self, document: Document, *, where: str) -> HeadMap:
-        """The head that a config's `architectures` asks for."""
+        """The head that `architectures` of a config names."""
         names = document.get("architectures") or [self.heads[0].architecture]
         for head in self.heads:
             if isinstance(names, list) and len(names) == 1 and names[0] in (head.architecture, *head.also):
@@ -64,16 +64,16 @@ class Family:
         raise UserError(f"{where}:architectures: expected one of {known}, got {brief(names)}; try one of those")
 
     def map_of(self, head: HeadMap) -> FieldMap:
-        """The field map of one head: the head's entries go first."""
+        """The field map of one head. The head's own entries come first."""
         return FieldMap((*head.fields, *self.fields, *COMMON))
 
     def read(
         self, document: Document, *, where: str, tensors: Container[str] | None = None
     ) -> tuple[ModelConfig, HeadMap]:
-        """A config there -> ours, and its head. Raises UserError that names the field which does not fit.
+        """Converts a config of the reference library to ours, and finds its head.
 
-        `tensors` are the names in the checkpoint, where they are known: a part that a config never tells of is there
-        if its tensor is.
+        Raises UserError, which names the field, if a field is not supported. `tensors` are the checkpoint's tensor
+        names if known. They decide about parts that no config field mentions.
         """
         head = self.head_of(document, where=where)
         fields, document = self.map_of(head), self.modernize(dict(document))
@@ -82,7 +82,7 @@ class Family:
         for path, value in {**self.constants, **head.constants, **present}.items():
             put(ours, path, value)
         try:
-            # As JSON, where a list is a list and "12" is no number.
+            # Strict validation of JSON accepts lists for tuples, but not "12" for a number.
             return ModelConfig.model_validate_json(json.dumps(ours), strict=True), head
         except ValidationError as error:
             path = [str(part) for part in error.errors()[0]["loc"]]
@@ -91,7 +91,7 @@ class Family:
             raise UserError(f"{fields.translated(told, path)}; {ANOTHER}") from None
 
     def write(self, config: ModelConfig) -> tuple[dict[str, Any], HeadMap] | None:
-        """Our config -> one there that reads back as the same network, and its head; None where there is none."""
+        """Converts our config to one that reads back as the same network, with its head. None if that is impossible."""
         ours = config.model_dump(mode="json")
         for head in self.heads:
             if ours["head"]["kind"] != head.constants["head.kind"]:
@@ -110,7 +110,7 @@ class Family:
         return None
 
     def fitting(self, head: Head) -> Head:
-        """A new head as this family has it, such as with a pooler, in what its maker left open."""
+        """Fills the unset fields of a new head with this family's values, such as a pooler."""
         for known in self.heads:
             if known.constants["head.kind"] == head.kind:
                 own = {path[5:]: value for path, value in known.constants.items() if path.startswith("head.")}
@@ -122,24 +122,24 @@ class Family:
         return [*head.rules(config), *(prefixed(rule, head.prefix) for rule in self.rules(config))]
 
     def unknown(self, document: Document, *, where: str) -> list[str]:
-        """The fields of a config that decide nothing, as its library does not know them either."""
+        """The fields of a config that have no effect because its own library does not know them either."""
         return self.map_of(self.head_of(document, where=where)).unknown(self.modernize(dict(document)))
 
     def decisions(self, document: Document, *, where: str) -> list[Decision]:
-        """What each field of a config decided."""
+        """The effect of each field of a config."""
         head = self.head_of(document, where=where)
         return list(self.map_of(head).decisions(self.modernize(dict(document)), where=where))
 
 
 def prefixed(rule: Rule, prefix: str) -> Rule:
-    """The same rule where names there begin with `prefix`."""
+    """The same rule with `prefix` before the names in the checkpoint."""
     if not prefix:
         return rule
     return replace(rule, theirs=tuple(prefix + name for name in rule.theirs))
 
 
 def canonical(config: ModelConfig) -> ModelConfig:
-    """The same function with every default written out: no word on new weights, or on what is dropped in training."""
+    """The same function with every default written out, and with initialisation and dropout reset."""
     stacks = {name: stack and _canonical(stack) for name, stack in (("e", config.encoder), ("d", config.decoder))}
     has_dropout = isinstance(config.head, ClassificationHead | TaggingHead | SpanHead)
     head = config.head.model_copy(update={"dropout": 0.0}) if has_dropout else config.head
@@ -167,18 +167,18 @@ def _canonical(stack: StackConfig) -> StackConfig:
 
 
 def _unlimited(positions: Positions) -> Positions:
-    """The same angles, whatever lengths they were trained on."""
+    """The same angles without the trained length."""
     return positions.model_copy(update={"trained_length": None}) if isinstance(positions, Rotary) else positions
 
 
-# What every config may say that changes no number the network computes, or that must be as it always is.
+# Fields of any config that change no computed number, or that support only their usual value.
 COMMON: tuple[Entry, ...] = (
     ignored("architectures", "auto_map", "dtype", "id2label", "is_encoder_decoder", "label2id", "model_type"),
     ignored("name_or_path", "_name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class"),
     ignored("tie_word_embeddings", "pooling_of_texts"),
     ignored("torch_dtype", "transformers_version", "use_cache", "prefix", "chunk_size_feed_forward", "torchscript"),
     ignored("output_*", "return_dict*", "_attn_implementation*", "attn_implementation", "_commit_hash"),
-    # The tokens that generation begins and ends with are generation settings.
+    # The start and end tokens belong to the generation settings.
     ignored("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id", "mask_token_id"),
     ignored("unk_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
     ignored("max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "temperature"),
@@ -191,7 +191,7 @@ COMMON: tuple[Entry, ...] = (
     only("cross_attention_hidden_size", None),
     only("tie_encoder_decoder", False),
     only("pruned_heads", {}),
-    # No class has these, but code that the classes there share reads them.
+    # No class defines these, but shared code of the reference library reads them.
     only("is_causal", True),
     only("sliding_window", None),
     only("layer_types", None),

@@ -1,4 +1,4 @@
-"""Generation settings as the Hugging Face libraries keep them: generation_config.json, or fields of config.json."""
+"""Generation settings of the Hugging Face libraries, from generation_config.json or fields of config.json."""
 
 import logging
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ _log = logging.getLogger("clearhead")
 
 FILE, LEGACY = "generation_config.json", "config.json"
 TOP_K = 50
-"""Sampling there takes one of the likeliest 50 where nothing is said."""
+"""Default top_k of the reference library's sampling."""
 SPECIAL = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
 
-# What changes no token: bookkeeping, what is returned besides the tokens, and how it is computed.
+# Fields that change no token: bookkeeping, additional outputs, and how tokens are computed.
 IGNORED = (
     *("_*", "transformers_version", "output_*", "return_dict*", "use_cache", "cache_implementation", "cache_config"),
     *("max_cache_len", "compile_config", "disable_compile", "low_memory", "prefill_chunk_size", "use_mtp"),
@@ -37,7 +37,7 @@ IGNORED = (
     *("target_lookbehind", "speculation_type", "prompt_lookup_num_tokens", "max_matching_ngram_size"),
 )
 
-# What changes tokens and is not followed here, and the value at which it does nothing.
+# Unsupported fields that change tokens -> the value at which each has no effect.
 UNFOLLOWED: dict[str, JsonValue] = {
     "begin_suppress_tokens": [],
     "constraints": None,
@@ -63,7 +63,7 @@ UNFOLLOWED: dict[str, JsonValue] = {
 }
 
 
-# Fields there whose values are ours as they are.
+# Their fields -> ours, where values are the same.
 SAME = {
     "min_new_tokens": "min_new_tokens",
     "num_return_sequences": "n_best",
@@ -83,11 +83,11 @@ SAME = {
 
 
 Id = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-"""Of a token; below 0 stands for none."""
+"""The id of a token. A negative value means none."""
 
 
 class Document(BaseModel):
-    """The fields that are followed, by their names there; null is as good as absent."""
+    """The supported fields under their original names. Null counts as absent."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
@@ -121,7 +121,7 @@ class Document(BaseModel):
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are drawn; never from beams."""
+        """Whether tokens are sampled. Beam search never samples."""
         return bool(self.do_sample) and self.temperature != 0 and self.num_beams in (None, 1)
 
     @property
@@ -137,11 +137,11 @@ def read_generation(
     encoder_decoder: bool,
     where: str,
 ) -> GenerationConfig:
-    """The settings of the folder `where`: of generation_config.json, or without one the older fields of config.json.
+    """The settings of the folder `where`, from generation_config.json or otherwise the older fields of config.json.
 
-    Special tokens that the former does not name are those of the latter. max_length and min_length count the start
-    token of an encoder-decoder; those of a decoder alone count the prompt, which is not known here, and are ignored.
-    What is not followed is told in one line. Raises UserError for a value of the wrong type.
+    config.json supplies special tokens that the former does not name. max_length and min_length include the start
+    token of an encoder-decoder. For a decoder alone they include the prompt, which is unknown here, and are ignored.
+    Logs unsupported fields in one line. Raises UserError if a value has the wrong type.
     """
     fields, place = generation_config, f"{where}/{FILE}"
     if fields is None:
@@ -168,7 +168,7 @@ def _document(fields: Mapping[str, JsonValue], place: str) -> Document:
 
 
 def _is_unfollowed(name: str, value: JsonValue, document: Document) -> bool:
-    """Whether a field that may change what is written has no place in our settings."""
+    """Whether a field that may change the output has no counterpart in our settings."""
     match name:
         case "bad_words_ids":
             return any(len(word) != 1 for word in document.bad_words_ids or ())
@@ -195,7 +195,7 @@ def _lengths(said: Document, *, encoder_decoder: bool) -> dict[str, JsonValue]:
 
 
 def _choice(said: Document) -> dict[str, JsonValue]:
-    """The search, or how chance picks."""
+    """The settings of search or sampling."""
     beams, n_best = said.num_beams or 1, said.num_return_sequences or 1
     found: dict[str, JsonValue] = {
         "beams": beams,
@@ -231,7 +231,7 @@ def _tokens(said: Document, *, encoder_decoder: bool) -> dict[str, JsonValue]:
 
 
 def _ids(value: int | list[int] | None) -> tuple[int, ...]:
-    """One, several or no tokens; below 0 stands for none."""
+    """One, several or no tokens. A negative id means none."""
     several = value if isinstance(value, list) else [-1 if value is None else value]
     return tuple(token for token in several if token >= 0)
 
@@ -241,12 +241,12 @@ def _id(value: int | list[int] | None) -> int | None:
 
 
 def write_generation(config: GenerationConfig, *, encoder_decoder: bool) -> dict[str, JsonValue]:
-    """The content of generation_config.json, of which `read_generation` makes these settings again."""
+    """The content of generation_config.json, from which `read_generation` restores these settings."""
     default = GenerationConfig()
     changed = {name: value for name, value in dict(config).items() if value != dict(default)[name]}
     samples = config.temperature > 0
     banned: list[JsonValue] = list(config.banned_ids)
-    # There an end token is never a bad word, but may be suppressed.
+    # The reference library never treats an end token as a bad word, but can suppress it.
     suppresses = bool(set(config.banned_ids) & set(config.end_ids))
     fields: dict[str, JsonValue] = {
         "decoder_start_token_id" if encoder_decoder else "bos_token_id": config.start_id,

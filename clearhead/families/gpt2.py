@@ -75,14 +75,14 @@ FIELDS = (
     alias("num_attention_heads", of="n_head"),
     alias("num_hidden_layers", of="n_layer"),
     only("scale_attn_by_inverse_layer_idx", False),
-    # It chooses the precision of one product, and no number in exact arithmetic.
+    # It sets the precision of one product and changes nothing in exact arithmetic.
     ignored("reorder_and_upcast_attn"),
     ignored("gradient_checkpointing", "n_ctx", "n_special", "_num_labels", "predict_special_tokens", "summary_*"),
 )
 
 
 def rules(_: ModelConfig) -> Sequence[Rule]:
-    """Matrices are stored input first (Conv1D), and q, k and v in one."""
+    """The checkpoint stores matrices input first (Conv1D), and q, k and v in one."""
     ours = "decoder.blocks.{i}"
     return (
         rename("wte.weight", "decoder.embed.tokens.weight"),
@@ -103,7 +103,7 @@ def rules(_: ModelConfig) -> Sequence[Rule]:
 
 
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The output matrix, where it is not the token table."""
+    """The output matrix, tied to the token table or separate."""
     assert isinstance(config.head, LanguageHead)
     second = leave_out("multiple_choice_head.summary.{p}", because="there is no head that chooses among texts")
     if config.head.tied:

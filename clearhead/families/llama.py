@@ -1,4 +1,4 @@
-"""The decoder of Touvron et al. 2023, and those that differ from it in one mechanism: a window, or no gate."""
+"""The decoder of Touvron et al. 2023, and decoders that differ in one mechanism: a window, or no gate."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,7 +50,7 @@ def sizes(
     eps: float = 1e-6,
     max_length: int,
 ) -> tuple[Entry, ...]:
-    """The fields that all of these have; the arguments are what each takes an absent one for."""
+    """The fields that all of these families share. The arguments are a family's defaults for absent fields."""
     return (
         same("vocab_size", "decoder.input.vocab_size", default=vocab_size),
         same("hidden_size", "decoder.d_model", default=hidden_size),
@@ -84,7 +84,7 @@ def sizes(
 
 
 def _width(theirs: str, ours: str, *, there: Width, here: Width, default: int | None) -> Field:
-    """A width that is None where it is what the others say, and written out."""
+    """A width that is None in our config if it follows from the other fields, and is always written."""
 
     def read(value: int | None, values: Values) -> int | None:
         return None if value == there(values) else value
@@ -96,7 +96,7 @@ def _width(theirs: str, ours: str, *, there: Width, here: Width, default: int | 
 
 
 def bias(theirs: str, *ours: str) -> Field:
-    """One word there for several biases here, which must agree to be written."""
+    """One switch of theirs for several biases of ours, which must agree to be written."""
 
     def write(_: Any, config: Values) -> bool:
         stack = config["decoder"]
@@ -118,7 +118,7 @@ BIASES = (bias("attention_bias", "qkv_bias", "out_bias"), bias("mlp_bias", "ffn_
 
 
 def rules(_: ModelConfig) -> Sequence[Rule]:
-    """The same matrices under other names; the gate, biases and norms of heads are where the config has them."""
+    """Renames the matrices. The gate, biases and norms of heads exist only if the config has them."""
     ours = "decoder.blocks.{i}"
     attention = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "q_norm": "q_norm", "k_norm": "k_norm"}
     return (
@@ -133,7 +133,7 @@ def rules(_: ModelConfig) -> Sequence[Rule]:
 
 
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The output matrix, where it is not the token table."""
+    """The output matrix, tied to the token table or separate."""
     assert isinstance(config.head, LanguageHead)
     if config.head.tied:
         return (tie("lm_head.weight", "decoder.embed.tokens.weight"),)
@@ -141,7 +141,7 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 def heads(name: str, *, span_prefix: str = "transformer.") -> tuple[HeadMap, ...]:
-    """The heads that each of these has."""
+    """The heads that each of these families has."""
     return (
         HeadMap(
             f"{name}ForCausalLM",
@@ -203,7 +203,7 @@ ARCEE = Family(
     modernize=modern,
 )
 
-# A query reaches the last `sliding_window` keys, its own among them (Jiang et al. 2023, 2).
+# A query reaches the last `sliding_window` keys, including its own (Jiang et al. 2023, 2).
 MISTRAL = Family(
     model_type="mistral",
     constants=CONSTANTS,

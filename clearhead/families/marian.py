@@ -1,4 +1,4 @@
-"""The encoder-decoder of Vaswani et al. 2017 as Marian NMT has it, and PEGASUS, which puts its norms first."""
+"""The encoder-decoder of Vaswani et al. 2017 as in Marian NMT, and PEGASUS, which puts its norms first."""
 
 from collections.abc import Sequence
 
@@ -78,7 +78,7 @@ MARIAN = Family(
 
 
 def pegasus_rules(config: ModelConfig) -> Sequence[Rule]:
-    """With a norm after the last block of each stack."""
+    """The shared rules plus a norm after the last block of each stack."""
     _, writes = streams(config)
     return (*rules(config), *(writes(f"{s}.layer_norm.{{p}}", f"{s}.final_norm.{{p}}") for s in STACKS))
 

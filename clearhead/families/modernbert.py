@@ -16,7 +16,7 @@ PREFIX = "model."
 
 
 def modernize(document: dict[str, Any]) -> dict[str, Any]:
-    """layer_types and rope_parameters from the fields they replaced; what is malformed stays, to be refused."""
+    """Builds layer_types and rope_parameters from older fields. Leaves malformed ones to be refused later."""
     every, n_layers = document.get("global_attn_every_n_layers") or 3, document.get("num_hidden_layers", 22)
     if isinstance(every, int) and isinstance(n_layers, int):
         document.pop("global_attn_every_n_layers", None)
@@ -45,19 +45,19 @@ def _layers(values: Values) -> list[int]:
 
 
 def _some(values: Values) -> list[int] | None:
-    """The layers with a window where some have one and some have none."""
+    """The layers with a window if only some layers have one; otherwise None."""
     layers = _layers(values)
     return layers if 0 < len(layers) < len(values["layer_types"]) else None
 
 
 def _kinds(stack: Values) -> list[str]:
-    """layer_types of a stack here."""
+    """The layer_types of our stack."""
     layers = stack["window_layers"] or range(stack["n_layers"] if stack["window"] else 0)
     return [LOCAL if i in layers else FULL for i in range(stack["n_layers"])]
 
 
 def _window(reach: int, values: Values) -> int | None:
-    """local_attention counts both sides: reach // 2 on each, where ours counts the token itself."""
+    """local_attention covers reach // 2 tokens on each side. Our window also counts the token itself."""
     return reach // 2 + 1 if _layers(values) else None
 
 
@@ -81,7 +81,7 @@ def _window_positions(parameters: Values, values: Values) -> dict[str, Any] | No
 
 
 def _angles(_: Any, ours: Values) -> dict[str, Any]:
-    """rope_parameters of a stack here."""
+    """The rope_parameters of our stack."""
     stack = ours["encoder"]
     full = stack["positions"]
     by_kind = {FULL: full, LOCAL: stack["window_positions"] or full}
@@ -89,7 +89,7 @@ def _angles(_: Any, ours: Values) -> dict[str, Any]:
 
 
 def by_layer() -> tuple[Field, ...]:
-    """Four fields here from three there, of which each depends on the others."""
+    """Four fields of ours from three of theirs, which depend on each other."""
     return (
         computed(
             "layer_types",
@@ -113,7 +113,7 @@ def by_layer() -> tuple[Field, ...]:
 
 
 def bias(theirs: str, *ours: str) -> Field:
-    """One switch there for these here."""
+    """One switch of theirs for several of ours."""
 
     def write(value: bool | None, config: Values) -> bool:
         return config["encoder"]["bias"] if value is None else value
@@ -122,7 +122,7 @@ def bias(theirs: str, *ours: str) -> Field:
 
 
 def longest() -> Field:
-    """How long texts may be, which limits no network; what cuts texts asks it."""
+    """The longest text. It does not limit the network, but is kept for code that truncates texts."""
     kept = computed("max_position_embeddings", read=lambda n, _: n, write=lambda *_: 8192, default=8192, like=8192)
     return replace(kept, extra=True)
 
@@ -148,7 +148,7 @@ FIELDS = (
         default=0.0,
         like=0.0,
     ),
-    # There it also acts once more, on what the attention adds to the residual stream.
+    # In the reference library it also acts on the attention's output to the residual stream.
     same("attention_dropout", "encoder.attn_dropout", default=0.0),
     same("mlp_dropout", "encoder.ffn_dropout", default=0.0),
     head_width(),
@@ -156,13 +156,13 @@ FIELDS = (
     longest(),
     ignored("initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
     ignored("sparse_pred*", "repad_logits_with_grad", "decoder_bias", "classifier_*", "gradient_checkpointing"),
-    # Left over from the config class that it once was a copy of.
+    # Left over from the config class from which it was copied.
     ignored("layer_norm_eps", "position_embedding_type"),
 )
 
 
 def rules(_: ModelConfig) -> Sequence[Rule]:
-    """q, k and v in one, the gate and what it gates too; no bias unless the config has it."""
+    """The checkpoint stores q, k and v in one, and gate and up in one. Biases exist only if the config has them."""
     theirs, ours = "layers.{i}", "encoder.blocks.{i}"
     qkv, gated = f"{theirs}.attn.Wqkv", f"{theirs}.mlp.Wi"
     return (
@@ -193,12 +193,12 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 def classifier_rules(_: ModelConfig) -> Sequence[Rule]:
-    """The same head with another output."""
+    """The masked-word head with another output."""
     return rename("classifier.{p}", "head.output.{p}"), *TRANSFORM
 
 
 def transform_fields() -> tuple[Entry, ...]:
-    """The dense layer in front of every output; its activation must be the network's."""
+    """The dense layer before every output. Its activation must be the network's."""
 
     def read(name: str, values: Values) -> None:
         if ACTIVATIONS.get(name) != ACTIVATIONS.get(values["hidden_activation"]):

@@ -11,7 +11,7 @@ from clearhead.weights.fields import Entry, Values, computed, only
 
 
 def _local(values: Values) -> list[int]:
-    """The layers with a window: those that layer_types names, else those from max_window_layers on."""
+    """The layers with a window, named by layer_types or otherwise starting at max_window_layers."""
     if not values["use_sliding_window"] or values["sliding_window"] is None:
         if LOCAL in (values["layer_types"] or ()):
             raise UserError(f"expected a sliding_window for its {LOCAL}, got none; try {FULL}")
@@ -46,7 +46,7 @@ def _types(_: Any, ours: Values) -> list[str]:
 
 
 def _first(_: Any, ours: Values) -> int:
-    """Where the layers with a window begin, which is all that older versions read."""
+    """The first layer with a window. Older versions of the library read nothing else."""
     return min(_windowed(ours), default=ours["decoder"]["n_layers"])
 
 

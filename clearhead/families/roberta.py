@@ -1,4 +1,4 @@
-"""The encoder of Liu et al. 2019: BERT's without a pooler of its own, its positions counted from pad_token_id + 1."""
+"""The encoder of Liu et al. 2019: BERT's without its pooler, and with positions counted from pad_token_id + 1."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def _length(rows: int, values: Values) -> int:
 
 
 def positions() -> tuple[Field, ...]:
-    """The rows up to pad_token_id belong to no position, and max_position_embeddings counts them."""
+    """The positions. Rows up to pad_token_id are unused, but max_position_embeddings includes them."""
     return (
         computed(
             "pad_token_id",
@@ -59,7 +59,7 @@ def positions() -> tuple[Field, ...]:
 
 
 def exact_gelu() -> Field:
-    """The masked-word head's activation, which is this one whatever hidden_act says; here both are one."""
+    """hidden_act, which must be gelu: their masked-word head always uses gelu, and ours uses the network's."""
 
     def read(name: str, _: Values) -> None:
         if name != "gelu":
@@ -83,7 +83,7 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 def classification_rules(_: ModelConfig) -> Sequence[Rule]:
-    """A pooler of the head's own; one that was trained with the encoder is not used."""
+    """The head has a pooler of its own and does not use one trained with the encoder."""
     return (
         rename("classifier.dense.{p}", "head.pooler.{p}"),
         rename("classifier.out_proj.{p}", "head.output.{p}"),
@@ -92,7 +92,7 @@ def classification_rules(_: ModelConfig) -> Sequence[Rule]:
 
 
 def heads(name: str) -> tuple[HeadMap, ...]:
-    """The classes of one library name. In training the classifier's dropout also acts before its dense layer there."""
+    """The classes of one name. Their classifier dropout also acts before the dense layer in training."""
     return (
         HeadMap(
             f"{name}ForMaskedLM",

@@ -1,4 +1,4 @@
-"""rope_parameters, and the rope_theta and rope_scaling that it was before, in both directions."""
+"""Reads and writes rope_parameters, and reads the older rope_theta and rope_scaling."""
 
 from math import log
 from typing import Any
@@ -22,14 +22,14 @@ WAVELENGTH = {
     "high_freq_factor": "high_factor",
 }
 SCALINGS = {"linear": ("linear", {"factor": "factor"}), "llama3": ("wavelength", WAVELENGTH), "yarn": ("yarn", YARN)}
-"""Their names -> ours, of each way to scale the angles and of its fields."""
+"""Their names of the scalings and their fields -> ours."""
 WITHOUT_EFFECT = {"partial_rotary_factor": 1.0, "truncate": True}
-"""What may stand beside them, at the only value that is supported."""
+"""Further fields -> the only supported value."""
 OLDER = ("rope_theta", "partial_rotary_factor")
 
 
 def modern(document: dict[str, Any]) -> dict[str, Any]:
-    """The older fields as parts of rope_parameters, which win where both say something."""
+    """Moves the older fields into rope_parameters, whose own values take precedence."""
     older = {name: document.pop(name, None) for name in OLDER}
     new = document.pop("rope_scaling", None) or document.get("rope_parameters") or {}
     return document | {"rope_parameters": {**older, **new} if isinstance(new, dict) else new}
@@ -61,7 +61,7 @@ def _read(parameters: dict[str, Any], values: Values) -> dict[str, Any]:
 
 
 def _scaling(said: dict[str, Any], values: Values) -> dict[str, Any] | None:
-    """How the angles are scaled, its fields taken out of `said`."""
+    """The scaling of the angles. Removes its fields from `said`."""
     older = said.pop("type", "default")
     kind = said.pop("rope_type", older)
     if kind == "default":
@@ -96,7 +96,7 @@ def _write(positions: Values, _: Values) -> dict[str, Any]:
 
 
 def _length(ours: Values, otherwise: int) -> int:
-    """How long texts may be: what the scaling was made for, else what configs say that say nothing."""
+    """The longest text: the length that the scaling was made for, or `otherwise`."""
     scaling = Rotary.model_validate(ours["decoder"]["positions"]).scaling
     if isinstance(scaling, YarnScaling | WavelengthScaling):
         return round(scaling.original_length * scaling.factor)

@@ -1,4 +1,4 @@
-"""Entries that several families share: names of activations, and the labels and dropout of a classifier."""
+"""Entries shared by several families: names of activations, and the labels and dropout of a classifier."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,11 +12,11 @@ from clearhead.weights.fields import Field, Values, computed
 from clearhead.weights.mapping import Rule, rename
 
 FULL, LOCAL = "full_attention", "sliding_attention"
-"""What configs call a layer that sees all keys, and one with a window."""
+"""Their names for a layer that sees all keys and for one with a window."""
 MOST_LAYERS = 1024
-"""More than any stack may have: a list for each layer is never longer."""
+"""Upper limit on the length of lists with an item for each layer."""
 MOST_LABELS = 1 << 20
-"""More than any table of labels may have."""
+"""Upper limit on the number of labels."""
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -26,13 +26,13 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Their names -> ours; the first of several for one is written."""
+"""Their names -> ours. If several map to one, the first is written."""
 
 
 def labels(default: int = 2) -> tuple[Field, ...]:
-    """id2label and num_labels -> how many labels there are, and what they are called where they have more than numbers.
+    """id2label and num_labels -> the number of labels, and their names unless these are just numbers.
 
-    As there, label2id decides nothing, and a num_labels that id2label does not have makes new names.
+    As in the reference library, label2id has no effect, and a num_labels that contradicts id2label makes new names.
     """
 
     def numbered(n: int) -> list[str]:
@@ -87,7 +87,7 @@ def _count(n: int | None, _: Values) -> None:
 
 
 def problem_type() -> Field:
-    """What a classifier's numbers are."""
+    """The kind of a classifier's outputs: one class, several classes or numbers."""
     known = get_args(ProblemType)
 
     def read(value: str | None, _: Values) -> str | None:
@@ -101,7 +101,7 @@ def problem_type() -> Field:
 
 
 def head_width() -> Field:
-    """head_dim, which no config class of these has, but which their code reads: it must be what the others say."""
+    """head_dim, which no config class here defines but their code reads. It must follow from the other fields."""
 
     def read(width: int | None, values: Values) -> None:
         expected = values["hidden_size"] // (values["num_attention_heads"] or 1)
@@ -112,7 +112,7 @@ def head_width() -> Field:
 
 
 def tagging_dropout() -> tuple[Field, ...]:
-    """The dropout of a decoder's tagging head, which no config class has and any config may say."""
+    """The dropout of a decoder's tagging head, which no config class defines but any config may set."""
     return (
         computed(
             "classifier_dropout",
@@ -125,6 +125,6 @@ def tagging_dropout() -> tuple[Field, ...]:
 
 
 def pooler_rules(config: ModelConfig) -> Sequence[Rule]:
-    """Of a model without a head: the pooler, where there is one."""
+    """The pooler of a model without a head, if it has one."""
     assert isinstance(config.head, NoHead)
     return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()

@@ -17,7 +17,7 @@ ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
 
 
 def _activation(name: str | None, values: Values) -> str:
-    """dense_act_fn where given, else the last part of feed_forward_proj."""
+    """dense_act_fn if given, otherwise the last part of feed_forward_proj."""
     kind = values["feed_forward_proj"]
     said = name or ("gelu_new" if kind == "gated-gelu" else kind.split("-")[-1])
     if said not in ACTIVATIONS:
@@ -26,7 +26,7 @@ def _activation(name: str | None, values: Values) -> str:
 
 
 def _gated(said: bool | None, values: Values) -> bool:
-    """is_gated_act where given, else whether feed_forward_proj is gated-…"""
+    """is_gated_act if given, otherwise whether feed_forward_proj starts with gated-."""
     gate, _, rest = values["feed_forward_proj"].rpartition("-")
     if gate not in ("", "gated"):
         raise UserError(f"expected an activation or gated-activation in feed_forward_proj, got {gate}-{rest}")
@@ -45,7 +45,7 @@ def _projection(_: Any, ours: Values) -> str:
 
 
 def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
-    """The entries of a model of these stacks."""
+    """The entries of a model with these stacks."""
 
     def each(*names: str) -> tuple[str, ...]:
         return tuple(f"{stack}.{name}" for name in names for stack in stacks)
@@ -84,7 +84,7 @@ def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
         alias("num_attention_heads", of="num_heads"),
         alias("num_hidden_layers", of="num_layers"),
         alias("head_dim", of="d_kv"),
-        # How new weights are drawn, what another head reads, and lengths, which relative positions do not limit.
+        # Initialisation, fields of other heads, and lengths, which relative positions do not limit.
         ignored("initializer_factor", "classifier_dropout", "scale_decoder_outputs", "n_positions"),
         ignored("gradient_checkpointing"),
         *(() if "decoder" in stacks else (ignored("num_decoder_layers"),)),
@@ -102,8 +102,8 @@ TWO_STACKS: tuple[Entry, ...] = (
 
 
 def _scales(values: Values) -> bool:
-    """The original multiplies states by d_model^-0.5 before the output matrix; configs of 1.1 say that they are not
-    tied, or, saved by later versions, that they do not scale.
+    """Whether states are multiplied by d_model^-0.5 before the output matrix, as in the original. Configs of 1.1
+    are not tied or, if saved by later versions, set scale_decoder_outputs to false.
     """
     said = values["scale_decoder_outputs"]
     return values["tie_word_embeddings"] is not False if said is None else said
@@ -119,7 +119,7 @@ LANGUAGE_FIELDS: tuple[Entry, ...] = (
     computed(
         "tie_word_embeddings",
         "head.tied",
-        # Later versions say true of every model; those that do not scale have an output matrix of their own.
+        # Later versions write true for every model. Models that do not scale have their own output matrix.
         read=lambda tied, values: tied is not False and _scales(values),
         write=lambda tied, _: tied,
         default=None,
@@ -139,7 +139,7 @@ LANGUAGE_FIELDS: tuple[Entry, ...] = (
 
 
 def constants(stacks: Sequence[str]) -> dict[str, Any]:
-    """What all models of these stacks have in common."""
+    """The settings common to all models with these stacks."""
     stack = {"input.kind": "tokens", "positions.kind": "relative", "attn_scale": 1.0, "norm": "rms", "bias": False}
     shared = {"share_embeddings": len(stacks) == 2}
     return {f"{s}.{name}": value for s in stacks for name, value in stack.items()} | shared
@@ -149,7 +149,7 @@ def constants(stacks: Sequence[str]) -> dict[str, Any]:
 
 
 def rules(config: ModelConfig) -> Sequence[Rule]:
-    """One token table for both stacks; the distances' biases are in the first block, and serve all."""
+    """One token table for both stacks. The first block holds the distance biases that all blocks share."""
     stacks = [stack for stack in BOTH if dict(config)[stack] is not None]
     head = config.head
     copies = [tie(f"{stack}.embed_tokens.weight", "encoder.embed.tokens.weight") for stack in stacks]
@@ -159,7 +159,7 @@ def rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 def blocks(stack: str, *, gated: bool) -> tuple[Rule, ...]:
-    """The layers of a block are numbered: attention, cross-attention in a decoder, feed-forward."""
+    """Each block numbers its layers: attention, cross-attention in a decoder, feed-forward."""
     ours = f"{stack}.blocks.{{i}}"
     cross = "EncDecAttention"
 
@@ -192,14 +192,14 @@ def blocks(stack: str, *, gated: bool) -> tuple[Rule, ...]:
 
 
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The token table, and the output matrix where it is not the same."""
+    """The token table and the output matrix, tied or separate."""
     assert isinstance(config.head, LanguageHead)
     table, output = "encoder.embed.tokens.weight", "head.output.weight"
     if config.head.tied:
         return (rename("shared.weight", table), tie("lm_head.weight", table))
     return (
         Rule(("lm_head.weight", "shared.weight"), (output, table)),
-        # The same numbers twice are kept once: then each gets its own.
+        # A checkpoint may store equal matrices once. Then each gets its own copy.
         Rule(("shared.weight",), (table, output), load=lambda tensors: [tensors[0], tensors[0].clone()]),
     )
 
@@ -221,7 +221,7 @@ FAMILY = Family(
         HeadMap("T5EncoderModel", {**constants(ENCODER), "head.kind": "none"}, fields=fields(ENCODER)),
         HeadMap(
             "T5ForSequenceClassification",
-            # The decoder reads the text again, shifted; its state at the end token stands for the whole.
+            # The decoder reads the shifted text again, and its state at the end token represents the whole.
             {**constants(BOTH), "head.kind": "classification", "head.pool": "last", "head.pooler": True},
             lambda _: (
                 rename("classification_head.dense.{p}", "head.pooler.{p}"),

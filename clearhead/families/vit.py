@@ -30,7 +30,7 @@ PRESETS = {
 
 
 def _side(size: int | list[int], _: Values | None = None) -> int:
-    """One number for a square, which may be given as two."""
+    """The side of a square, given as one number or two equal ones."""
     sides = size if isinstance(size, list) else [size, size]
     if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int or sides[0] < 1:
         raise UserError(f"expected a square, one number or twice the same, got {brief(size)}")
@@ -38,7 +38,7 @@ def _side(size: int | list[int], _: Values | None = None) -> int:
 
 
 def _length(image: int | list[int], values: Values) -> int:
-    """A position for each patch, and one for the class token."""
+    """The number of positions: one for each patch and one for the class token."""
     return (_side(image) // _side(values["patch_size"])) ** 2 + 1
 
 
@@ -47,7 +47,7 @@ def _written_side(_: Any, ours: Values) -> int:
 
 
 def pooler_size() -> Field:
-    """The width of the pooled vector, which here is that of the network."""
+    """The width of the pooled vector, which must be that of the network."""
 
     def read(width: int | None, values: Values) -> None:
         if width not in (None, values["hidden_size"]):
@@ -79,13 +79,13 @@ FIELDS = (
     same("initializer_range", "init.std", default=0.02),
     same("hidden_dropout_prob", "encoder.dropout", default=0.0),
     same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.0),
-    # It belongs to a decoder of pixels, and the pooler to the bare model alone.
+    # encoder_stride belongs to a pixel decoder, and the pooler to the bare model only.
     ignored("encoder_stride", "pooler_output_size", "pooler_act", "gradient_checkpointing"),
 )
 
 
 def rules(config: ModelConfig) -> Sequence[Rule]:
-    """A convolution whose kernels are the rows of a matrix; later names of the library follow the first."""
+    """Turns the patch convolution's kernels into a matrix, and renames from the library's older and newer names."""
     stack = config.encoder
     assert stack is not None
     assert isinstance(stack.input, PatchInput)

@@ -1,7 +1,7 @@
-"""Other people's tokenizer files, each opened as one `tokenizers.Tokenizer`. Imports no torch, runs no code.
+"""Opens other libraries' tokenizer files as one `tokenizers.Tokenizer`. Imports no torch, runs no code.
 
-tokenizer.json says everything. Older files hold the pieces only: how a text is split and what stands around it
-follows from what is in them, as in the programs that wrote them.
+tokenizer.json is complete. Older files hold only the pieces. From these follows how a text is split and which
+marks surround it, as in the programs that wrote them.
 """
 
 from collections.abc import Mapping
@@ -36,12 +36,12 @@ MODEL_FILE = "tokenizer.json"
 TEMPLATE_FILE = "chat_template.jinja"
 LIST_FILE, MERGES_FILE = "vocab.txt", "merges.txt"
 MODEL_CONFIG = "config.json"
-"""Of the network; its type has a class of tokenizer."""
+"""The network's config. Its model type implies a tokenizer class."""
 BESIDE = (CONFIG_FILE, NAMES_FILE, ADDED_FILE, TEMPLATE_FILE)
 KEPT = (NAMES_FILE, ADDED_FILE, TEMPLATE_FILE)
 """Files that are written back byte for byte."""
 ALL = (*BESIDE, SOURCE, TARGET, IDS, TARGET_IDS)
-# In this order: the first that is there is the tokenizer.
+# In order of preference: the first present is the tokenizer.
 SINGLE_PIECES = ("tokenizer.model", "spiece.model", SHIFTED_FILE)
 MODELS = (*SINGLE_PIECES, "*.spm")
 RANKS = "*.tiktoken"
@@ -50,12 +50,12 @@ ALONE = (*MODELS, RANKS, SCORES)
 KNOWN = f"{MODEL_FILE}, {SOURCE} with {TARGET}, {LIST_FILE}, {IDS} with {MERGES_FILE}, {', '.join(ALONE)}"
 
 GENERIC = "PreTrainedTokenizerFast"
-"""The class that reads tokenizer.json as it is; those named after a model build their own from its vocabulary."""
+"""The class that reads tokenizer.json unchanged. Classes named after a model rebuild theirs from its vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a folder holds: the pieces, and what their files say beside."""
+    """A folder's tokenizer and its settings."""
 
     library: tokenizers.Tokenizer
     settings: dict[str, object]
@@ -64,7 +64,7 @@ class Opened:
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """The files of a folder that may be of a tokenizer; only the first kind that is there is read."""
+    """The contents of a folder's possible tokenizer files. Reads only the first kind present."""
     names = [*BESIDE, MODEL_FILE, MODEL_CONFIG]
     files = {name: content for name in names if (content := read_limited(folder / name)) is not None}
     if MODEL_FILE in files:
@@ -95,7 +95,7 @@ def is_there(files: Mapping[str, bytes]) -> bool:
 
 
 def open_files(files: Mapping[str, bytes], where: str) -> Opened:
-    """Raises UserError where there is none, or where it is not what its name says."""
+    """Opens a tokenizer. Raises UserError if there is none, or if a file is not of the kind its name promises."""
     settings = settings_of(files, where)
     if MODEL_FILE not in files and {SOURCE, TARGET} & files.keys():
         if missing := [name for name in (SOURCE, TARGET, IDS) if name not in files]:
@@ -111,14 +111,14 @@ def open_files(files: Mapping[str, bytes], where: str) -> Opened:
     if name != MODEL_FILE:
         settings["tokenizer_class"] = GENERIC
     settings.setdefault("tokenizer_class", GENERIC)
-    if OLDER_EXTRA in settings:  # which counts where the newer name is not there
+    if OLDER_EXTRA in settings:  # counts only without the newer name
         older = settings.pop(OLDER_EXTRA)
         settings.setdefault(EXTRA, older)
     return Opened(library, settings)
 
 
 def _class(files: Mapping[str, bytes], settings: Mapping[str, object], where: str) -> TokenizerClass | None:
-    """The class of the reference library that opens these files; None where it takes tokenizer.json as it is."""
+    """The reference library's class for these files, or None if it reads tokenizer.json unchanged."""
     config = json_object(files.get(MODEL_CONFIG, b"{}"), f"{where}/{MODEL_CONFIG}")
     by = CONFIG_FILE if settings.get("tokenizer_class") else MODEL_CONFIG
     holds_bytes = b'"ByteLevel"' in files.get(MODEL_FILE, b"")
@@ -159,7 +159,7 @@ def _opened(
 def _vocabulary(
     files: Mapping[str, bytes], name: str, kind: TokenizerClass, settings: Mapping[str, object], where: str
 ) -> Vocabulary:
-    """What a class reads of an older file."""
+    """The vocabulary that a class reads from an older file."""
     place = f"{where}/{name}"
     if name == LIST_FILE and kind.algorithm == "WordPiece":
         return Vocabulary(numbers(files[name], place), [], [])
@@ -176,7 +176,7 @@ def _vocabulary(
 
 
 def _name(files: Mapping[str, bytes], where: str) -> str:
-    """The file that is the tokenizer."""
+    """The name of the file that holds the tokenizer."""
     if LIST_FILE in files:
         return LIST_FILE
     if {IDS, MERGES_FILE} <= files.keys():

@@ -1,7 +1,7 @@
 """Byte-level byte-pair encoding from vocab.json and merges.txt, or from tiktoken's ranks. Imports no torch.
 
-Neither says how it splits text into words. The vocabulary does: a piece was learned inside one word, so the
-right pattern leaves every piece whole.
+Neither stores the pattern that splits text into words. It follows from the vocabulary: every piece was learned
+inside one word, so the right pattern leaves every piece whole.
 """
 
 import base64
@@ -24,7 +24,7 @@ SPACES = r"\s+(?!\S)|\s+"
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 
-# Radford et al. 2019; then tiktoken's, in the order of their vocabularies' growth.
+# Radford et al. 2019, then tiktoken's by growing vocabulary.
 WORDS_2019 = rf"'(?:[sdmt]|ll|ve|re)| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|{SPACES}"
 SINGLE_DIGITS = rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|{SPACES}"
 THREE_DIGITS = rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|{SPACES}"
@@ -34,11 +34,11 @@ CASED = (
 )
 PATTERNS = (WORDS_2019, SINGLE_DIGITS, THREE_DIGITS, CASED)
 MIN_WHOLE = 0.999
-"""Whole pieces among all: a vocabulary may hold a few tokens that no text gave it."""
+"""Minimum share of whole pieces, since a vocabulary may hold a few tokens that no text produced."""
 
 END = "<|endoftext|>"
 FILL = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|endofprompt|>")
-# The ids of the published encodings' special tokens, which the ranks leave out, by how many ranks there are.
+# Number of ranks -> ids of the published encoding's special tokens, which the ranks leave out.
 PUBLISHED: dict[int, dict[str, int]] = {
     50256: {END: 50256},
     50280: {END: 50256},
@@ -50,7 +50,7 @@ PUBLISHED: dict[int, dict[str, int]] = {
 def open_merges(
     files: Mapping[str, bytes], added: dict[str, int], settings: dict[str, object], where: str
 ) -> tokenizers.Tokenizer:
-    """vocab.json and merges.txt. Names the special tokens in `settings`."""
+    """Opens vocab.json and merges.txt. Names the special tokens in `settings`."""
     ids = vocabulary(files["vocab.json"], f"{where}/vocab.json")
     merges = read_merges(files["merges.txt"], ids, f"{where}/merges.txt")
     for token, number in added.items():
@@ -71,7 +71,7 @@ def open_merges(
 
 
 def _mark(library: tokenizers.Tokenizer, ids: Mapping[str, int], settings: dict[str, object]) -> None:
-    """<s> first </s> </s> second </s> where the vocabulary has these and a mask; a config may ask for bos alone."""
+    """<s> first </s> </s> second </s> if the vocabulary has these and <mask>. Otherwise a config may ask for bos."""
     is_masked = {"<s>", "</s>", "<mask>"} <= ids.keys() and "add_bos_token" not in settings
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END)
     if is_masked:
@@ -92,7 +92,7 @@ def _mark(library: tokenizers.Tokenizer, ids: Mapping[str, int], settings: dict[
 def _ended_words(
     ids: dict[str, int], merges: list[tuple[str, str]], settings: dict[str, object]
 ) -> tokenizers.Tokenizer:
-    """Words that end in </w>, in small letters (Radford et al. 2021)."""
+    """Lowercase words that end in </w> (Radford et al. 2021)."""
     for role, name in {
         "bos_token": "<|startoftext|>",
         **dict.fromkeys(("eos_token", "unk_token", "pad_token"), END),
@@ -134,7 +134,7 @@ def read_merges(content: bytes, ids: Mapping[str, int], where: str) -> list[tupl
 
 
 def open_ranks(content: bytes, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
-    """tiktoken: the lower the rank of what two pieces spell, the sooner they merge; the rank is the id."""
+    """Opens tiktoken's ranks. Two pieces merge sooner the lower the rank of their union. The rank is the id."""
     ranks = _ranks(content, where)
     ids = dict(ranks)
     special = PUBLISHED.get(len(ranks), {})
@@ -152,7 +152,7 @@ def open_ranks(content: bytes, settings: dict[str, object], where: str) -> token
 
 
 def is_ranks(content: bytes) -> bool:
-    """Whether a file, whatever its name, starts as tiktoken's do."""
+    """Whether a file starts as tiktoken's files do."""
     return re.match(rb"[A-Za-z0-9+/]{1,1024}={0,2} \d{1,8}\r?\n", content) is not None
 
 
@@ -180,7 +180,7 @@ def _ranks(content: bytes, where: str) -> dict[str, int]:
 
 
 def splitter(pattern: str, *, prefix: bool) -> pre_tokenizers.PreTokenizer:
-    """Words by a pattern, then their bytes; `prefix` is whether a text begins with a space."""
+    """Splits text into words by a pattern, then into bytes. `prefix` puts a space in front of the text."""
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(pattern), "isolated"),
@@ -191,7 +191,7 @@ def splitter(pattern: str, *, prefix: bool) -> pre_tokenizers.PreTokenizer:
 
 def _pattern(pieces: Iterable[str], where: str, *, among: Sequence[str]) -> str:
     """The first pattern that leaves the pieces whole."""
-    # "'r" was on its way to "'re", which is a word where it is none.
+    # "'r" is a step towards "'re": the pattern takes "'re" as a word, but not "'r".
     texts = [text for piece in pieces if (text := _text(piece)) and not text.startswith("'")]
     for pattern in among:
         split = pre_tokenizers.Split(Regex(pattern), "isolated")
@@ -209,7 +209,7 @@ def _pattern(pieces: Iterable[str], where: str, *, among: Sequence[str]) -> str:
 
 
 def _text(piece: str) -> str:
-    """What a piece spells; nothing where it holds part of a character."""
+    """The text of a piece, or "" if it holds part of a character."""
     try:
         return (hidden(piece) or b"").decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What every format checks first: sizes, JSON, lines, vocabularies. A user sees one line. Imports no torch."""
+"""Checks that all formats share: sizes, JSON, lines, vocabularies. Errors are one line. Imports no torch."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import parse
 
 MAX_BYTES = 1 << 28
-"""Of one file: several times the largest vocabulary anyone has published."""
+"""Limit for one file, several times the largest published vocabulary."""
 MAX_ID = 1 << 24
 MAX_PIECE_BYTES = 1 << 10
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def read_limited(path: Path) -> bytes | None:
-    """The contents, or None where there is no such file; never more than MAX_BYTES in memory."""
+    """The contents, or None if there is no such file. Raises UserError if it exceeds MAX_BYTES."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -32,7 +32,7 @@ def read_limited(path: Path) -> bytes | None:
 
 
 def json_object(content: bytes, where: str) -> dict[str, object]:
-    """Raises UserError where the file is no JSON, or not an object."""
+    """Parses a JSON object. Raises UserError if the file is not JSON or not an object."""
     value = parse(content, where, remedy=AGAIN)
     if not isinstance(value, dict):
         raise UserError(f"{where}: expected a JSON object, got {type(value).__name__}; {AGAIN}")
@@ -40,7 +40,7 @@ def json_object(content: bytes, where: str) -> dict[str, object]:
 
 
 def lines(content: bytes, where: str) -> list[str]:
-    """The lines of a list of pieces, each short enough to be one."""
+    """The lines of a list of pieces. Raises UserError if one is too long to be a piece."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -53,14 +53,14 @@ def lines(content: bytes, where: str) -> list[str]:
 
 
 def short_enough(piece: str, where: str) -> str:
-    """The piece. Raises UserError where no text would ever hold it."""
+    """Returns the piece. Raises UserError if it is too long to occur in a text."""
     if len(piece) > MAX_PIECE_BYTES:
         raise UserError(f"{where}: expected a piece of at most {MAX_PIECE_BYTES} bytes, got {len(piece)} characters")
     return piece
 
 
 def vocabulary(content: bytes, where: str) -> dict[str, int]:
-    """{piece: id}, every id once."""
+    """{piece: id} with unique ids."""
     ids: dict[str, int] = {}
     for piece, number in json_object(content, where).items():
         short_enough(piece, where)
@@ -73,7 +73,7 @@ def vocabulary(content: bytes, where: str) -> dict[str, int]:
 
 
 def flag(settings: Mapping[str, object], key: str, default: bool) -> bool:
-    """A yes or no of tokenizer_config.json; null means that it does not say."""
+    """A boolean of tokenizer_config.json. Null gives the default."""
     value = settings.get(key)
     if value is None:
         return default
@@ -83,7 +83,7 @@ def flag(settings: Mapping[str, object], key: str, default: bool) -> bool:
 
 
 def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
-    """The action's result; whatever the library raises becomes one line.
+    """Returns the action's result, and turns any exception of the library into a one-line UserError.
 
     A panic of the library derives from BaseException, not from Exception.
     """

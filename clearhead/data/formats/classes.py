@@ -1,6 +1,6 @@
-"""Which class of the reference library opens a folder's tokenizer, and what that class has. Imports no torch.
+"""The reference library's class for a folder's tokenizer, and the properties of that class. Imports no torch.
 
-The classes are data of the families: `families/tokenizers.toml`.
+`families/tokenizers.toml` holds the classes.
 """
 
 import tomllib
@@ -16,7 +16,7 @@ from clearhead.errors import UserError
 
 
 class Numbered(Config):
-    """Tokens with a number: `<unk_2>` up to one before what a setting says."""
+    """Tokens with a number, such as `<unk_2>`, from `start` up to (excluding) the value of a setting."""
 
     pattern: str
     start: int
@@ -27,7 +27,7 @@ class Numbered(Config):
 
 
 class TokenizerClass(Config):
-    """One class, as `families/tokenizers.toml` explains its fields."""
+    """One class. `families/tokenizers.toml` explains its fields."""
 
     names: tuple[str, ...]
     algorithm: Literal["BPE", "WordPiece", "Unigram"]
@@ -49,14 +49,14 @@ class TokenizerClass(Config):
 
 
 class Choice(Config):
-    """Where the class that a file names does not decide."""
+    """Cases in which the class named by a file is not the one used."""
 
     forced: tuple[str, ...]
     unless_bytes: tuple[str, ...]
 
 
 class Elsewhere(Config):
-    """Classes that are not followed here."""
+    """Classes that are not supported here."""
 
     names: tuple[str, ...]
 
@@ -72,7 +72,7 @@ class Table(Config):
 
 @cache
 def table() -> Table:
-    """What `families/tokenizers.toml` says."""
+    """The content of `families/tokenizers.toml`."""
     text = resources.files("clearhead").joinpath("families", "tokenizers.toml").read_text(encoding="utf-8")
     return Table.model_validate(tomllib.loads(text))
 
@@ -80,9 +80,9 @@ def table() -> Table:
 def class_of(
     settings: Mapping[str, object], config: Mapping[str, object], *, holds_bytes: bool, where: str
 ) -> TokenizerClass | None:
-    """The class that tokenizer_config.json or config.json names, or that the model type has; None for the generic one.
+    """The class that tokenizer_config.json, config.json or the model type asks for, or None for the generic one.
 
-    `holds_bytes` is whether tokenizer.json splits text into bytes. Raises UserError for a class that is not followed
+    `holds_bytes` is whether tokenizer.json splits text into bytes. Raises UserError if the class is not supported
     here.
     """
     name = _name(settings, config, holds_bytes)
@@ -98,7 +98,7 @@ def class_of(
 
 
 def _name(settings: Mapping[str, object], config: Mapping[str, object], holds_bytes: bool) -> str:
-    """The name without the Fast of older versions."""
+    """The name of the class, without the suffix Fast of older versions."""
     known, choice = table().models, table().choice
     kind = str(config.get("model_type"))
     declared = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")

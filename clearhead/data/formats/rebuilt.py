@@ -1,4 +1,4 @@
-"""A tokenizer as a class of the reference library builds it: from a vocabulary, its settings and nothing else.
+"""Builds a tokenizer from a vocabulary and settings alone, as a class of the reference library does.
 
 Imports no torch.
 """
@@ -32,18 +32,18 @@ Settings = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a class takes from a folder's files."""
+    """The data that a class takes from a folder's files."""
 
     ids: Mapping[str, int]
     merges: list[tuple[str, str]]
     scores: list[tuple[str, float]]
-    """Of a unigram model, in the order of the ids; else empty."""
+    """The pieces and scores of a unigram model in the order of their ids. Empty for other models."""
     charsmap: bytes = b""
     """SentencePiece's table of characters."""
     is_json: bool = False
-    """Whether it stood in tokenizer.json."""
+    """Whether the vocabulary comes from tokenizer.json."""
     marks: Any = None
-    """What tokenizer.json puts around a text."""
+    """The post-processor of tokenizer.json, which puts marks around a text."""
     controls: tuple[AddedToken, ...] = ()
     """The control and user-defined pieces of a SentencePiece file."""
 
@@ -52,7 +52,7 @@ class Vocabulary:
 
 
 def from_json(parts: Mapping[str, Any], library: tokenizers.Tokenizer, kind: TokenizerClass, where: str) -> Vocabulary:
-    """The vocabulary in tokenizer.json, whose text is `parts`."""
+    """The vocabulary in tokenizer.json. `parts` is its parsed content."""
     model = parts["model"]
     found = model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else kind.algorithm)
     if found != kind.algorithm:
@@ -84,8 +84,8 @@ def from_pieces(model: PieceModel, kind: TokenizerClass, settings: Settings, whe
         return Vocabulary(ids, _merges(ids), [], model.charsmap, controls=controls)
     named = {**kind.tokens, **kind.tokens_of_files}
     names = {role: content_of(settings.get(role, default)) for role, default in named.items()}
-    # The file's own float32, whose last bits decide between ways to split that are all but equal, in as many digits as
-    # tokenizer.json keeps.
+    # The file's exact float32 with as many digits as tokenizer.json keeps: the last bits decide between splits that
+    # score almost the same.
     exact = [float(f"{score:.15g}") for score in array("f", [piece.score for piece in model.pieces])]
     scores = [(piece.text, score) for piece, score in zip(model.pieces, exact, strict=True)][kind.n_dropped :]
     for name, score in reversed([*_first(kind, names, where), *numbered(kind, settings, "first", where)]):
@@ -100,13 +100,13 @@ def _first(kind: TokenizerClass, names: Mapping[str, str | None], where: str) ->
     for name, score in kind.first:
         role = name.strip("{}")
         if role in kind.tokens_of_files and (names[role] is None or names[role] in seen):
-            continue  # A mask that a file says it has not, or has twice.
+            continue  # A token that the settings disable, or one already placed.
         seen.add(_filled(name, names, where))
         yield _filled(name, names, where), score
 
 
 def numbered(kind: TokenizerClass, settings: Settings, place: str, where: str) -> list[tuple[str, float]]:
-    """The tokens with a number that go there."""
+    """The numbered tokens that go to `place`, with their scores."""
     rule = kind.numbered
     if rule is None or rule.place != place:
         return []
@@ -117,7 +117,7 @@ def numbered(kind: TokenizerClass, settings: Settings, place: str, where: str) -
 
 
 def _filled(name: str, names: Mapping[str, str | None], where: str) -> str:
-    """The text of "{pad_token}", or of a token that is always called so."""
+    """Resolves "{pad_token}" to that token's text. Any other name stands for itself."""
     role = name.strip("{}")
     if role == name:
         return name
@@ -128,7 +128,7 @@ def _filled(name: str, names: Mapping[str, str | None], where: str) -> str:
 
 
 def _merges(ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Every two pieces that spell a third, in the order of the third's id."""
+    """Every pair of pieces that spells a third piece, ordered by the third's id."""
     found = [
         (number, cut, piece[:cut], piece[cut:])
         for piece, number in ids.items()
@@ -144,7 +144,7 @@ Steps = tuple[Normalizer | None, PreTokenizer, Decoder]
 
 
 def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> tokenizers.Tokenizer:
-    """Model, normaliser, splitter and decoder; the marks come when all tokens are there (`mark`)."""
+    """Builds model, normaliser, splitter and decoder. `mark` adds the marks once all tokens exist."""
     library = tokenizers.Tokenizer(_model(vocabulary, kind, settings, where))
     normalizer, splits, joins = SPLITTING[kind.splitting](vocabulary, settings)
     if normalizer is not None:
@@ -182,7 +182,7 @@ def _unknown_id(vocabulary: Vocabulary, kind: TokenizerClass, unknown: str | Non
 
 
 def token_of(kind: TokenizerClass | None, settings: Settings, role: str) -> str | None:
-    """The token of a role: what the settings say, else what the class has."""
+    """The token of a role, from the settings or otherwise from the class."""
     return content_of(settings.get(role, kind.tokens.get(role) if kind else None))
 
 
@@ -222,7 +222,7 @@ def _whole(_: Vocabulary, settings: Settings) -> Steps:
 
 
 def _spaced(vocabulary: Vocabulary, settings: Settings) -> Steps:
-    # Here null is no, and only silence is yes.
+    # Here null means false, and only an absent field means true.
     scheme = "always" if _prefix(settings, "add_prefix_space" not in settings) else "never"
     splits = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme)]
     normalizer = normalizers.Precompiled(vocabulary.charsmap) if vocabulary.charsmap else None
@@ -256,7 +256,7 @@ ENDS = ("bos", "eos")
 
 
 def added_by(kind: TokenizerClass, vocabulary: Vocabulary, settings: Settings, where: str) -> ByClass:
-    """The special tokens that the class itself brings."""
+    """The special tokens that the class itself adds."""
     listed = settings.get(OLDER_EXTRA)
     given = vocabulary.controls or (*(listed if isinstance(listed, list) else ()),)
     own = [name for name in (_role(name, kind, settings) for name in kind.extras) if name]
@@ -281,7 +281,7 @@ def _role(name: str, kind: TokenizerClass, settings: Settings) -> str | None:
 def mark(
     library: tokenizers.Tokenizer, vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str
 ) -> None:
-    """Put around a text what the class puts there."""
+    """Installs the class's marks around a text."""
     roles = {role: token_of(kind, settings, role) for role in (*kind.tokens, "bos_token", "eos_token")}
     if kind.single == "joined":
         last, first = (_filled(f"{{{role}}}", roles, where) for role in ("sep_token", "cls_token"))

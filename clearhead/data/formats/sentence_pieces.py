@@ -1,7 +1,7 @@
 """SentencePiece models as `tokenizers.Tokenizer` (Kudo and Richardson 2018). Imports no torch.
 
-The text is normalised, gets SPACE for each space and one in front, and is segmented whole: by merges of the
-best score first, or by the likeliest pieces.
+The text is normalised. Each space becomes SPACE, and one SPACE is put in front. The whole text is then segmented
+by merges in order of score, or into the most likely pieces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 
 SHIFTED_FILE = "sentencepiece.bpe.model"
-"""The name of fairseq's: <s> <pad> </s> <unk>, the other pieces from 4 on, and <mask> last."""
-# Keys of settings that change the numbering in ways only their own program knows.
+"""The file name of fairseq's models, whose ids are <s> <pad> </s> <unk>, the other pieces from 4 on, <mask> last."""
+# Settings that change the numbering in ways that only their own program knows.
 ELSEWHERE = ("offset", "mask_token_sent", "src_lang", "tgt_lang", "language_codes")
 
 ROLES = {"unk_token": "unk_id", "bos_token": "bos_id", "eos_token": "eos_id", "pad_token": "pad_id"}
@@ -27,8 +27,8 @@ ROLES = {"unk_token": "unk_id", "bos_token": "bos_id", "eos_token": "eos_id", "p
 def open_model(model: PieceModel, name: str, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
     """The library's tokenizer with the marks that the model's own program puts around a text.
 
-    A model with a first mark starts a text with it; one without ends a text with its last. Names the special
-    tokens in `settings`.
+    By default, a model with a begin token starts a text with it, and one without ends a text with its end token.
+    Names the special tokens in `settings`.
     """
     if found := [key for key in ELSEWHERE if settings.get(key)]:
         raise UserError(
@@ -66,7 +66,7 @@ def _shifted(model: PieceModel, where: str) -> PieceModel:
 
 
 def _sentinels(model: PieceModel, settings: Mapping[str, object]) -> list[Piece]:
-    """<extra_id_99> to <extra_id_0>, which no file holds and span corruption needs (Raffel et al. 2020)."""
+    """<extra_id_99> to <extra_id_0>, which span corruption needs and files leave out (Raffel et al. 2020)."""
     is_denoiser = model.algorithm == UNIGRAM and (model.pad_id, model.eos_id, model.unk_id, model.bos_id) == (
         0,
         1,
@@ -82,7 +82,7 @@ def _sentinels(model: PieceModel, settings: Mapping[str, object]) -> list[Piece]
 
 
 def build(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.Tokenizer:
-    """Normaliser, segmentation and decoder; control pieces and the unknown one are special tokens."""
+    """Builds normaliser, segmentation and decoder. Control pieces and the unknown piece are special tokens."""
     library = _pipeline(model, settings)
     for place, piece in enumerate(model.pieces):
         if piece.kind in (Kind.CONTROL, Kind.USER_DEFINED) or place == model.unk_id:
@@ -92,7 +92,7 @@ def build(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.Token
 
 
 def build_segmenter(model: PieceModel) -> tokenizers.Tokenizer:
-    """As `build`, but only to find pieces: the name of a control piece in a text is text."""
+    """As `build`, but only to find pieces. The name of a control piece in a text stays text."""
     hidden = (Kind.CONTROL, Kind.UNKNOWN)
     pieces = tuple(replace(p, kind=Kind.UNUSED) if p.kind in hidden else p for p in model.pieces)
     library = _pipeline(replace(model, pieces=pieces), {})
@@ -106,7 +106,7 @@ def _pipeline(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.T
     library = tokenizers.Tokenizer(_merging(model) if model.algorithm == MERGING else _unigram(model))
     steps = _normalizers(model)
     if prefix and model.algorithm == MERGING and settings.get("legacy") is False:
-        # Only the very start of a text gets the space then, not what follows a special token.
+        # Then only the very start of a text gets the space, not the text after a special token.
         library.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
     else:
         steps += [normalizers.Prepend(SPACE)] if prefix else []
@@ -118,7 +118,7 @@ def _pipeline(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.T
 
 
 def decoder(*, byte_fallback: bool, prefix: bool) -> decoders.Decoder:
-    """Spaces for SPACE, without the one that was put in front."""
+    """Turns SPACE back into spaces and drops the one that was put in front."""
     return decoders.Sequence(
         [
             decoders.Replace(SPACE, " "),
@@ -134,8 +134,8 @@ def _normalizers(model: PieceModel) -> list[normalizers.Normalizer]:
     if model.charsmap:
         table = normalizers.Precompiled(model.charsmap)
         if table.normalize_str("e\u0301") == "\u00e9":
-            # The library reads the table by what a reader sees as a character, and loses all but the first of
-            # several marks on a letter. Composed first, they are one character.
+            # The library looks the table up by grapheme and loses all but the first of several marks on a letter.
+            # Composing first turns them into one character.
             steps.append(normalizers.NFC())
         steps.append(table)
     if model.remove_extra_whitespaces:
@@ -144,13 +144,13 @@ def _normalizers(model: PieceModel) -> list[normalizers.Normalizer]:
 
 
 def _unigram(model: PieceModel) -> models.Unigram:
-    # No text holds a raw space by then, so an unused piece is never found.
+    # The normalised text has no raw spaces, so an unused piece never matches.
     scores = [(f" {p.text}" if p.kind is Kind.UNUSED else p.text, p.score) for p in model.pieces]
     return models.Unigram(scores, unk_id=model.unk_id, byte_fallback=model.byte_fallback)
 
 
 def _merging(model: PieceModel) -> models.BPE:
-    """Two pieces merge where they spell a third; the better its score, the sooner."""
+    """Two pieces merge if they spell a third. Pieces with better scores merge first."""
     ids = {piece.text: place for place, piece in enumerate(model.pieces)}
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind is Kind.NORMAL}
     merges = all_splits(list(scores), {text: (-score, ids[text]) for text, score in scores.items()})
@@ -160,7 +160,7 @@ def _merging(model: PieceModel) -> models.BPE:
 
 
 def all_splits(pieces: Sequence[str], order: Mapping[str, tuple[float, int]]) -> list[tuple[str, str]]:
-    """Every pair of known pieces that spells a known piece, in the order of what it spells."""
+    """Every pair of known pieces that spells a known piece, ordered by that piece."""
     found = [
         (order[piece], order[left][1], left, right)
         for piece in pieces

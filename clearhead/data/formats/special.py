@@ -1,4 +1,4 @@
-"""Special tokens: who names them, and where a template puts them. Imports no torch."""
+"""Special tokens: which files name them, and where a template puts them. Imports no torch."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ ADDED_FILE = "added_tokens.json"
 EXTRA, OLDER_EXTRA = "extra_special_tokens", "additional_special_tokens"
 LISTED = "added_tokens_decoder"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""In the order in which the reference library adds those that are new."""
+"""Roles of special tokens, in the order in which the reference library adds new ones."""
 
 CLEANS = "clean_up_tokenization_spaces"
 CLEANS_MERGES = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
 CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"))
 CLEANED += ((" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
-"""What cleaning up replaces, in this order."""
+"""The replacements of cleaning up, in order."""
 
-# What a tokenizer.json without a config calls its special tokens, by custom.
+# Customary names of special tokens, for a tokenizer.json without a config.
 CUSTOMARY = {
     "pad_token": ("<pad>", "[PAD]"),
     "unk_token": ("<unk>", "[UNK]"),
@@ -35,10 +35,10 @@ CUSTOMARY = {
 
 
 def settings_of(files: Mapping[str, bytes], where: str) -> dict[str, object]:
-    """tokenizer_config.json, with what special_tokens_map.json says in place of it.
+    """The settings of tokenizer_config.json, overridden by special_tokens_map.json.
 
-    The map counts only where tokenizer_config.json does not list the added tokens: newer versions of the reference
-    library wrote both, and read one.
+    The map counts only if tokenizer_config.json does not list the added tokens. Newer versions of the reference
+    library write both files and read only the former.
     """
     settings = json_object(files.get(CONFIG_FILE, b"{}"), f"{where}/{CONFIG_FILE}")
     if not settings.get(EXTRA) and OLDER_EXTRA in settings:
@@ -53,25 +53,25 @@ def settings_of(files: Mapping[str, bytes], where: str) -> dict[str, object]:
 
 
 def content_of(value: object) -> str | None:
-    """The text of a token, which files write as a string or as an object with its properties."""
+    """The text of a token. Files write a token as a string or as an object with its properties."""
     found = value.get("content") if isinstance(value, dict) else value
     return found if isinstance(found, str) and found else None
 
 
 def cleans(settings: Mapping[str, object], *, merges: bool) -> bool:
-    """Whether decoding cleans up; of a model of merges, only where a second field says so too."""
+    """Whether decoding cleans up. A model with merges needs a second field for it."""
     return flag(settings, CLEANS, False) and (not merges or flag(settings, CLEANS_MERGES, False))
 
 
 def cleaned(text: str) -> str:
-    """The text without the spaces that splitting at punctuation put there."""
+    """The text without the spaces that splitting at punctuation added."""
     for before, after in CLEANED:
         text = text.replace(before, after)
     return text
 
 
 def name_customary(library: tokenizers.Tokenizer, settings: dict[str, object]) -> None:
-    """Name the special tokens where no file does."""
+    """Names the special tokens by custom if no file names any."""
     if any(key in settings for key in NAMED):
         return
     special = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
@@ -81,20 +81,20 @@ def name_customary(library: tokenizers.Tokenizer, settings: dict[str, object]) -
 
 
 def added_ids(files: Mapping[str, bytes], settings: Mapping[str, object], where: str) -> dict[str, int]:
-    """{token: id} of what was added to the vocabulary after it was trained."""
+    """{token: id} of the tokens added to the vocabulary after training."""
     return {token.content: number for number, token in _added(files, settings, where)}
 
 
 @dataclass(frozen=True)
 class ByClass:
-    """What the class of a tokenizer adds to the tokens that files name."""
+    """The tokens that a tokenizer's class adds to those that files name."""
 
     tokens: Mapping[str, str]
-    """Tokens with a role, where no file names them."""
+    """Role -> token, used if no file names one."""
     extras: Sequence[AddedToken]
-    """Special tokens without a role, where no file lists any."""
+    """Special tokens without a role, used if no file lists any."""
     lstrip: Sequence[str] = ()
-    """Roles whose token takes the space before it."""
+    """Roles whose token absorbs the space before it."""
     plain: bool = False
     """Whether special tokens lose the properties that files give them."""
 
@@ -108,10 +108,10 @@ def honour(
     by_class: ByClass | None = None,
     present: Iterable[tuple[int, AddedToken]] = (),
 ) -> None:
-    """Put into the library every token that the files beside it add or name, in the reference library's order.
+    """Adds to the library every token that the other files add or name, in the reference library's order.
 
-    `present` are the added tokens of tokenizer.json. Names in `settings` the tokens that have a role. Raises UserError
-    where an added token would get another id than its file says.
+    `present` are the added tokens of tokenizer.json. Names the tokens with a role in `settings`. Raises UserError if
+    an added token would get another id than its file states.
     """
     added = dict(_added(files, settings, where))
     if LISTED not in settings:
@@ -207,14 +207,14 @@ def _token(value: object, *, special: bool) -> AddedToken:
 
 
 def template(library: tokenizers.Tokenizer, single: str, pair: str) -> None:
-    """Marks around a text and a pair of texts: "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"."""
+    """Sets the marks around one text and around a pair: "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"."""
     names = {part.removesuffix(":0").removesuffix(":1") for part in f"{single} {pair}".split()} - {"$A", "$B"}
     marks = [(name, number) for name in sorted(names) if (number := library.token_to_id(name)) is not None]
     library.post_processor = TemplateProcessing(single=single.split(), pair=pair.split(), special_tokens=marks)
 
 
 def mark_ends(library: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:
-    """<s> $A </s> for the marks there are; a second text has its own."""
+    """Sets the template <s> $A </s> with the given marks. A second text gets marks of its own."""
     before, after = f"{bos} " if bos else "", f" {eos}" if eos else ""
     if not bos and not eos:
         return

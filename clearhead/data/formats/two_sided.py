@@ -29,7 +29,7 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One language: its model finds the pieces, the list gives them their ids."""
+    """One language. Its model finds the pieces, and the list gives them ids."""
 
     segmenter: tokenizers.Tokenizer
     ids: Mapping[str, int]
@@ -37,7 +37,7 @@ class Side:
     last: int
 
     def encode(self, texts: Sequence[str]) -> list[Pieces]:
-        """A text may begin with a language code, as >>fra<<."""
+        """The pieces of each text. A text may begin with a language code such as >>fra<<."""
         codes = [_code(text) for text in texts]
         bodies = [text[len(code) :] for text, code in zip(texts, codes, strict=True)]
         encodings = self.segmenter.encode_batch(bodies, add_special_tokens=False)
@@ -57,7 +57,7 @@ def _code(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is read and what is written."""
+    """The source language and the target language."""
 
     source: Side
     target: Side
@@ -66,7 +66,7 @@ class Sides:
 def open_sides(
     files: Mapping[str, bytes], settings: dict[str, object], where: str
 ) -> tuple[tokenizers.Tokenizer, Sides]:
-    """The target's list of pieces, which decodes, and both sides. Names the special tokens in `settings`."""
+    """A tokenizer of the target's pieces for decoding, and both sides. Names the special tokens in `settings`."""
     for role, name in MARKS.items():
         settings.setdefault(role, name)
     separate = settings.get("separate_vocabs") is True

@@ -12,19 +12,19 @@ SHOWN = str.maketrans({chr(byte): character for character, byte in BYTE_VALUES.i
 
 
 def shown(raw: bytes) -> str:
-    """A character for each byte."""
+    """One printable character for each byte."""
     return raw.decode("latin-1").translate(SHOWN)
 
 
 def hidden(piece: str) -> bytes | None:
-    """The bytes that a piece shows; None for a special token, which shows none."""
+    """The bytes behind a piece, or None for a special token, which stands for none."""
     if any(character not in BYTE_VALUES for character in piece):
         return None
     return bytes(BYTE_VALUES[character] for character in piece)
 
 
 def readable(piece: str) -> str:
-    """The text of a piece, part of a character as <0xE2>."""
+    """The text of a piece, with partial characters as <0xE2>."""
     raw = hidden(piece)
     if raw is None:
         return piece
@@ -40,7 +40,7 @@ def readable(piece: str) -> str:
 
 
 def word_around(text: str, start: int, end: int) -> str:
-    """The word that holds this part of a text."""
+    """The word that contains this part of a text."""
     piece = text[start:end].strip()
     start = text.index(piece, start)
     end = start + len(piece)

@@ -1,7 +1,7 @@
-"""SentencePiece's own files, read without its library: a protocol buffer, or llama2.c's list. Imports no torch.
+"""Reads SentencePiece files without its library: a protocol buffer, or llama2.c's list. Imports no torch.
 
 https://protobuf.dev/programming-guides/encoding, sentencepiece_model.proto. Every length is checked against
-what is left before anything is taken, so that a hostile file costs no more than its size.
+the remaining bytes before reading, so that a hostile file costs no more than its size.
 """
 
 import math
@@ -17,7 +17,7 @@ from clearhead.errors import UserError
 
 
 class Kind(IntEnum):
-    """The format's own numbers."""
+    """Kinds of piece, with the format's own numbers."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -32,7 +32,7 @@ UNIGRAM, MERGING = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A scored text: a logarithm of its probability, or minus the rank of its merge."""
+    """A scored text. The score is the logarithm of its probability, or minus the rank of its merge."""
 
     text: str
     score: float = 0.0
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PieceModel:
-    """A piece's place is its id. An id of -1 means that there is no such mark; the defaults are the format's."""
+    """A piece's index is its id. An id of -1 means that there is no such mark. The defaults are the format's."""
 
     pieces: tuple[Piece, ...]
     algorithm: int = UNIGRAM
@@ -77,7 +77,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """(field number, value) of one message: int for numbers, bytes for all else."""
+    """(field number, value) of one message: int for numbers, bytes for all other types."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -125,11 +125,11 @@ def _finite(raw: bytes) -> float:
     (score,) = struct.unpack("<f", raw)
     if not math.isfinite(score):
         raise _Malformed("a score that is not finite")
-    return float(f"{score:.9g}")  # enough for every float32, and few enough digits for tokenizer.json to keep
+    return float(f"{score:.9g}")  # enough digits for every float32, and few enough for tokenizer.json to keep
 
 
 def parse(content: bytes, where: str) -> PieceModel:
-    """A .model or .spm file."""
+    """Parses a .model or .spm file."""
     try:
         return _checked(_model(content))
     except (_Malformed, ValueError) as error:  # ValueError: UTF-8 and kinds of piece
@@ -144,7 +144,7 @@ def _model(content: bytes) -> PieceModel:
             case 1, bytes():
                 pieces.append(_piece(value))
             case 2, bytes():
-                trainer += value  # parts of one message given twice are merged, later ones win
+                trainer += value  # repeated parts of one message are merged, later ones win
             case 3, bytes():
                 normalizer += value
             case _:
@@ -201,9 +201,9 @@ def _checked(model: PieceModel) -> PieceModel:
 
 
 def _check_charsmap(charsmap: bytes) -> None:
-    """Every step of its double array, and every replacement it points to, lies inside it.
+    """Raises _Malformed unless every step of the double array, and every replacement it points to, lies inside.
 
-    The tokenizers library walks it without looking.
+    The tokenizers library walks the table without bounds checks.
     """
     if not charsmap:
         return
@@ -223,7 +223,7 @@ def _check_charsmap(charsmap: bytes) -> None:
 
 
 def parse_scores(content: bytes, where: str) -> PieceModel:
-    """llama2.c's tokenizer.bin: int32 longest, then for each piece float32 score, int32 size, bytes."""
+    """Parses llama2.c's tokenizer.bin: int32 longest, then for each piece float32 score, int32 size, bytes."""
     pieces: list[Piece] = []
     at = 4
     try:
@@ -241,7 +241,7 @@ def parse_scores(content: bytes, where: str) -> PieceModel:
 
 
 def _listed(number: int, text: str, score: float) -> Piece:
-    """That list writes a space for its mark, frames <s> and </s> in line ends, and drops the kinds."""
+    """Restores a piece of llama2.c's list, which writes SPACE as " ", adds line ends to <s>, </s> and drops kinds."""
     if number == 0:
         return Piece(text, score, Kind.UNKNOWN)
     if number in (1, 2):

@@ -22,7 +22,7 @@ MARKS = {
 
 
 def numbers(content: bytes, where: str) -> dict[str, int]:
-    """{piece: its line}, from 0."""
+    """{piece: its line}, counted from 0."""
     ids: dict[str, int] = {}
     for number, piece in enumerate(lines(content, where)):
         if ids.setdefault(piece, number) != number:
@@ -34,7 +34,7 @@ def numbers(content: bytes, where: str) -> dict[str, int]:
 
 
 def open_list(content: bytes, added: dict[str, int], settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
-    """[CLS] first [SEP] second [SEP]. Names the special tokens in `settings`."""
+    """Opens a list, with the template [CLS] first [SEP] second [SEP]. Names the special tokens in `settings`."""
     ids = numbers(content, where)
     for token, number in added.items():
         ids.setdefault(token, number)
