@@ -137,7 +137,7 @@ def windows(n_tokens: int, length: int, *, seed: int, epoch: int) -> np.ndarray:
 def spans(n_tokens: int, length: int) -> list[tuple[int, int]]:
     """Windows [start, stop) in order that predict every token but the first exactly once, for evaluation.
 
-    Inputs are tokens start ... stop-1, targets start+1 ... stop; the last window may be short.
+    Inputs are tokens start ... stop-1, targets start+1 ... stop. The last window may be short.
     """
     return [(start, min(start + length, n_tokens - 1)) for start in range(0, n_tokens - 1, length)]
 

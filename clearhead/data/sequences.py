@@ -65,7 +65,7 @@ class Sequences(OnDemand[list[int]]):
     ids: np.ndarray | IdsFile
     offsets: np.ndarray
     largest: int
-    """The largest id; -1 where there is none."""
+    """The largest id, or -1 if there are no ids."""
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Self:
@@ -102,7 +102,7 @@ def lengths_of(sequences: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def largest_of(sequences: Sequence[Sequence[int]]) -> int:
-    """The largest id; -1 where there is none."""
+    """The largest id, or -1 if there are no ids."""
     return sequences.largest if isinstance(sequences, Sequences) else max(map(max, filter(None, sequences)), default=-1)
 
 

@@ -6,7 +6,7 @@ from clearhead.config import Init, LanguageHead, ModelConfig, StackConfig, Token
 def encoder_decoder(
     d_model: int, n_layers: int, *, d_ff: int, n_heads: int, vocab_size: int, dropout: float
 ) -> ModelConfig:
-    """Post-norm, ReLU, sinusoidal positions; one table for source, target and output (sections 3.1-3.5)."""
+    """Post-norm, ReLU, sinusoidal positions, one table for source, target and output (sections 3.1-3.5)."""
     stack = StackConfig(
         input=TokenInput(vocab_size=vocab_size, scale=True),
         d_model=d_model,

@@ -1,4 +1,4 @@
-"""The image encoder of Dosovitskiy et al. 2020; its tiny preset is from Touvron et al. 2021 (DeiT, table 1)."""
+"""The image encoder of Dosovitskiy et al. 2020. Its tiny preset is from Touvron et al. 2021 (DeiT, table 1)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -20,7 +20,7 @@ CODE = (">>", "<<")
 
 
 class Pieces(NamedTuple):
-    """A text as pieces; offsets are [start, end) in characters."""
+    """A text as pieces. Offsets are [start, end) in characters."""
 
     ids: list[int]
     tokens: list[str]

@@ -117,7 +117,7 @@ def _fill(side: LocaleText, pattern: str, runs: Sequence[_Run]) -> _Run:
 
 
 def _conjunction(tag: str, text: str, following: _Run) -> str:
-    """Spanish `y`, `o` and Hebrew `ו` change with what follows (as in ICU's ListFormatter)."""
+    """Spanish `y`, `o` and Hebrew `ו` change with the following word (as in ICU's ListFormatter)."""
     language = tag[:2] if tag[2:3] in ("", "_") else ""
     if language == "es" and text == " y " and _BEFORE_I.match(_text(following)):
         return " e "

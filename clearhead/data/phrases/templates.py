@@ -35,7 +35,7 @@ class Stock:
 
 
 class Composer:
-    """Draws phrases of each kind; every method named after a kind returns one."""
+    """Draws phrases of each kind. Every method named after a kind returns one."""
 
     def __init__(self, draft: Draft, stock: Stock, rng: random.Random) -> None:
         self._draft = draft
