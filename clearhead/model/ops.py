@@ -166,8 +166,8 @@ class Steps:
     training: bool = False
     """Whether to list dropout, which only training applies."""
     explicit: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """Whether attention is listed step by step (the default), or as one op for a fused kernel. By the stack whose states
-    the keys come from."""
+    """Whether attention is listed step by step (the default), or as one op of a fused kernel. By the stack of
+    the keys' states."""
     ops: list[Op] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
     """The module that each op belongs to, by its path."""
