@@ -91,18 +91,18 @@ class Network:
 
     @property
     def linear(self) -> int:
-        """Numbers of the matrices of linear layers, which autocast copies in 16 bits."""
+        """Numbers in the matrices of linear layers, which autocast copies in 16 bits."""
         return sum(self._by_tensor.values())
 
     @cached_property
     def untied(self) -> int:
-        """Numbers of the matrices of linear layers that are no token table, which may be kept in 16 bits."""
+        """Numbers in the matrices of linear layers that are no token table, which may be kept in 16 bits."""
         tables = {id(m.weight) for m in self.module.modules() if isinstance(m, nn.Embedding)}
         return sum(n for tensor, n in self._by_tensor.items() if tensor not in tables)
 
     @cached_property
     def vectors(self) -> int:
-        """Numbers of parameters with one axis: biases and norms."""
+        """Numbers in parameters with one axis: biases and norms."""
         return sum(p.numel() for p in self.module.parameters() if p.ndim < 2)
 
     @property
