@@ -28,5 +28,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What is there, and the public names that are imported when first used."""
+    """The module's names, and the public names that are imported when first used."""
     return sorted({*globals(), *__all__})

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class Shaped(Protocol):
-    """A tensor or an array, of a library that need not be imported for it."""
+    """A tensor or an array of any library, none of which is imported here."""
 
     dtype: Any
     shape: Any

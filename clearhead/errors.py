@@ -5,10 +5,10 @@ import re
 
 
 class UserError(ValueError):
-    """A mistake of the user's, told in one line: `file[:line][:field]: expected X, got Y; try Z`.
+    """A user's mistake in one line: `file[:line][:field]: expected X, got Y; try Z`.
 
-    The command line prints it without a traceback and exits with `exit_code`. A message may quote what strangers
-    wrote: whatever that holds, it stays one line of printable characters.
+    The command line prints it without a traceback and exits with `exit_code`. A message may quote text from elsewhere,
+    and always is one line of printable characters.
     """
 
     exit_code = 2
@@ -30,7 +30,7 @@ class NumericError(UserError):
 
 
 class Interrupted(UserError):
-    """Asked to stop by Ctrl-C or SIGTERM, training after it has saved; `signal` decides the exit code."""
+    """Ctrl-C or SIGTERM asked to stop; training has saved. `signal` decides the exit code."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
@@ -41,11 +41,11 @@ MEMORY_SIGNS = (
     *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "bad_alloc"),
     *("alloc_failed", "failed to map segment", "can't start new thread"),
 )
-"""What libraries say where memory, or the addresses for a thread's stack, ran out."""
+"""Messages of libraries if memory, or addresses for a thread's stack, ran out."""
 
 
 def sizes(*n_bytes: float) -> list[str]:
-    """Numbers of bytes for people, with as many digits as it takes to tell unequal ones apart."""
+    """Numbers of bytes for people, with enough digits to distinguish unequal ones."""
     told: list[str] = []
     for digits in range(1, 13):
         told = [_size(n, digits) for n in n_bytes]
@@ -63,10 +63,10 @@ _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def is_memory(error: BaseException) -> bool:
-    """Whether memory ran out: the error says so, or one that it was raised for.
+    """Whether an error, or one that caused it, says that memory ran out.
 
-    The second counts because a reader takes any failure for that of its file. What a UserError says is not looked at,
-    for it may quote a file.
+    The cause counts because readers blame their file for any failure. The text of a UserError does not count,
+    because it may quote a file.
     """
     cause = error.__cause__ or error.__context__
     says = not isinstance(error, UserError) and any(sign in str(error).lower() for sign in MEMORY_SIGNS)
@@ -84,6 +84,6 @@ def errno_of(error: BaseException) -> int | None:
 
 
 def reason(error: BaseException) -> str:
-    """The reason of an error in one line, without a path; in the system's own words if it has an error number."""
+    """The reason of an error in one line, without a path. Uses the system's own words for an error number."""
     number = errno_of(error)
     return os.strerror(number) if number else " ".join(str(error).split())[:200] or type(error).__name__

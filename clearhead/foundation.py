@@ -23,8 +23,8 @@ SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id",
 def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     """The model that `model.start` names, in float32, with the recipe's dropouts and its settings of generation.
 
-    Its special tokens stay unless the recipe names others. Raises UserError for a model that cannot do the recipe's
-    task, and OutOfMemory for one that cannot be trained here.
+    The checkpoint's special tokens stay unless the recipe names others. Raises UserError for a model that cannot do the
+    recipe's task, and OutOfMemory for one that cannot be trained here.
     """
     name = recipe.model.start
     assert name is not None

@@ -1,4 +1,4 @@
-"""JSON from elsewhere: whatever is wrong with it is one line. Imports no torch."""
+"""Reads JSON from elsewhere, with one line for each mistake. Imports no torch."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from clearhead.errors import UserError
 
 LEVELS = 100
-"""How deep tables and lists may be in one another."""
+"""How deep tables and lists may be nested."""
 
 
 class NotJson(UserError):

@@ -34,7 +34,7 @@ DATA = "data.json"
 
 
 def start(recipe: Recipe, folder: Path, ranks: Ranks = ALONE) -> tuple[Run, Prepared]:
-    """A new run of this recipe, whose checkpoints go to `folder`, which must be new or empty.
+    """A new run of this recipe. Its checkpoints go to `folder`, which must be new or empty.
 
     Every process of the run calls this and gets its part of the run. The recipe is written to the folder first, so that
     `resume` can begin the run again if it ends before its first checkpoint.
@@ -69,7 +69,7 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
 
 
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
-    """The recipe as the run keeps it, its network and its task: the same in every process."""
+    """The recipe as the run keeps it, its network and its task. They are the same in every process."""
     base = foundation(recipe, ranks) if recipe.model.start is not None else None
     if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
         check_model(architecture(recipe.model, vocab_size=1), recipe.training, ranks)
@@ -111,7 +111,7 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
 
 
 def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> None:
-    """Raise OutOfMemory unless the run in this folder can be trained here; called before its checkpoint is verified.
+    """Raises OutOfMemory unless this machine can train the run in this folder. Called before verifying its checkpoint.
 
     Several processes are checked after they are arranged instead.
     """
@@ -186,7 +186,7 @@ def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
 
 
 def task_of(name: str, model: Model) -> tuple[type[RecipeTask[Any]], Recipe | None]:
-    """The task and the recipe of the run that wrote a model. A model from elsewhere has no recipe: a task it can do."""
+    """The task and the recipe of the run that wrote a model. A model from elsewhere gets a task that it can do."""
     folder = Path(name)
     is_run = folder.is_dir() and ((folder / RECIPE).is_file() or not (folder / CONFIG).is_file())
     path = model_folder(folder) / RECIPE if is_run else folder

@@ -1,7 +1,7 @@
-"""tap() names a value inside the network; trace() sees it, keeps it, and can put another in its place.
+"""tap() names a value inside the network; trace() records it and can replace it.
 
-`tap` returns its value untouched while nobody looks: one global check in eager mode, nothing in a compiled graph.
-A trace sees its own thread alone: what others compute meanwhile is neither recorded nor edited.
+Without a trace, `tap` returns its value unchanged: one global check in eager mode, nothing in a compiled graph.
+A trace neither records nor edits what other threads compute.
 """
 
 import itertools
@@ -23,11 +23,11 @@ from clearhead.errors import UserError
 Edit = Tensor | float | Callable[[Tensor], Tensor]
 
 _tracers: dict[int, "Trace"] = {}
-"""The traces that run, by their threads."""
+"""The running traces by thread."""
 
 
 def tap(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
-    """The value itself, which a running trace may see and replace as `path_of(owner).name`.
+    """Returns the value, which a running trace may record and replace as `path_of(owner).name`.
 
     `axes` names the dimensions, one letter each: b batch, t query, s key position, h head, d width, k head width,
     f FFN width, v vocabulary (docs/glossary.md). A trace checks them against the value's rank.
@@ -41,33 +41,33 @@ def _seen(owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
 
 
 def tell_padding(**real: Tensor | None) -> None:
-    """Tell a running trace which cells of these axes hold tokens, b n, bool; None for all. Edits leave the others."""
+    """Tells a running trace which cells of these axes hold tokens, b n, bool; None for all. Edits skip the others."""
     tracer = _tracers.get(threading.get_ident()) if _tracers else None
     if tracer is not None:
         tracer.real.update(real)
 
 
 def tracing() -> bool:
-    """Whether somebody looks: an op that hides a tapped value then takes its explicit form."""
+    """Whether a trace runs in this thread. An op that hides a tapped value then takes its explicit form."""
     return bool(_tracers) and threading.get_ident() in _tracers
 
 
 def looked_at(owner: nn.Module, name: str) -> bool:
-    """Whether somebody wants this value: one that is made for them alone need not be made else."""
+    """Whether a trace wants this value. Values computed only for a trace are skipped otherwise."""
     tracer = _tracers.get(threading.get_ident()) if _tracers else None
     return tracer is not None and tracer.wants(owner, name)
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a value lives: `decoder.blocks.3.attn.weights[h=2,t=0]`, with indices on axes where given."""
+    """The address of a value: `decoder.blocks.3.attn.weights[h=2,t=0]`, with optional indices on axes."""
 
     path: str
     index: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """From its written form; raises UserError where it is not one."""
+        """Parses an address. Raises UserError if the text is none."""
         if not isinstance(text, str):
             raise UserError(f"address: expected text such as decoder.blocks.0.attn.weights, got {type(text).__name__}")
         match = re.fullmatch(r"([A-Za-z_][\w.]*)(?:\[([^\]]*)\])?", text.strip())
@@ -88,7 +88,7 @@ class Address:
         return f"{self.path}[{inside}]" if inside else self.path
 
     def slices(self, axes: str, shape: torch.Size) -> tuple[int | slice, ...]:
-        """How to index a value with these axes; raises UserError for an axis or index it does not have."""
+        """The index into a value with these axes. Raises UserError for an axis or index that it does not have."""
         names = axes.split()
         result: list[int | slice] = [slice(None)] * len(names)
         for axis, i in self.index:
@@ -101,7 +101,7 @@ class Address:
         return tuple(result)
 
     def of(self, value: Tensor, axes: str) -> Tensor:
-        """The value itself, so that its gradient can be kept; a part of it where there are indices."""
+        """The value itself, so that its gradient can be kept, or the part that the indices select."""
         return value[self.slices(axes, value.shape)] if self.index else value
 
 
@@ -111,7 +111,7 @@ def zero(value: Tensor) -> Tensor:
 
 
 def mean(value: Tensor) -> Tensor:
-    """Edit: the mean over the last axis, everywhere on it."""
+    """Edit: the mean over the last axis."""
     return value.mean(-1, keepdim=True).expand_as(value)
 
 
@@ -131,25 +131,25 @@ def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
 
 @dataclass(eq=False)
 class Trace:
-    """The values one or more forward passes went through, by address; and the edits made on the way."""
+    """The values of one or more forward passes by address, and the edits."""
 
     paths: dict[nn.Module, str]
     edits: list[tuple[Address, Edit]] = field(default_factory=list)
     axes: dict[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     without: frozenset[str] = frozenset()
-    """Names, such as heads, that are not seen where no edit is on them; only such as follow from others."""
+    """Names, such as heads, that are not recorded unless edited. They must follow from other values."""
     real: dict[str, Tensor | None] = field(default_factory=dict)
-    """By axis, b n: the cells of the pass that runs that are no padding; None for all."""
+    """By axis, b n: the cells of the running pass that hold tokens; None for all."""
     _values: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def wants(self, owner: nn.Module, name: str) -> bool:
-        """Whether it is seen, or edited."""
+        """Whether the value is recorded or edited."""
         path = f"{self.paths.get(owner)}.{name}"
         return name not in self.without or any(address.path == path for address, _ in self.edits)
 
     def visit(self, owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
-        """Record a tapped value, edited where asked; the network goes on with what this returns."""
+        """Applies the edits of a tapped value and records it. The network continues with the result."""
         prefix = self.paths.get(owner)
         if prefix is None:
             return value
@@ -165,10 +165,10 @@ class Trace:
         return value
 
     def _within_text(self, value: Tensor, edited: Tensor, names: list[str]) -> Tensor:
-        """The edited value, and in padding what was there: nothing that is put into padding reaches a real position."""
+        """The edited value with the original padding. So no edit of padding reaches a real position."""
         for axis, real in self.real.items():
             if real is None or axis not in names or real.shape[1] != value.shape[names.index(axis)]:
-                continue  # Or it is of another pass than the padding is known of.
+                continue  # Or the padding belongs to another pass.
             shape = [real.shape[("b", axis).index(name)] if name in ("b", axis) else 1 for name in names]
             edited = torch.where(real.view(shape), edited, value)
         return edited
@@ -190,7 +190,7 @@ class Trace:
         return where, self._values[where.path]
 
     def __repr__(self) -> str:
-        """How many values of what shapes, the first of them, and how to see one."""
+        """The number of values, the first ones with their shapes, and how to read one."""
         shown = [
             f"{a} ({self.axes[a]}): {shape_of(values[-1])}" for a, values in itertools.islice(self._values.items(), 4)
         ]
@@ -214,14 +214,14 @@ class Trace:
 def trace(
     network: nn.Module, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
 ) -> Iterator[Trace]:
-    """See every tapped value of `network` while the block runs, and replace those named in `edit`.
+    """Records every tapped value of `network` while the block runs, and replaces those named in `edit`.
 
-    `without`: names to be left out where they are made for a trace alone: heads.
+    `without`: names of values that are computed only for a trace, and shall be skipped: heads.
 
     An edit is a number, a tensor or a function of the value, for the whole address or the part that it indexes. Edits
-    of one value are made in order. They leave padding as it is: what stands there reaches no real position.
+    of one value are made in order. They leave padding unchanged, because it reaches no real position.
 
-    Compiled code runs eagerly meanwhile. An edit that no forward pass met is an error, for it changed nothing.
+    Compiled code runs eagerly meanwhile. Raises UserError for an edit that no forward pass met.
     """
     thread = threading.get_ident()
     if thread in _tracers:
@@ -233,12 +233,12 @@ def trace(
     if edit is not None and not isinstance(edit, Mapping):
         raise UserError(f"edit: expected edits by address, such as {{address: 0.0}}, got {type(edit).__name__}")
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
-    # torch.compile wraps a module in another, which has no part in an address.
+    # torch.compile wraps a module in another, which no address names.
     paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
     current = Trace(paths, edits, without=frozenset(without))
     _tracers[thread] = current
     try:
-        # Importing the compiler takes seconds; where nobody did, nothing is compiled.
+        # Importing the compiler takes seconds. If it is not imported, nothing is compiled.
         compiled = "torch._dynamo" in sys.modules
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
             yield current
@@ -252,7 +252,7 @@ def trace(
 def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
     where = address.slices(axes, value.shape)
     part = address.of(value, axes)
-    made = edit(part.clone()) if callable(edit) else edit  # A clone, for a function may write into what it is given.
+    made = edit(part.clone()) if callable(edit) else edit  # A clone, because a function may write into its argument.
     if isinstance(made, Real):
         with suppress(OverflowError):  # Of a whole number that no float reaches.
             made = torch.tensor(float(made))

@@ -1,1 +1,1 @@
-"""Questions to a network, answered from its traces."""
+"""Analyses of a network from its traces."""

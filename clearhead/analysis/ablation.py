@@ -26,10 +26,10 @@ How = Literal["zero", "mean"]
 def without(
     network: Transformer, inputs: Sequence[Tokens | Tensor], sites: Iterable[str], *, how: How = "zero"
 ) -> Tensor:
-    """Logits, b t v (b v where the head pools), with the values at these addresses taken away.
+    """Logits, b t v (b v if the head pools), with the values at these addresses removed.
 
-    `zero` puts 0 there; `mean` the value's own mean over the real positions of the batch, so that what it says of
-    every text alike stays (Wang et al. 2022, mean ablation).
+    `zero` puts 0 there. `mean` puts the value's mean over the real positions of the batch, which keeps what is common
+    to all texts (Wang et al. 2022, mean ablation).
     """
     tokens = by_stack(network, inputs)
     edit: dict[str, Edit] = dict.fromkeys(sites, zero)
@@ -52,7 +52,7 @@ def effects(
     """KL(plain || without that part), in nats, for each head (`….attn.z[h=2]`) or neuron (`….ffn.post[f=7]`).
 
     The mean over the real positions of the last stack, or over the batch at one position; a head that pools has one
-    distribution a row, a span head two: where the answer starts, and where it ends. Several parts of one block go
+    distribution for each row, a span head two: for the answer's start and end. Several parts of one block go
     through one forward pass, of at most about `budget` positions, which starts at that block.
     """
     return Ablations(network, inputs, position=position).effects(sites, budget=budget)
@@ -109,7 +109,7 @@ class Ablations:
         return _distributions(self._network, x, layout, self._position)
 
     def _edited(self, parts: "Sequence[_Part]") -> Tensor:
-        """The output of an edited network, of which every block runs again."""
+        """The output of an edited network. Every block runs again."""
         n, edit = max(1, len(parts)), dict(self._edit)
         if parts:
             path = Address.parse(parts[0].site).path
@@ -142,7 +142,7 @@ def real(layout: Layout) -> Tensor:
 
 @dataclass(frozen=True)
 class _Part:
-    """Columns of what an output projection reads: a head's or a neuron's."""
+    """Columns of an output projection's input: those of a head or a neuron."""
 
     site: str
     stack: str
@@ -206,7 +206,7 @@ def _ablated(
 
 
 def _onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
-    """The stack's last states from what enters one of its blocks, b t d."""
+    """The stack's last states from the input of one of its blocks, b t d."""
     across = None if memory is None else Reach.between(layout, memory[1], dtype=x.dtype)
     for block, windowed in list(zip(stack.blocks, stack.windowed, strict=True))[start:]:
         reach = stack.reach(layout, layout, windowed=windowed, dtype=x.dtype)
@@ -215,7 +215,7 @@ def _onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory 
 
 
 def _then(first: Edit | None, second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Both edits of one value."""
+    """Applies both edits to one value."""
 
     def both(value: Tensor) -> Tensor:
         match first:
@@ -232,7 +232,7 @@ def _then(first: Edit | None, second: Callable[[Tensor], Tensor]) -> Callable[[T
 
 
 def _switched_off(value: Tensor, parts: Sequence[_Part]) -> Tensor:
-    """Heads, b h t k, or neurons, b t f, are 0, each in its own copy of the batch."""
+    """Sets heads, b h t k, or neurons, b t f, to 0, each in its own copy of the batch."""
     value = value.clone()
     for rows, part in zip(value.chunk(len(parts)), parts, strict=True):
         rows.select(1 if part.is_head else 2, part.index).zero_()
@@ -274,7 +274,7 @@ def _counted(valid: Tensor, position: int | None) -> Tensor:
 
 
 def _mean(seen: Trace, where: Address, layout: Mapping[str, Layout]) -> Tensor:
-    """The value's mean over the real positions of the batch, everywhere at the address."""
+    """Puts the value's mean over the real positions of the batch everywhere at the address."""
     value, axes = seen[where.path], seen.axes[where.path]
     names = axes.split()
     letter = next((name for name in "ts" if name in names), None)

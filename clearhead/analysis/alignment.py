@@ -1,4 +1,4 @@
-"""Which source token each target token was read from: cross-attention as a word alignment."""
+"""Cross-attention as a word alignment: the source token of each target token."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class CrossAttention:
     weights: Tensor
     """l h t s: row t is the attention of the step that produced target token t."""
     probabilities: Tensor
-    """t: what the network gave each target token."""
+    """t: the network's probability of each target token."""
 
 
 def cross_attention(
@@ -34,10 +34,10 @@ def cross_attention(
     bos_id: int,
     budget: int = 8192,
 ) -> list[CrossAttention]:
-    """Cross-attention of every decoder layer while the network is given each target (teacher forcing), in order.
+    """Cross-attention of every decoder layer under teacher forcing, one result for each pair, in order.
 
-    `source` is as the encoder reads it, `target` without bos: row t is where the network, having seen target[:t],
-    looked to produce target[t].
+    `source` has the tokens that the encoder reads, and `target` has no bos. Row t is the attention with which the
+    network produced target[t] after target[:t].
 
     Raises UserError for a network without cross-attention.
     """
@@ -60,7 +60,7 @@ def _batch(
     inputs = Tokens.pad([[bos_id, *ids[:-1]] for ids in target]).to(device)
     with Evaluating(network), torch.no_grad(), trace(network) as seen:
         logits = network(Tokens.pad(source).to(device), inputs)
-        # Of all the probabilities only those of the targets: the rest is as large as the vocabulary.
+        # Keep only the probabilities of the targets: all of them are as large as the vocabulary.
         ids = Tokens.pad(target).to(device).ids
         chosen = (logits.gather(-1, ids[..., None])[..., 0] - logits.logsumexp(-1)).exp().cpu()
     layers = [seen[f"decoder.blocks.{i}.cross.weights"] for i in range(len(network.decoder.blocks))]

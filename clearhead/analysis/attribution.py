@@ -1,4 +1,4 @@
-"""Direct logit attribution: which part of the network wrote how much of one logit."""
+"""Direct logit attribution: how much of one logit each part of the network wrote."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -44,10 +44,10 @@ def attribute(
     position: int = -1,
     edit: dict[str, Edit] | None = None,
 ) -> Attribution:
-    """logit = sum_c frozen_norm(c) . W[logit] + bias, c all that wrote to the residual stream   (Elhage et al. 2021)
+    """logit = sum_c frozen_norm(c) . W[logit] + bias, c each writer to the residual stream   (Elhage et al. 2021)
 
-    Of logit[`logit`], or of logit[`logit`] - logit[`minus`], at one position of the grid (of the pooled state where
-    the head pools). The norms on the way (the final one, and a sandwich's) keep the scale they had. Parts: embedding,
+    Splits logit[`logit`], or logit[`logit`] - logit[`minus`], at one position of the grid (of the pooled state if the
+    head pools). The norms on the way (the final one, and a sandwich's) keep the scale they had. Parts: embedding,
     positions, each head, each FFN, and every bias by itself; an FFN's own biases are part of it.
 
     Raises UserError if the path to the logit is not linear: for post-norm stacks, and heads with a layer of their own.

@@ -32,7 +32,7 @@ class Difference:
 def states(network: Transformer, tokens: Sequence[Tokens], *, traced: bool = False) -> dict[str, Tensor]:
     """The residual stream after the embedding and after each block, the final norms, and the logits, by address.
 
-    From the modules themselves, on whichever path they take, unless `traced`. Packed inputs give packed values.
+    Reads the results of the modules on any path, unless `traced`. Packed inputs give packed values.
     """
     places = modules(network)
     if traced:
@@ -70,7 +70,7 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
     found: dict[str, Tensor] = {}
     for (name, stack), values in zip(ours.items(), hidden, strict=True):
         addresses = [f"{name}.blocks.0.resid_pre", *(f"{name}.blocks.{i}.resid_post" for i in range(len(stack.blocks)))]
-        # Of images, it is not.
+        # That of images is not.
         if stack.final_norm is not None and not isinstance(stack.config.input, PatchInput):
             addresses[-1] = f"{name}.final_norm.out"
         found |= zip(addresses, values, strict=True)
@@ -95,7 +95,7 @@ def differences(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], tokens
 def sample(
     network: Transformer, *, lengths: Sequence[int], generator: torch.Generator, pad: int = 0
 ) -> tuple[dict[str, Any], list[Tokens]]:
-    """A random batch for both: the reference's arguments, and ours, one `Tokens` a stack; padded on the right."""
+    """A random batch for both, padded on the right: the reference's arguments, and our `Tokens` for each stack."""
     arguments: dict[str, Any] = {}
     tokens: list[Tokens] = []
     for name, stack in stacks(network).items():
@@ -115,7 +115,7 @@ def sample(
 
 
 def stacks(network: Transformer) -> dict[str, Stack]:
-    """The stacks there are, by name."""
+    """The network's stacks by name."""
     named = {"encoder": network.encoder, "decoder": network.decoder}
     return {name: stack for name, stack in named.items() if stack is not None}
 
@@ -128,6 +128,6 @@ def _keep(found: dict[str, Tensor], address: str) -> Callable[[object, object, T
 
 
 def _real(value: Tensor, tokens: Tokens) -> Tensor:
-    """n …: the real positions of a value that has positions; packed ones are real already."""
+    """n …: the real positions of a value that has positions. Packed values have no others."""
     has_positions = tokens.ids.ndim == 2 and value.ndim == 3 and value.shape[:2] == tokens.grid
     return value.flatten(0, 1)[tokens.valid.flatten()] if has_positions and tokens.valid is not None else value

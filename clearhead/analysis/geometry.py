@@ -1,4 +1,4 @@
-"""Vectors among each other: neighbours in the token table, a plane to draw them on, a token's way to its context."""
+"""Geometry of vectors: neighbours in the token table, a plane to draw them on, a token's path through the blocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,9 +57,9 @@ def token_table(network: Transformer, stack: str | None = None) -> Tensor:
 
 
 def neighbours(table: Tensor, of: int | Tensor, *, k: int = 10, exclude: Sequence[int] = ()) -> Neighbours:
-    """The k rows of `table`, v d, with the largest cosine(row, of): `of` a token, which is left out, or a vector, d.
+    """The k rows of `table`, v d, with the largest cosine(row, of). `of` is a token, which is left out, or a vector, d.
 
-    Tokens in `exclude` are left out too, as king, man and woman of king - man + woman. A zero vector's cosines are 0.
+    Tokens in `exclude` are left out too, such as those of king - man + woman. A zero vector's cosines are 0.
     """
     exclude = (*exclude, of) if isinstance(of, int) else exclude
     for token in exclude:
@@ -100,9 +100,9 @@ def plane(vectors: Tensor) -> Plane:
 def along(
     network: Transformer, seen: Trace, position: int, *, row: int = 0, stack: str | None = None
 ) -> dict[str, Tensor]:
-    """One position's vector, d, by address: static as the table has it (`….embed.tokens`), then after each block.
+    """One position's vector, d, by address: the static one of the table (`….embed.tokens`), then after each block.
 
-    From `resid_pre` of the first block on the vector knows its place, and after attention its context.
+    The vector includes its position from the first block's `resid_pre` on, and its context after attention.
     """
     name, found = _stack(network, stack)
     addresses = [f"{name}.embed.tokens", f"{name}.blocks.0.resid_pre"]

@@ -18,9 +18,9 @@ from clearhead.trace import Trace
 Kind = Literal["previous", "same", "next", "first", "uniform", "other"]
 
 POINTED = 0.5
-"""A head whose weight goes to one place by at least this share is named after that place."""
+"""A head with at least this share of its weight on one place is named after that place."""
 UNIFORM = 0.9
-"""A head whose entropy is at least this share of the largest possible one attends to everything alike."""
+"""A head whose entropy is at least this share of the largest possible one counts as uniform."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class HeadStatistics:
     same: float
     next: float
     first: float
-    """Share on the key of position 0: often where attention goes that has nothing to do (a sink)."""
+    """Share on the key of position 0, which is often a sink for attention without a target."""
     offset: int
-    """The diagonal with the most weight: s - t in positions; the one nearer to 0 where two are equal."""
+    """The diagonal with the most weight: s - t in positions. Of equal ones, the one nearer to 0."""
     offset_share: float
     distance: float
     """sum_s w |s - t| in positions."""
 
     @property
     def kind(self) -> Kind:
-        """The place with at least POINTED of the weight, the largest such; else uniform from UNIFORM on; else other."""
+        """The place with the largest weight, if at least POINTED; otherwise uniform from UNIFORM on, or other."""
         places: dict[Kind, float] = {
             "first": self.first, "previous": self.previous, "same": self.same, "next": self.next
         }  # fmt: skip
@@ -97,9 +97,9 @@ def statistics(weights: Tensor, queries: Layout, keys: Layout | None = None) -> 
 
 
 def weighted_norms(network: Transformer, seen: Trace, path: str) -> Tensor:
-    """|| w_ts v_s W_O^h ||: how much each key gave, b h t s, of the attention at `path`   (Kobayashi et al. 2020)
+    """|| w_ts v_s W_O^h ||: how much each key contributed, b h t s, at `path`   (Kobayashi et al. 2020)
 
-    A weight says how much of a value is taken, this also how large the value is: a sink's is small.
+    Unlike a weight, this includes the size of the value, which is small for a sink.
     """
     attention = dict(network.named_modules()).get(path)
     if not isinstance(attention, Attention):
@@ -136,7 +136,7 @@ def _share(weights: Tensor, place: Tensor) -> Tensor:
 
 
 def _mean(value: Tensor, counted: Tensor) -> Tensor:
-    """b h t -> h: the mean where counted; 0 where nothing is."""
+    """b h t -> h: the mean over counted cells; 0 if there are none."""
     return (value * counted).sum((0, 2)) / counted.sum((0, 2)).clamp(min=1)
 
 
@@ -148,6 +148,6 @@ def _diagonals(weights: Tensor, distance: Tensor, n: int) -> tuple[Tensor, Tenso
     sums = weights.new_zeros(h, high - low + 1).scatter_add_(1, which, weights.transpose(0, 1).reshape(h, -1)) / n
     order = torch.tensor(sorted(range(low, high + 1), key=abs), device=weights.device)
     best = sums[:, order - low]
-    # Rounding decides no tie.
+    # So that rounding does not decide a tie.
     top = (best - 1e-9 * torch.arange(len(order), device=weights.device)).argmax(1)
     return order[top], best.gather(1, top[:, None])[:, 0]

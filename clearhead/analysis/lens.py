@@ -21,11 +21,11 @@ class Lens:
     __repr__ = brief
 
     addresses: tuple[str, ...]
-    """l: whose states are read: `….blocks.0.resid_pre`, then each block's `resid_post`."""
+    """l: the addresses of the states: `….blocks.0.resid_pre`, then each block's `resid_post`."""
     ids: Tensor
     """l b t k: tokens, or labels."""
     probabilities: Tensor
-    """l b t k: of the whole vocabulary, not of the k."""
+    """l b t k: probabilities among the whole vocabulary, not among the k."""
     logsumexp: Tensor
     """l b t: probability = exp(logit - logsumexp)."""
 
@@ -34,8 +34,8 @@ def logit_lens(network: Transformer, seen: Trace, *, k: int = 5) -> Lens:
     """softmax(head(final_norm(resid_l))) for each block l of the last stack   (nostalgebraist 2020)
 
     Reads a trace of one whole forward pass, edits and all. The last layer is the network's own answer. A stack without
-    a final norm (post-norm: its blocks end in one) has its states read as they are. A classification head, which
-    pools, reads each position as if it were alone: `pool="first"` then answers at the first.
+    a final norm (post-norm: its blocks end in one) has its states read unchanged. A classification head, which pools,
+    reads each position as if it were alone: `pool="first"` then answers at the first.
 
     Raises UserError for a network that ends in its states or in spans.
     """
@@ -44,7 +44,7 @@ def logit_lens(network: Transformer, seen: Trace, *, k: int = 5) -> Lens:
     addresses = (f"{last}.blocks.0.resid_pre", *(f"{last}.blocks.{i}.resid_post" for i in range(n)))
     tops: list[tuple[Tensor, Tensor, Tensor]] = []
     with torch.no_grad():
-        # One layer after another: all logits together are as large as the vocabulary is wide.
+        # One layer after another, because the logits of all layers would take much memory.
         for address in addresses:
             logits = read(network, seen[address]).float()
             total = logits.logsumexp(-1)
@@ -55,7 +55,7 @@ def logit_lens(network: Transformer, seen: Trace, *, k: int = 5) -> Lens:
 
 
 def read(network: Transformer, residual: Tensor) -> Tensor:
-    """head(final_norm(residual)): b t d -> b t v, each position on its own. For use outside a trace."""
+    """head(final_norm(residual)): b t d -> b t v, each position independently. For use outside a trace."""
     norm = network.last_stack.final_norm
     x = residual if norm is None else norm(residual)
     if isinstance(network.config.head, c.NoHead | c.SpanHead):

@@ -1,4 +1,4 @@
-"""README.md of a saved model: what it is, how to open it, and the figures of its training."""
+"""Writes README.md of a saved model: what it is, how to open it, and the figures of its training."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from clearhead.model.summary import summarize
 def card(
     config: ModelConfig, name: str, *, architecture: str | None, about: Mapping[str, JsonValue], has_tokenizer: bool
 ) -> str:
-    """The text; `architecture` is the class that other libraries open it as, None where they have none."""
+    """The text. `architecture` is the class as which other libraries open the model; None if they have none."""
     header = ["---", f"library_name: {'transformers' if architecture else 'clearhead'}", "tags:", "- clearhead", "---"]
     facts: list[tuple[str, object]] = [
         ("Architecture", architecture or "clearhead's own"),
@@ -41,12 +41,12 @@ def card(
 
 
 def stacks(config: ModelConfig) -> Sequence[tuple[str, StackConfig]]:
-    """The stacks there are, by title."""
+    """The model's stacks by title."""
     return [(title, stack) for title, stack in (("Encoder", config.encoder), ("Decoder", config.decoder)) if stack]
 
 
 def described(stack: StackConfig) -> str:
-    """A stack in a line."""
+    """One line about a stack."""
     reads = stack.input
     what = (
         f"images of {reads.image_size} x {reads.image_size}"
@@ -66,5 +66,5 @@ def use(config: ModelConfig) -> str:
 
 
 def shown(value: JsonValue) -> str:
-    """A figure as people read it."""
+    """A figure for people."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Texts as a model of sentences reads them, and the vectors of many."""
+"""Reads texts for a sentence encoder, and computes the vectors of many."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -28,7 +28,7 @@ class SentenceReader:
     """The prompt before each text."""
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text after the prompt, cut to the most that are read, with their marks."""
+        """The ids of each text after the prompt, cut to the longest length, with special tokens."""
         marks, limit = self._reader.marks(), self.sentences.max_length
         encoded = self._reader.words.encode_batch([self.prompt + text for text in texts])
         if limit is not None:
@@ -40,7 +40,7 @@ class SentenceReader:
         return [self._reader.known(marks.around(ids)) for ids in encoded]
 
     def prompt_length(self) -> int:
-        """The number of cells of each row that hold the prompt, with its marks except for one at its end."""
+        """The number of cells of each row that hold the prompt, with its special tokens except one at its end."""
         if not self.prompt:
             return 0
         alone = replace(self, prompt="").ids([self.prompt])[0]
@@ -49,7 +49,7 @@ class SentenceReader:
         return len(alone) - (alone[-1:] != [] and alone[-1] in special)
 
     def vectors(self, stack: Stack, tokens: Tokens) -> Tensor:
-        """The vectors that the sentence encoder makes of the states of a stack, b d."""
+        """The sentence encoder's vectors of the states of a stack, b d."""
         states, layout = stack(tokens)
         return vectors(self.sentences.steps, layout.unpack(states), layout.valid, prompt=self.prompt_length())
 
@@ -61,7 +61,7 @@ class SentenceReader:
 
 
 def lowercased(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokenizer, which reads texts in lower case. Raises UserError for one of two vocabularies."""
+    """The same tokenizer for texts in lower case. Raises UserError for one with two vocabularies."""
     if formats.MODEL_FILE not in tokenizer.to_files():
         raise UserError("do_lower_case: expected one vocabulary for all texts, got two; try model.network")
     library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())

@@ -32,7 +32,7 @@ PROGRESS = {
 
 
 def model_folder(folder: Path) -> Path:
-    """The checkpoint of a folder: itself, or the best, else the newest one of a run, or of the run that it names."""
+    """The checkpoint of a folder: itself, or the best one, otherwise the newest, of a run, which it may only name."""
     if not folder.exists():
         raise UserError(f"{folder}: expected a folder with a model, found nothing; {nearest(str(folder))}")
     if (folder / CONFIG).exists() and (folder / MANIFEST).exists():
@@ -99,7 +99,7 @@ def read_config(content: Mapping[str, Any], *, where: str) -> tuple[ModelConfig,
 
 
 def architecture(choice: ModelChoice, vocab_size: int) -> ModelConfig:
-    """The preset a recipe names, with its changes and the tokenizer's vocabulary."""
+    """The preset that a recipe names, with its changes and the tokenizer's vocabulary."""
     tables = preset(choice.preset).model_dump(mode="json")
     for stack, changes in {"encoder": choice.encoder, "decoder": choice.decoder}.items():
         if tables[stack] is None:

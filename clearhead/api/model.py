@@ -60,8 +60,8 @@ class Model:
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        """`sentences` says how `embed` makes one vector of a text, `family` as which architecture to save if there is a
-        choice, and `about` what a model card says about the training.
+        """`sentences` decides how `embed` makes one vector of a text, `family` as which architecture to save if several
+        fit, and `about` what a model card says about the training.
         """
         self.network, self.reader = network, Reader(network.config, tokenizer, images)
         self.generation = generation or GenerationConfig()
@@ -98,13 +98,13 @@ class Model:
         """Whether the model reads one text and writes another."""
         return self.network.encoder is not None and self.network.decoder is not None
 
-    # --- what it says ---
+    # --- results ---
 
     def logits(self, text: Input, target: str | None = None) -> Tensor:
         """Logits for one input: t v, or v if the head classifies the whole input.
 
-        An encoder-decoder takes source and target, and returns logits for the target's positions, of which the start
-        token is the first. An encoder takes a second text, such as a passage after a question.
+        An encoder-decoder takes source and target, and returns logits for the target's positions, of which the first
+        is the start token. An encoder takes a second text, such as a passage after a question.
         """
         with Evaluating(self.network), torch.inference_mode():
             return self.network(*self._inputs(text, target))[0]
@@ -113,7 +113,7 @@ class Model:
         """The labels of each text or image with their scores, largest first.
 
         `problem_type` of the head decides whether scores are probabilities that sum to 1, independent probabilities or
-        the numbers of a regression.
+        regression values.
         """
         head = self.config.head
         if not isinstance(head, ClassificationHead):
@@ -162,10 +162,10 @@ class Model:
     def stream(
         self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()
     ) -> Iterator[str]:
-        """The continuation piece by piece, as it is written, up to the first of the stop strings.
+        """The continuation piece by piece while it is generated, up to the first of the stop strings.
 
-        There is one hypothesis, greedy or sampled, whatever the beams of `config`. Raises UserError at the call for a
-        model that does not continue texts, and for a prompt that is too long.
+        Generates one hypothesis, greedy or sampled, and ignores the beams of `config`. Raises UserError at the call for
+        a model that does not continue texts, and for a prompt that is too long.
         """
         if not isinstance(prompt, str):
             raise UserError(f"generate: expected one text, got {type(prompt).__name__}; call it for each")
@@ -205,8 +205,8 @@ class Model:
     ) -> Tensor:
         """One vector for each text or image, b d: the first stack's last states, pooled over the real positions.
 
-        A sentence encoder puts its prompt, or another, first and cuts long texts. Vectors have length 1 unless `unit`
-        is false.
+        A sentence encoder puts its default prompt or the given one first, and cuts long texts. Vectors have length 1
+        unless `unit` is false.
         """
         stack = self.network.encoder or self.network.decoder
         assert stack is not None
@@ -225,16 +225,16 @@ class Model:
     def trace(
         self, text: Input, target: str | None = None, *, edit: Mapping[str, Edit] | None = None
     ) -> tuple[Trace, Tensor]:
-        """Every value on the way to the logits of one input, and the logits. `edit` changes values on the way."""
+        """A trace of every value on the way to the logits of one input, and the logits. `edit` changes values."""
         with Evaluating(self.network), torch.no_grad(), trace(self.network, edit) as seen:
             logits = self.network(*self._inputs(text, target))
         return seen, logits[0]
 
     def changed(self, *, scale: bool = True, positions: str | None = None) -> "Model":
-        """A model of the same weights without the scale of the scores, or with other positions in every stack.
+        """A model with the same weights, but without the scale of the scores, or with other positions in every stack.
 
-        The network was not trained that way: the change shows what breaks. `positions` is a key of
-        `clearhead.config.positions.WITHOUT_WEIGHTS`. The weights are shared. Raises UserError if they cannot be had.
+        The network was not trained that way: the change shows what breaks. The weights are shared. `positions` is a key
+        of `clearhead.config.positions.WITHOUT_WEIGHTS`. Raises UserError if the change is impossible.
         """
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
@@ -249,19 +249,19 @@ class Model:
         return trace(self.network, edit, without=without)
 
     def explore(self, text: str | None = None, target: str | None = None, *, image: "Picture | None" = None) -> Any:
-        """Open a page that shows, explains and edits every value of a forward pass, beginning with this input.
+        """Opens a page that shows, explains and edits every value of a forward pass, beginning with this input.
 
-        In a notebook it is a widget, if the call is the last line of a cell. Elsewhere it is a page of the browser, and
-        an object with its `url`, `wait` and `close`. Raises UserError in a notebook without the `notebook` extra.
+        In a notebook, a call in the last line of a cell shows a widget. Elsewhere it opens a browser and returns an
+        object with `url`, `wait` and `close`. Raises UserError in a notebook without the `notebook` extra.
         """
         from clearhead.explorer.hosting.widget import explore
 
         return explore(self, text, target, image)
 
-    # --- in and out ---
+    # --- saving ---
 
     def save(self, folder: str | Path, *, shard_bytes: int = SHARD_BYTES) -> Path:
-        """Write a new folder that `load` opens, and other libraries where they have this architecture.
+        """Writes a new folder for `load`, and for other libraries if they have this architecture.
 
         Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
         and a model card. An architecture that they do not have is kept in our own form, with a warning.
@@ -294,7 +294,7 @@ class Model:
         return replace(tokens, ids=ids).to(self.device)
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        """The tokenizer as other libraries read it. That of an encoder-decoder adds the end token."""
+        """The tokenizer in the form of other libraries. That of an encoder-decoder adds the end token."""
         return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
 
     def settings(self) -> GenerationConfig:

@@ -1,4 +1,4 @@
-"""Other people's folders: config.json, safetensors, tokenizer and settings as the Hugging Face libraries keep them."""
+"""Reads and writes folders of the Hugging Face libraries: config.json, safetensors, tokenizer and settings."""
 
 import logging
 from collections import Counter
@@ -30,7 +30,7 @@ _log = logging.getLogger("clearhead")
 
 GENERATION = "generation_config.json"
 CHANGED = f"try the folder it was copied from; if the change is yours, delete {MANIFEST} beside it"
-"""The remedy for a file of a saved model that has changed."""
+"""The remedy if a file of a saved model has changed."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def named_as_ours(theirs: Mapping[str, Tensor], rules: Sequence[Rule], *, where:
 
 
 def common_dtype(stored: Iterable[tuple[torch.dtype, int]]) -> torch.dtype:
-    """The floating-point type of most numbers, from the type and size of each tensor."""
+    """The floating-point type of most of the numbers, from the type and size of each tensor."""
     sizes: Counter[torch.dtype] = Counter()
     for dtype, n in stored:
         sizes[dtype] += n if dtype.is_floating_point else 0
@@ -110,17 +110,17 @@ def converted(tensors: Mapping[str, Tensor], dtype: torch.dtype, *, where: objec
 
 @dataclass(frozen=True)
 class Exported:
-    """A model as other libraries open it."""
+    """A model in the form of other libraries."""
 
     files: checkpoints.Files
     architecture: str
-    """The class that opens it."""
+    """The class of theirs that opens it."""
 
 
 def export(
     network: Transformer, generation: GenerationConfig, *, prefer: str | None, shard_bytes: int
 ) -> Exported | None:
-    """Config, generation settings and weights as other libraries keep them; None if none has this architecture."""
+    """Config, generation settings and weights in the form of other libraries; None if none has this architecture."""
     config = network.config
     stacks = [stack for stack in (config.encoder, config.decoder) if stack]
     found = family_for(config, prefer)

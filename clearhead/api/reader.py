@@ -1,4 +1,4 @@
-"""Reads texts and images as a network was trained to."""
+"""Turns texts and images into the inputs that a network was trained on."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,17 +44,17 @@ class Reader:
         return self.config.encoder is not None and isinstance(self.config.encoder.input, PatchInput)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text with the tokenizer's own marks, or else, for an encoder-decoder, the end token."""
+        """The ids of each text with the tokenizer's special tokens, otherwise with an encoder-decoder's end token."""
         marks = self.marks()
         return [self.known(marks.around(ids)) for ids in self.words.encode_batch(texts)]
 
     def marks(self) -> Marks:
-        """The marks around a text of the first stack."""
+        """The special tokens around a text of the first stack."""
         both = self.config.encoder is not None and self.config.decoder is not None
         return source_marks(self.words) if both else template_marks(self.words)
 
     def inputs(self, text: Input, other: str | None, generation: GenerationConfig) -> list[Tokens]:
-        """An input for each stack: a source and a target that begins as in generation, a text or two, or an image."""
+        """An input for each stack: a source and a target with its start token, one or two texts, or an image."""
         if self.reads_images:
             return [self.batch([text], pad_id=None)]
         if not isinstance(text, str):
@@ -92,7 +92,7 @@ class Reader:
         return ids[:n]
 
     def start(self, generation: GenerationConfig) -> int:
-        """The first token of a decoder: the settings' start token, else the tokenizer's."""
+        """The first token of a decoder: the settings' start token, otherwise the tokenizer's."""
         return self.words.need("bos") if generation.start_id is None else generation.start_id
 
     def known(self, ids: list[int], *, stack: StackConfig | None = None) -> list[int]:
@@ -106,7 +106,7 @@ class Reader:
         return ids
 
     def _fill(self, pad_id: int | None) -> int:
-        """The id in padded cells. No real position reads it, so any row of the table will do."""
+        """The id in padded cells. No real position reads it, so any row of the table works."""
         found = (self.words.pad_id if pad_id is None else pad_id) or 0
         reads = (self.config.encoder or self.config.output).input
         return found if isinstance(reads, TokenInput) and found < reads.vocab_size else 0

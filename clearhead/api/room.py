@@ -1,4 +1,4 @@
-"""Checks that a folder's weights fit into memory, from file sizes and headers alone, before any is read."""
+"""Checks that a folder's weights fit into memory, from file sizes and headers, before any weight is read."""
 
 import zipfile
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from clearhead.planning.fit import require_weights
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 BROKEN = (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError)
-"""The errors of a broken file, which the reader of the file explains."""
+"""The errors of a broken file, which its reader explains later."""
 
 
 def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device, int8: bool) -> None:
@@ -26,7 +26,7 @@ def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device,
     try:
         files = [folder / name for name in weights_files(folder) if (folder / name).is_file()]
         sizes = {file: file.stat().st_size for file in files}
-        # Only archives can be mapped.
+        # Only archives can be mapped to memory.
         whole = [file for file in files if file.suffix == ".bin" and not zipfile.is_zipfile(file)]
     except BROKEN:
         return
@@ -40,7 +40,7 @@ def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device,
     except RuntimeError as error:
         if not is_memory(error):
             return
-        # The kernel refuses to map a file larger than all memory for writing, even if nobody writes.
+        # The kernel refuses to map a file larger than all memory for writing, even without a write.
         raise OutOfMemory(
             f"{folder}: expected weights that this machine can map into memory, got {gigabytes(sum(sizes.values()))};"
             " try a smaller model"

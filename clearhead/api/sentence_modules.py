@@ -23,10 +23,10 @@ OLD_MODES: dict[str, Mode] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""The older switches, in the order in which what they make is joined."""
+"""The older switches, in the order in which their results are joined."""
 SENTENCE = "sentence_embedding"
 STREAMS = ("module_input_name", "module_output_name")
-"""What a module reads and writes, which must be the vector."""
+"""The feature that a module reads and writes, which must be the vector."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ def read_module(folder: Path, one: Listed) -> Module:
         raise UserError(f"{where}: expected a folder of its own, got none; {REMEDY}")
     place = folder / one.path
     path = place / CONFIG
-    # Without a folder of its own it would read the network's config.json.
+    # Without its own folder it would read the network's config.json.
     config = read_json(path) if one.path and path.is_file() else {}
     return Module(one, config, KINDS[one.kind](config, place))
 
 
 def check_widths(modules: Sequence[Module], width: int, folder: Path) -> None:
-    """Raises UserError unless each module takes vectors of the width that the one before makes, at first `width`."""
+    """Raises UserError unless each module takes vectors of the previous module's width; the first takes `width`."""
     wide = width
     for module in modules:
         match module.step:
@@ -150,7 +150,7 @@ def _only_known(config: JsonObject, known: tuple[str, ...], where: str) -> None:
 
 
 def _tensors(place: Path, shapes: Mapping[str, list[Any]]) -> dict[str, Tensor]:
-    """The weights of a module, each of this shape, and no others."""
+    """The weights of a module. Raises UserError unless they are exactly these, with these shapes."""
     found = safetensors.read(place)
     check_finite({shown(name): one for name, one in found.items()}, where=str(place), remedy=AGAIN)
     for name in found.keys() ^ shapes.keys():

@@ -25,30 +25,30 @@ OUR_MODES: dict[str, Mode] = {"mean": "mean", "first": "cls", "last": "lasttoken
 POOLING = Path("1_Pooling") / CONFIG
 POOLING_FIELD = "pooling_of_texts"
 PROMPTS = {"query": "", "document": ""}
-"""The prompts that there are without any file."""
+"""The prompts of a model without a file of prompts."""
 TOKENIZER = "tokenizer_config.json"
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """The steps before the network that prepare a text, and those after it that make a vector of its states."""
+    """Prepares texts for a network, and makes a vector of its states."""
 
     modules: tuple[Module, ...] = ()
-    """The steps after the network; none if the folder has no modules.json, which means the mean."""
+    """The steps after the network. Empty without modules.json, and then the mean is used."""
     network: Listed | None = None
-    """The network's entry in modules.json, where there is one."""
+    """The network's entry in modules.json, if there is one."""
     prompts: Mapping[str, str] = field(default_factory=lambda: dict(PROMPTS))
     default_prompt: str | None = None
     max_length: int | None = None
-    """Tokens of a text that are read, its marks included; None for as many as the network reads."""
+    """Most tokens of a text, including special ones; None for as many as the network reads."""
     cuts_left: bool = False
-    """Whether a text that is too long loses its beginning."""
+    """Whether the beginning of a text that is too long is cut off, instead of its end."""
     lowercase: bool = False
     documents: Mapping[str, JsonObject] = field(default_factory=dict)
-    """The settings of both files as they came, which are written back."""
+    """The settings of both files as they were read, which are written back."""
 
     def prompt(self, prompt: str | None, prompt_name: str | None) -> str:
-        """The prompt before a text: the one given or named, else the default. Raises UserError if both are given."""
+        """The prompt before a text: given, named, or the default. Raises UserError if it is both given and named."""
         if prompt is not None and prompt_name is not None:
             raise UserError("prompt: expected a prompt or its prompt_name, got both; leave one out")
         name = self.default_prompt if prompt_name is None else prompt_name
@@ -64,7 +64,7 @@ class Sentences:
         return tuple(module.step for module in self.modules) or (Pooling(),)
 
     def files(self) -> Files:
-        """The files in which that library finds the same; none where there was no modules.json."""
+        """These settings as that library's files; none if there was no modules.json."""
         if self.network is None:
             return Files()
         listed = [replace(self.network, path=""), *(module.listed for module in self.modules)]
@@ -81,7 +81,7 @@ class Sentences:
 
 
 def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
-    """What the files of `folder` say. `document` is the network's config.json, `width` that of its states.
+    """Reads the files of `folder`. `document` is the network's config.json, and `width` that of its states.
 
     Raises UserError that names the file, for a module or a setting that is not supported.
     """
@@ -117,7 +117,7 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
 
 
 def of_pooling(mode: Mode, width: int) -> Sentences:
-    """A network whose states are pooled in this way, and nothing else."""
+    """A sentence encoder that only pools the states in this way."""
     prefix = f"{modules.LIBRARY}models"
     pooling = Module(
         Listed("1", "1_Pooling", f"{prefix}.Pooling"),
@@ -128,7 +128,7 @@ def of_pooling(mode: Mode, width: int) -> Sentences:
 
 
 def _shortest(tokenizer: JsonObject, document: Mapping[str, Any]) -> int | None:
-    """The number of tokens to read if the settings do not say it."""
+    """The number of tokens to read if the settings do not limit it."""
     family = family_of(document, where=CONFIG)
     fields = family.map_of(family.head_of(document, where=CONFIG))
     values = {**document, **fields.values(family.modernize(dict(document)), where=CONFIG)}
@@ -147,12 +147,12 @@ ONLY: dict[str, tuple[JsonValue, ...]] = {
     **dict.fromkeys(("model_args", "model_kwargs", "config_args", "config_kwargs"), ({}, None)),
     **dict.fromkeys(("tokenizer_args", "processor_kwargs"), ({}, None)),
 }
-"""Settings of texts at the values that are supported."""
+"""The supported values of settings of texts."""
 WITHOUT_EFFECT = ("modality_config", "unpad_inputs", "backend")
 
 
 def _texts(said: JsonObject, *, where: str) -> tuple[int | None, bool]:
-    """max_seq_length and do_lower_case; UserError for a setting that is not followed."""
+    """max_seq_length and do_lower_case. Raises UserError for an unsupported setting."""
     for name, value in said.items():
         known = (*ONLY, *WITHOUT_EFFECT, "max_seq_length", "do_lower_case")
         if name not in known:

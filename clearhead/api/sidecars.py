@@ -32,7 +32,7 @@ def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     return ImageProcessor(settings, n_channels=n_channels, where=str(path))
 
 
-# --- what was not read -----------------------------------------------------------------------------------------------
+# --- files that are not read ----------------------------------------------------------------------------------------
 
 
 def unread(folder: Path) -> list[str]:
@@ -73,7 +73,7 @@ def _read_by_load(folder: Path) -> set[str]:
 
 
 def weights_files(folder: Path) -> list[str]:
-    """The files of weights that `load` reads, of all that may be in the folder."""
+    """The files of weights that `load` reads."""
     for whole, index, suffix in ((MODEL, INDEX, ".safetensors"), (BIN, BIN_INDEX, ".bin")):
         if (folder / whole).is_file():
             return [whole]

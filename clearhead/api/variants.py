@@ -25,7 +25,7 @@ def changed(config: ModelConfig, *, scale: bool = True, positions: str | None = 
 
 
 def position_kinds(config: ModelConfig) -> list[str]:
-    """The kinds of positions that the network can have, its own first."""
+    """The kinds of positions that the network can have, with its own first."""
     own = config.output.positions.kind
     return [own, *(kind for kind in WITHOUT_WEIGHTS if kind != own and _fits(config, kind))]
 

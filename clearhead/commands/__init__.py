@@ -1,8 +1,8 @@
-"""What each command does: the library's own calls, with something to read on the way. Imports no torch itself."""
+"""Implements each command by the library's own calls, with progress on the console. Imports no torch itself."""
 
 import sys
 
 
 def tell(text: str) -> None:
-    """To people, on standard error: standard output is for results."""
+    """Prints a message for people on standard error. Standard output is for results."""
     print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`clearhead check`: a checkpoint here against the reference library, value by value, and what its config decided."""
+"""`clearhead check`: compares a checkpoint with the reference library, value by value, and explains its config."""
 
 import json
 import tempfile
@@ -28,7 +28,7 @@ LENGTHS = (12, 7)
 
 @dataclass(frozen=True)
 class Check:
-    """What was found."""
+    """The result of a check."""
 
     architecture: str
     parameters: int
@@ -37,23 +37,23 @@ class Check:
     """The reference library and its version; None where it is not installed."""
     differences: tuple[Difference, ...]
     answers: tuple[Answer, ...]
-    """What else was compared, or was not."""
+    """The other comparisons, and those that were skipped."""
     unread: tuple[str, ...]
-    """Files of the folder that are not read here."""
+    """Files of the folder that `load` does not read."""
 
     @property
     def close(self) -> bool:
-        """Whether every value is close, and all else that was compared is equal."""
+        """Whether every value is close, and all other comparisons are equal."""
         return not self.wrong and all(one.relative <= CLOSE for one in self.differences)
 
     @property
     def wrong(self) -> list[Answer]:
-        """What was compared and differs."""
+        """The comparisons that differ."""
         return [one for one in self.answers if one.equal is False]
 
 
 def check_command(name: str, *, revision: str | None, as_json: bool) -> None:
-    """Compare and print; not close is an error."""
+    """Compares and prints the result. Raises NumericError for a difference."""
     with foreign_folder(name, revision) as folder:
         found = check(folder)
     if as_json:
@@ -73,7 +73,7 @@ def check_command(name: str, *, revision: str | None, as_json: bool) -> None:
 
 @contextmanager
 def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
-    """The model's folder as other libraries read it; one of ours is written so for the time being."""
+    """The model's folder for other libraries. A model of ours is written to a temporary one."""
     folder = locate(name, revision=revision)
     config = network_folder(folder) / CONFIG
     document = read_json(config, limit=CONFIG_LIMIT) if config.is_file() else {"clearhead": 1}
@@ -88,7 +88,7 @@ def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
 
 
 def check(folder: Path) -> Check:
-    """The model of a folder in both libraries: in float32 on the same random input, and what it says of texts."""
+    """Compares a folder's model in both libraries: float32 values on one random input, and answers for texts."""
     config = network_folder(folder) / CONFIG
     document, where = read_json(config, limit=CONFIG_LIMIT), str(config)
     family = family_of(document, where=where)
@@ -109,7 +109,7 @@ def check(folder: Path) -> Check:
 def compared(
     model: Model, folder: Path, architecture: str
 ) -> tuple[str | None, Sequence[Difference], Sequence[Answer]]:
-    """The reference's name and version, every difference and all else; None and nothing where it is not installed."""
+    """The reference's name and version, the differences and other comparisons; None and nothing without it."""
     try:
         import transformers
     except ImportError:
@@ -123,12 +123,12 @@ def compared(
     arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0)
     network = network_folder(folder)
     try:
-        # Whatever the config asks for: other ways to compute attention may be code that the library fetches.
+        # Ignores the config's choice of attention, for which the library may download code.
         opened: Any = getattr(transformers, architecture).from_pretrained(
             network, dtype=torch.float32, attn_implementation="eager", local_files_only=True
         )
         theirs = reference_states(opened.eval(), arguments, model.network)
-    except Exception as error:  # a stranger's config may come to anything there
+    except Exception as error:  # a config from elsewhere may raise anything there
         what = f"{type(error).__name__}: {shown(str(error))}"
         raise UserError(
             f"{network / CONFIG}: expected a model that the reference opens too, got {what}; {ANOTHER}"
@@ -138,7 +138,7 @@ def compared(
 
 
 def lines(found: Check) -> Iterator[str]:
-    """What was found, for people."""
+    """The result as lines for people."""
     yield f"{found.architecture}, {found.parameters:,} parameters"
     yield ""
     yield "What each field of config.json decided:"
@@ -170,7 +170,7 @@ def lines(found: Check) -> Iterator[str]:
 
 
 def to_json(found: Check) -> dict[str, JsonValue]:
-    """What was found, for programs."""
+    """The result for programs."""
     fields: list[JsonValue] = [
         {"field": d.field, "value": d.value, "sets": [*d.sets], "note": d.note} for d in found.decisions
     ]

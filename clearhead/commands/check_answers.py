@@ -1,4 +1,4 @@
-"""Compares what surrounds a network with the reference library: ids of texts, labels, greedy text and vectors."""
+"""Compares more than a network's values with the reference library: ids of texts, labels, greedy text and vectors."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ N_WRITTEN = 8
 
 @dataclass(frozen=True)
 class Answer:
-    """One thing besides the numbers."""
+    """One comparison besides the numbers."""
 
     what: str
     equal: bool | None
-    """None where it was not compared."""
+    """None if it was skipped."""
     why: str = ""
-    """Where it differs, or why it was not compared."""
+    """The difference, or the reason for skipping."""
 
 
 def answers(model: Model, folder: Path, opened: Any) -> Iterator[Answer]:
-    """Each in turn; `opened` is the same model of the reference library."""
+    """Makes each comparison in turn. `opened` is the same model in the reference library."""
     yield _guarded("ids of texts", lambda: _ids(model, folder))
     yield _guarded("labels", lambda: _labels(model, opened))
     yield _guarded("greedy text", lambda: _text(model, opened))
@@ -45,7 +45,7 @@ def answers(model: Model, folder: Path, opened: Any) -> Iterator[Answer]:
 def _guarded(what: str, compare: Callable[[], Answer]) -> Answer:
     try:
         return compare()
-    except Exception as error:  # a stranger's files may come to anything there
+    except Exception as error:  # files from elsewhere may raise anything there
         return Answer(what, None, f"{type(error).__name__}: {shown(str(error).partition(chr(10))[0])}")
 
 
@@ -93,7 +93,7 @@ def _vectors(model: Model, folder: Path, opened: Any) -> Answer:
 
 
 def _text(model: Model, opened: Any) -> Answer:
-    """Greedy tokens after the same input, by the settings of both."""
+    """Compares greedy tokens after the same input, with each library's settings."""
     config, what = model.config, f"greedy text of {N_WRITTEN} tokens"
     if config.decoder is None or not isinstance(config.head, LanguageHead):
         return Answer("greedy text", None, "this model writes none")

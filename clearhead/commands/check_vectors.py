@@ -20,9 +20,9 @@ LIBRARY = "sentence_transformers"
 
 
 def reference(folder: Path, network: Any) -> tuple[str, Vector]:
-    """What computes the vectors, in a word, and the computation. `network` is the reference's network, in float32.
+    """The name of the library that computes the vectors, and the computation. `network` is the reference's, in float32.
 
-    That is sentence-transformers where it is installed, else the module files, read as its documentation says.
+    Uses sentence-transformers if it is installed, otherwise the module files as its documentation describes them.
     """
     try:
         library: Any = import_module(LIBRARY)

@@ -1,4 +1,4 @@
-"""The end of a command that serves, which does not wait for what may take long."""
+"""Ends a command that serves, without waiting for slow threads."""
 
 import os
 import sys

@@ -25,13 +25,13 @@ def explore_command(
     revision: str | None,
     device: str,
 ) -> None:
-    """Serve the explorer on a model until Ctrl-C, or write it to a file; the one line on standard output is where."""
-    check_built()  # Before anything takes long, as is the port.
+    """Serve the explorer on a model until Ctrl-C, or write it to a file. Standard output gets one line: the address."""
+    check_built()  # Before anything slow, like the check of the port.
     if export is not None:
         print(write(opened(name, text, target=target, revision=revision, device=device), export))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
         return
-    keep_freed_memory()  # Before other threads have arenas of their own.
+    keep_freed_memory()  # Before other threads have their own arenas.
     with listen(port) as listener:
         session = opened(name, text, target=target, revision=revision, device=device)
         with serving(session, listener) as server:
@@ -49,7 +49,7 @@ def explore_command(
 
 
 def opened(name: str, text: str | None, *, target: str | None, revision: str | None, device: str) -> Session:
-    """The model of a folder or a name, and what to begin with."""
+    """A session with the model of a folder or a name, and its first input."""
     model = load(name, revision=revision, device=device)
     folder = Path(name) if Path(name).is_dir() else None
     image = image_at(text) if text is not None and model.reader.reads_images else None
@@ -59,13 +59,13 @@ def opened(name: str, text: str | None, *, target: str | None, revision: str | N
 
 
 def image_at(name: str) -> Path:
-    """An image to begin with; UserError where there is none."""
+    """The path of the first image. Raises UserError if there is no such file."""
     if not Path(name).is_file():
         raise UserError(f"{name}: expected an image file, as this model reads images, found none; try another path")
     return Path(name)
 
 
 def show(url: str) -> None:
-    """Open the browser, or say that somebody has to; it may take as long as it likes."""
+    """Opens the browser, or asks the user to. Runs in a thread, because it may take long."""
     if not open_browser(url):
         tell("Open the address above in a browser on this machine.")

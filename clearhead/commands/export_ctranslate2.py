@@ -40,7 +40,7 @@ def reader(model: Model) -> Literal["Translator", "Generator", "Encoder"]:
 
 
 def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
-    """Put the model there with weights of this type; how far its output is from ours, as a share of the largest."""
+    """Writes the model with weights of this type. Returns the output's largest relative difference from ours."""
     model.network.float()
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as temporary, hushed():
         ends = Ends.of(model)
@@ -113,9 +113,9 @@ class Ends:
 
 
 class Converter(TransformersConverter):
-    """The converter, told with which tokens a decoder starts and ends.
+    """The converter with the tokens with which a decoder starts and ends.
 
-    It takes for granted that some start with no token at all: a last one, PAD, whose vector is 0.
+    It assumes that some models start without a token, with a last one, PAD, whose vector is 0.
     """
 
     def __init__(self, folder: Path, ends: Ends) -> None:
@@ -209,7 +209,7 @@ def relative(ours: Tensor, theirs: Tensor) -> float:
 
 
 def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: int) -> Rows:
-    """Random tokens that CTranslate2 has and that mark nothing, as long as positions allow."""
+    """Random tokens that CTranslate2 has and that are not special, as many as positions allow."""
     generator = torch.Generator().manual_seed(seed)
     ids, ends = model.tokenizer, Ends.of(model)
     marks = {ids.pad_id, ids.bos_id, ids.eos_id, ids.unk_id, ends.start, ends.end}

@@ -1,4 +1,4 @@
-"""What a failed command says, and its exit code. Imports no torch."""
+"""The message and the exit code of a failed command. Imports no torch."""
 
 from cyclopts import CycloptsError
 
@@ -6,7 +6,7 @@ from clearhead.errors import OutOfMemory, UserError, is_memory
 
 
 def explained(error: BaseException, command: str) -> tuple[str, int] | None:
-    """What to say of an error, in one line, and the exit code; None for a bug of ours."""
+    """The message for an error, in one line, and the exit code; None for a bug of ours."""
     match error:
         case OutOfMemory():
             return str(error), error.exit_code

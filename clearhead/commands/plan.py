@@ -1,4 +1,4 @@
-"""`clearhead plan`: what training costs on so many GPUs, on paper."""
+"""`clearhead plan`: estimates what training costs on a number of GPUs."""
 
 import json
 import sys
@@ -100,7 +100,7 @@ def plan_command(
     mfu: float,
     as_json: bool,
 ) -> None:
-    """Print every layout with its costs, the simplest that fits, and how to start it."""
+    """Prints every layout with its costs, the simplest one that fits, and the command that starts it."""
     for option, value in (("tokens", tokens), ("batch", batch), ("length", length)):
         if value is not None and value < 1:
             raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")
@@ -155,7 +155,7 @@ def show(found: Plan, subject: Subject, console: Console) -> None:
 
 
 def _faster(found: Plan, chosen: Alternative) -> str:
-    """A remark where another layout that fits is more than a tenth faster."""
+    """A remark if another layout that fits is more than a tenth faster."""
     fastest = max((one for one in found.alternatives if one.fits), key=lambda one: one.tokens_per_second)
     gain = fastest.tokens_per_second / chosen.tokens_per_second
     return f"{fastest.name} would be {gain:.1f} times as fast." if gain > 1.1 else ""
@@ -185,7 +185,7 @@ def _layouts(found: Plan) -> Table:
 
 
 def _parts(found: Plan, chosen: Alternative) -> Table:
-    """The memory of a GPU by part, in the chosen layout and with each lever the other way."""
+    """The memory of a GPU by part, in the chosen layout and with each lever reversed."""
     alternatives = [(chosen.name, chosen), *levers(found.job, found.machine, chosen)]
     table = Table("memory of a GPU", title="The same batch with each lever the other way")
     for name, _ in alternatives:

@@ -10,7 +10,7 @@ from clearhead.weights.upload import upload
 
 
 def push_command(name: str, repository: str, *, private: bool, revision: str | None) -> None:
-    """Save the model as other libraries keep it, upload that, and print the address."""
+    """Saves the model in the form of other libraries, uploads it and prints the address."""
     tell(f"reading {name}")
     model = load(locate(name, revision=revision))
     with tempfile.TemporaryDirectory() as temporary:

@@ -18,7 +18,7 @@ from clearhead.web import LOOPBACK, answering, listen, wait
 
 KEY = "CLEARHEAD_API_KEY"
 LAST_TURN = 0.5
-"""Seconds that the network has at the end for what it is computing."""
+"""Seconds that the network has at the end to finish its work."""
 
 
 def serve_command(
@@ -34,7 +34,7 @@ def serve_command(
     revision: str | None,
     device: str,
 ) -> None:
-    """Serve a model until Ctrl-C; the one line on standard output is where."""
+    """Serve a model until Ctrl-C. Standard output gets one line: the address."""
     key = known_key()
     if key is None and not LOOPBACK.fullmatch(host):
         raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
@@ -56,7 +56,7 @@ def serve_command(
             wait(running.ended)
         finally:
             try:
-                worker.end()  # Before the server, for what is being answered waits for it.
+                worker.end()  # Before the server, because its open requests wait for the worker.
                 running.stop()
                 worker.thread.join(LAST_TURN)
             finally:
@@ -64,7 +64,7 @@ def serve_command(
 
 
 def known_key() -> str | None:
-    """What clients must send, if anything; UserError for what no client can send as a header."""
+    """The key that clients must send, if any. Raises UserError for one that no header can hold."""
     key = os.environ.get(KEY)
     if key is not None and not re.fullmatch(r"[!-~]+", key):
         got = "an empty one" if not key else "blanks alone" if key.isspace() else "blanks or other characters in it"
@@ -73,7 +73,7 @@ def known_key() -> str | None:
 
 
 def worker_of(service: Service, *, queue: int) -> Engine | Translator:
-    """The worker of a model: one that translates, or one that continues texts."""
+    """The worker for a model, which translates or continues texts."""
     model = service.model
     if model.is_encoder_decoder:
         return Translator(model, searching(model.generation, {}), most_waiting=queue)
@@ -83,7 +83,7 @@ def worker_of(service: Service, *, queue: int) -> Engine | Translator:
 
 
 def example(service: Service, url: str, *, keyed: bool) -> str:
-    """A command that asks the server something."""
+    """An example of a command that asks the server."""
     if service.model.is_encoder_decoder:
         path, asked = "/translate", {"text": "A man is riding a bike."}
     else:

@@ -91,19 +91,19 @@ def recipe_of(
     """The recipe with the changes of the command line, checked as far as it can be without the data."""
     tables = recipes.read(recipe)
     if any(files.values()):
-        # Relative to here, and not to the recipe's folder.
+        # Relative to the working directory, not to the recipe's folder.
         found = {name: path and path.absolute() for name, path in files.items()}
         source = find(tables.get("task"), where=f"{recipe}:task").files.source(found, where=recipe)
         tables = recipes.merge(tables, {"data": {"train": source}})
     given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
     tables = recipes.changed(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
-    # A file that is missing is reported last: another mistake may be the reason.
+    # A missing file is reported last, because another mistake may be the reason.
     tables, problem = with_files(tables, where=recipe)
     checked = validate(tables, where=recipe)
     if problem:
         raise UserError(f"{recipe}: {problem}")
     if checked.model.start is None:
-        architecture(checked.model, vocab_size=1000)  # Reports a mistake there before anything takes long.
+        architecture(checked.model, vocab_size=1000)  # Reports mistakes there before anything slow.
     return checked
 
 
@@ -214,14 +214,14 @@ def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, 
 
 
 def with_files(tables: Mapping[str, Any], *, where: str) -> tuple[dict[str, Any], str]:
-    """The tables with placeholders where the files to learn from are missing, and what is wrong then, or ""."""
+    """The tables, with placeholders if data files are missing, and an error message or ""."""
     data, files = tables.get("data"), find(tables.get("task"), where=f"{where}:task").files
     problem = files.missing(data.get("train") if isinstance(data, Mapping) else None)
     return recipes.merge(tables, {"data": {"train": files.table}} if problem else {}), problem
 
 
 def next_folder(parent: Path, name: str) -> Path:
-    """A new folder parent/name-N with the first N that is free; it is made here, so that no other command takes it."""
+    """Creates a folder parent/name-N with the first free N, so that no other command takes it."""
     parent.mkdir(parents=True, exist_ok=True)
     for i in itertools.count(1):
         with suppress(FileExistsError):

@@ -45,7 +45,7 @@ def check_page(page: Path, *, int8: bool) -> None:
 
 
 def write_page(model: Model, name: str, shown: Sequence[tuple[str, tuple[int, ...]]], page: Path) -> None:
-    """Write texts and their translations as the explorer's file, and tell where it is."""
+    """Writes texts and their translations as the explorer's file, and prints where it is."""
     from clearhead.explorer.answering.requests import RunRequest
     from clearhead.explorer.export.translations import export_translations
     from clearhead.explorer.session import Session
@@ -61,7 +61,7 @@ def translate_lines(
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Print the translations of some lines; returns those that are not empty with the best one's tokens.
 
-    A line that is too long ends it, once those before it are printed.
+    Raises UserError for a line that is too long, after printing those before it.
     """
     encoder = model.config.encoder
     limit = encoder.max_length if encoder else None
@@ -86,14 +86,14 @@ def translate_lines(
 
 
 def arriving() -> Iterator[list[str]]:
-    """The lines of standard input as they come: one when typed, many from a file."""
+    """The lines of standard input as they arrive: one if typed, many from a file."""
     if sys.stdin is None:  # closed: `<&-`
         return
     if sys.stdin.isatty():
         tell("Type a sentence and Enter; Ctrl-D ends.")
     rest, number = b"", 0
     while True:
-        chunk = os.read(sys.stdin.fileno(), 1 << 16)  # Returns what is there, without waiting for more.
+        chunk = os.read(sys.stdin.fileno(), 1 << 16)  # Returns the available bytes, without waiting for more.
         whole, newline, rest = (rest + chunk).rpartition(b"\n") if chunk else (rest, b"", b"")
         lines: list[str] = []
         try:
@@ -128,7 +128,7 @@ def generate_command(
     given = {name: value for name, value in sampling.items() if value is not None}
     base = model.generation
     if given.get("temperature", base.temperature) == 0:
-        # What narrows the sampling in the model's own settings has no meaning without it.
+        # The model's own settings that narrow sampling have no effect without it.
         base = base.model_copy(update={"top_k": None, "top_p": None, "min_p": None})
     pieces = model.stream(prompt, changed(base, {"beams": 1, "n_best": 1, **given}), stop=stop)
     if unknown := model.tokenizer.unknown(prompt):
@@ -144,7 +144,7 @@ def generate_command(
 
 
 def predict_command(name: str, texts: Sequence[str], *, int8: bool, device: str) -> None:
-    """Print what the model's task says of each text, or of each line of standard input."""
+    """Prints the task's prediction for each text, or for each line of standard input."""
     keep_freed_memory()
     model = load(name, int8=int8, device=device)
     task, _ = task_of(name, model)

@@ -1,4 +1,4 @@
-"""A network writes: greedy, by chance or by beam search, one event a token."""
+"""Generation: greedy, sampled or by beam search, with one event for each token."""
 
 from clearhead.generation.generate import Event, Finished, complete, completing, generate, in_batches
 from clearhead.generation.sampling import History, Sampler

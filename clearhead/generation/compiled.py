@@ -1,4 +1,4 @@
-"""Generation of a single text with one compiled graph for each step, for when launching operations takes the time."""
+"""Generates a single text with one compiled graph for each step, if launching operations takes most of the time."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,11 @@ from clearhead.model.cache import Cache, FixedCache
 
 BACKEND = "inductor"
 LEAST_ROOM = 256
-"""Cells of the shortest texts. They double, so that few graphs serve all lengths."""
+"""Cells for the shortest texts. Their number doubles, so that few graphs serve all lengths."""
 
 
 class Compiled:
-    """The decoder's steps after a cache, for one text in a fixed number of cells."""
+    """The decoder's steps after a prefilled cache, for one text in a fixed number of cells."""
 
     def __init__(self, network: Transformer, past: Cache, *, length: int) -> None:
         """`length` is the number of cells needed in the end."""
@@ -35,7 +35,7 @@ class Compiled:
 
     def __call__(self, tokens: Tokens, memory: Memory | None) -> Tensor:
         """1 1 -> 1 1 v: logits after one more token. Raises UserError if PyTorch cannot compile."""
-        from torch._dynamo.exc import BackendCompilerFailed  # which takes seconds to import
+        from torch._dynamo.exc import BackendCompilerFailed  # takes seconds to import
 
         try:
             return self.step(tokens, memory, self.cache)

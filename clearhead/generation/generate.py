@@ -1,4 +1,4 @@
-"""generate(): a network writes, one event a token; complete(): many inputs, when only the end matters."""
+"""generate() yields one event for each token. complete() generates for many inputs and returns only the results."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import tracing
 
 PATIENCE = 16
-"""Steps before the matrices are packed: about as many give back what packing costs (docs/inference.md)."""
+"""Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
 BUDGET = 4096
-"""Padded source or prompt tokens in a batch of `complete`, each counted once a hypothesis."""
+"""Padded source or prompt tokens in a batch of `complete`, each counted once for each hypothesis."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ def generate(
     stop: Stop | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[Event]:
-    """One `Step` a token, then `Finished`; the network is in evaluation mode for each step alone.
+    """Yields one `Step` for each token, then `Finished`. The network is in evaluation mode only during a step.
 
     A decoder continues `prompts` (left-padded), or begins with the start token; with an encoder it first reads
     `source`, one row a prompt. Special tokens that the config names win over bos_id, eos_id and pad_id. Inputs that
-    are done leave the batch. `numbers` are the inputs' own numbers (default: their rows), from which samples are
-    drawn: a text does not depend on the batch it is in. Each step is one visit of a trace.
+    are done leave the batch. `numbers` (default: their rows) identify the inputs, and decide
+    their samples: a text does not depend on its batch. A trace records each step as one forward pass.
 
     Raises UserError, at the call, for a prompt that is too long or an input that this network does not take.
     """
@@ -119,7 +119,7 @@ def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search
         yield Finished(search.hypotheses())
     finally:
         if network.training:
-            forget(network)  # whose weights are about to change
+            forget(network)  # its weights are about to change
 
 
 def _no_gradients() -> torch.no_grad | torch.inference_mode:
@@ -199,7 +199,7 @@ class Decoding:
 
 
 def _shared(inputs: Tensor) -> Tensor:
-    """The inputs whose memory is kept, once for all slots of an input; once a slot where they are not as many each."""
+    """The input of each kept row of the memory: a row for each input, or for each slot if their numbers differ."""
     each, counts = inputs.unique_consecutive(return_counts=True)
     return each if bool((counts == counts[:1]).all()) else inputs
 
@@ -208,7 +208,7 @@ def _shared(inputs: Tensor) -> Tensor:
 
 
 def in_batches(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
-    """Indices of inputs in batches of similar length, longest first.
+    """Groups indices of inputs into batches of similar length, longest first.
 
     A batch has at most `budget` tokens, padding included, or a single input.
     """
@@ -251,7 +251,7 @@ def completing(
     stop: Stop | None = None,
     budget: int = BUDGET,
 ) -> Iterator[tuple[list[int], Event]]:
-    """The batches of `complete` one after another: each event of them, and which inputs it is about, by index."""
+    """Each event of the batches of `complete`, one batch after another, with the indices of its inputs."""
     if prompts is not None and source is not None and len(prompts) != len(source):
         raise UserError(f"expected one prompt a source, got {len(prompts)} and {len(source)}")
     inputs = source if source is not None else prompts

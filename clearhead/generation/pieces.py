@@ -1,4 +1,4 @@
-"""Text as it is shown while it is being written: piece by piece, up to a stop string."""
+"""Yields text piece by piece while it is generated, up to a stop string."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 def pieces(texts: Iterable[str], stop: Sequence[str] = ()) -> Iterator[str]:
     """The piece that each text adds to the one before it, up to the first of the stop strings.
 
-    Held back until it is clear what they are: U+FFFD, to which bytes of an unfinished character decode, and what may
-    be the beginning of a stop string. Joined, the pieces are the last text, or its part before the stop string.
+    Holds back U+FFFD, to which bytes of an unfinished character decode, and a possible beginning of a stop string.
+    Joined, the pieces are the last text, or its part before the stop string.
     """
     shown, text = 0, ""
     for text in texts:
@@ -30,6 +30,6 @@ def first(text: str, words: Sequence[str]) -> int | None:
 
 
 def beginning(text: str, word: str) -> int:
-    """The index where a prefix of `word` begins that ends `text`; the length of `text` if there is none."""
+    """The index where the end of `text` is a prefix of `word`; the length of `text` if there is none."""
     longest = next((n for n in range(min(len(word), len(text)), 0, -1) if text.endswith(word[:n])), 0)
     return len(text) - longest

@@ -13,7 +13,7 @@ from clearhead.recipe.generation import GenerationConfig
 
 NEVER = float("-inf")
 SHORTLIST = 512
-"""The likeliest tokens, which nearly always hold the share of top-p: sorting all takes longer than the network."""
+"""The likeliest tokens that top-p tries first. They nearly always suffice, and sorting all takes longer."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,21 @@ class History:
 
     @property
     def n_new(self) -> int:
-        """Tokens written."""
+        """The number of tokens written."""
         return self.ids.shape[1] - self.n_prompt
 
     def select(self, index: Tensor) -> Self:
-        """These rows, in this order."""
+        """Selects these rows, in this order."""
         return type(self)(self.ids[index], self.valid[index], self.n_prompt)
 
     def append(self, tokens: Tensor) -> Self:
-        """One more token a row, b."""
+        """Appends one token to each row, b."""
         column = tokens[:, None]
         valid = torch.cat([self.valid, torch.ones_like(column, dtype=torch.bool)], 1)
         return type(self)(torch.cat([self.ids, column], 1), valid, self.n_prompt)
 
 
-# --- what has been said -------------------------------------------------------------------------------------
+# --- repetition control -------------------------------------------------------------------------------------
 
 
 def seen(history: History, vocab_size: int) -> Tensor:
@@ -55,7 +55,7 @@ def seen(history: History, vocab_size: int) -> Tensor:
 
 
 def repetition_penalty(scores: Tensor, there: Tensor, penalty: float) -> Tensor:
-    """Tokens already there: score / penalty where positive, score * penalty else (Keskar 2019, 4.1)."""
+    """Scores of tokens already there: score / penalty if positive, score * penalty otherwise (Keskar 2019, 4.1)."""
     return torch.where(there, torch.where(scores > 0, scores / penalty, scores * penalty), scores)
 
 
@@ -74,7 +74,7 @@ def repeated_ngrams(history: History, n: int, vocab_size: int) -> Tensor:
 
 
 def among(tokens: Sequence[int], scores: Tensor) -> Tensor:
-    """v, bool: which tokens of the vocabulary are these."""
+    """v, bool: marks these tokens of the vocabulary."""
     v = scores.shape[-1]
     index = torch.tensor([token for token in tokens if token < v], dtype=torch.long, device=scores.device)
     return torch.zeros(v, dtype=torch.bool, device=scores.device).index_fill(0, index, True)
@@ -95,11 +95,11 @@ def top_k(scores: Tensor, k: int) -> Tensor:
 
 
 def top_p(scores: Tensor, p: float) -> Tensor:
-    """Scores of the fewest tokens whose probability reaches p (Holtzman et al. 2020, 3.1); -inf else."""
+    """Scores of the fewest tokens whose probability reaches p (Holtzman et al. 2020, 3.1); -inf for the others."""
     if p >= 1:
         return scores
     total = scores.logsumexp(-1, keepdim=True)
-    # In the order of the vocabulary, so that of two tokens as likely the first comes first.
+    # In the order of the vocabulary, so that the first of two equally likely tokens comes first.
     listed = scores.topk(min(SHORTLIST, scores.shape[-1]), dim=-1).indices.sort(-1).values
     best = scores.gather(-1, listed)
     surely = best.masked_fill(best <= best.amin(-1, keepdim=True), NEVER).logsumexp(-1, keepdim=True)
@@ -114,7 +114,7 @@ def top_p(scores: Tensor, p: float) -> Tensor:
 
 
 def min_p(scores: Tensor, fraction: float) -> Tensor:
-    """Scores of tokens at least `fraction` as likely as the likeliest (Nguyen et al. 2024); -inf else."""
+    """Scores of tokens at least `fraction` as likely as the likeliest (Nguyen et al. 2024); -inf for the others."""
     probabilities = scores.softmax(-1)
     return scores.masked_fill(probabilities < fraction * probabilities.amax(-1, keepdim=True), NEVER)
 
@@ -123,12 +123,12 @@ def min_p(scores: Tensor, fraction: float) -> Tensor:
 
 
 def uniform(*parts: str | int) -> float:
-    """A number in [0, 1) from what it is for: a row's chance depends on no other row and on no device."""
+    """A random number in [0, 1), decided by these parts alone: no other row or device changes it."""
     return (key(*parts) >> 10) / 2**53
 
 
 def draw(probabilities: Tensor, chances: Tensor) -> Tensor:
-    """b v, b -> b: the token at which the cumulative probability passes a row's chance; never one of 0."""
+    """b v, b -> b: the token at which the cumulative probability passes a row's random number, never one of 0."""
     wide = torch.float32 if probabilities.device.type == "mps" else torch.float64
     cumulative = probabilities.to(wide).cumsum(-1)
     total = cumulative[:, -1:]
@@ -138,11 +138,11 @@ def draw(probabilities: Tensor, chances: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Sampler:
-    """The rules above in their order, as the config says: control, then (when sampling) narrow, then draw."""
+    """Applies the rules above in order, as the config says: control, then (when sampling) narrow, then draw."""
 
     config: GenerationConfig
     limit: int | None = None
-    """Tokens written at most; None: as many as the config says."""
+    """Most tokens to write; None for the config's limit."""
 
     def control(self, scores: Tensor, history: History) -> Tensor:
         """Scores after repetition control, minimum length, bans and forced tokens."""
@@ -186,7 +186,7 @@ class Sampler:
         return scores
 
     def choose(self, scores: Tensor, names: Sequence[tuple[int, int]], step: int) -> Tensor:
-        """b v -> b: each row's next token. `names`: which (input, sample) a row is, all that chance knows."""
+        """b v -> b: each row's next token. `names`: the (input, sample) of each row, which decides its chance."""
         if self.config.temperature == 0:
             return scores.argmax(-1)
         chances = [uniform(self.config.seed, "sample", *name, step) for name in names]

@@ -1,6 +1,6 @@
-"""Which hypotheses go on: each for itself (greedy, sampling), or the best few together (beam search).
+"""Decides which hypotheses continue: each by itself (greedy, sampling), or the best few of all (beam search).
 
-A search sees logits and says which tokens to feed next and whom they follow; it knows no network. Scores are
+A search reads logits and chooses the next tokens and the slots that they continue. It knows no network. Scores are
 float32, whatever the network computes in.
 """
 
@@ -58,12 +58,12 @@ class Step:
     log_probs: Tensor
     """b k: log p(token | what is before it); 0 where a hypothesis ended before."""
     finished: Tensor
-    """b k, bool: whether it ended, with this token or before. Beams end together, when their search does."""
+    """b k, bool: whether it ended, with this token or before. All beams of an input end together."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """Chooses the next tokens from the logits of a step."""
+    """What follows from the logits of a step: the event, and the tokens to feed next."""
 
     __repr__ = brief
 
@@ -71,7 +71,7 @@ class Move:
     tokens: Tensor
     """n: tokens to feed next, one for each slot that goes on."""
     follow: Tensor | None
-    """n: the slot that each continues; None where all go on in their places."""
+    """n: the slot that each token continues; None if all continue in place."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Ends:
     stop: Stop | None = None
 
     def reason(self, tokens: Sequence[int]) -> Reason | None:
-        """Why these tokens are a whole hypothesis, or None when they go on."""
+        """Why these tokens are a complete hypothesis; None if they are not."""
         if tokens[-1] in self.ids:
             return "eos"
         if self.stop is not None and self.stop(list(tokens)):
@@ -105,7 +105,7 @@ class Search(ABC):
 
     @abstractmethod
     def advance(self, logits: Tensor) -> Move:
-        """n v, one row for each live slot (at first all b * k, alike within an input) -> what to do."""
+        """n v, one row for each live slot (at first all b * k, equal within an input) -> the next move."""
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """The n_best hypotheses of each input, best first."""
@@ -119,7 +119,7 @@ class Search(ABC):
         return Hypothesis(tuple(tokens), score, log_prob, reason)
 
     def step(self, live: list[int], tokens: Tensor, log_probs: Tensor, parents: Tensor, open_: list[bool]) -> Step:
-        """The event for all b k slots, of which the live ones did something."""
+        """The event for all b k slots, of which only the live ones changed."""
         n = self.b * self.k
         cells = torch.tensor(live)
         written = torch.full((n,), self.config.pad_id or 0).index_copy(0, cells, tokens.cpu())
@@ -131,7 +131,7 @@ class Search(ABC):
 
 
 class Sampling(Search):
-    """Greedy search or sampling: each slot on its own."""
+    """Greedy search or sampling: each slot independently."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class BeamSearch(Search):
         n, k, v = len(self.rows), self.k, logits.shape[-1]
         log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history)
         c = max(2, 1 + len(self.ends.ids)) * k
-        likely, tokens = log_probs.topk(min(c, v))  # Of each hypothesis: the best of all are among them.
+        likely, tokens = log_probs.topk(min(c, v))  # The best of each hypothesis, which include the best of all.
         totals = self.scores[:, :, None] + likely.view(n, k, -1)
         best, index = totals.flatten(1).topk(min(c, k * v))
         parents, tokens = index // likely.shape[-1], tokens.view(n, -1).gather(1, index)

@@ -1,4 +1,4 @@
-"""A network around tensors that already exist, such as a checkpoint's: nothing is copied, nothing drawn."""
+"""Builds a network around tensors that already exist, such as a checkpoint's, without copies or random draws."""
 
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -20,9 +20,9 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 def assemble(
     config: ModelConfig, tensors: Mapping[str, Tensor], *, where: str, called: Callable[[str], str] = str
 ) -> Transformer:
-    """The network whose parameters are these tensors themselves, whatever their strides and float dtype.
+    """The network whose parameters are these tensors themselves, with their strides and float dtypes.
 
-    A tied table is given once, under its first name. `called` has the names by which errors call them. Raises UserError
+    A tied table is given once, under its first name. Errors use the names in `called`. Raises UserError
     for a missing, misshapen, extra or integer tensor before anything is allocated.
     """
     network = unallocated(config)

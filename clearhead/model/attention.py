@@ -25,14 +25,14 @@ EXPLICIT_UP_TO: int = 512
 
 
 def is_explicit(kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: float | None = None) -> bool:
-    """When somebody looks, when the fused kernel cannot do it, and where explicit is the faster one."""
+    """Whether to compute explicitly: while traced, without a fused kernel, or if that is faster."""
     if tracing() or soft_cap is not None or kernel == "explicit":
         return True
     return kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
 
 
 def has_kernel(soft_cap: float | None, positions: PositionEncoding | None) -> bool:
-    """Whether PyTorch's fused kernel computes such an attention in training, and keeps no t x s matrix."""
+    """Whether training can use PyTorch's fused kernel, which keeps no t x s matrix."""
     return soft_cap is None and not (positions and positions.learns_bias)
 
 
@@ -96,7 +96,7 @@ class Attention(nn.Module):
             if cache is not None:
                 k, v = cache.append(k, v)
         q = q if reach.rotation is None else reach.rotation(q)
-        n = len(q) // len(k)  # Beams of an input, which read one memory.
+        n = len(q) // len(k)  # The beams of an input read one memory.
         if n > 1 and tracing():
             k, v, reach, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), reach.repeated(n), 1
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
@@ -112,7 +112,7 @@ class Attention(nn.Module):
             return self.split(layout.unpack(x))
         if layout.rows is None:
             return norm(self.split(x))
-        # Before padding is there: a norm may make anything of zeros.
+        # Before padding is inserted, because a norm of zeros may be anything.
         return self.split(layout.unpack(norm(x.unflatten(-1, (-1, self.d_head))).flatten(-2)))
 
     def split(self, x: Tensor) -> Tensor:
@@ -129,10 +129,10 @@ class Attention(nn.Module):
         if reach.score_bias is not None:
             scores = scores + reach.score_bias
         scores = tap(self, "scores", scores, "b h t s")
-        # A mask of 0 and -inf is exact in any type: one of float32 would make all that follows float32.
+        # 0 and -inf are exact in any type, and a float32 mask would make all that follows float32.
         mask = None if reach.mask is None else reach.mask.to(scores.dtype)
         masked = tap(self, "masked", scores if mask is None else scores + mask, "b h t s")
-        # In the scores' own type: sums inside are float32 all the same, and autocast would copy every weight twice.
+        # In the scores' own type: softmax sums in float32 anyway, and autocast would copy every weight twice.
         with torch.autocast(q.device.type, enabled=False):
             weights = masked.softmax(-1).to(v.dtype)
         if reach.unreachable is not None:
@@ -141,7 +141,7 @@ class Attention(nn.Module):
         return dropout(weights, self.dropout, self.training) @ v
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
-        """The same by PyTorch's fused kernel, which never shows the scores."""
+        """The same by PyTorch's fused kernel, which does not expose the scores."""
         mask = None if reach.causal and reach.score_bias is None else reach.mask
         if reach.score_bias is not None:
             mask = reach.score_bias if mask is None else mask + reach.score_bias
@@ -158,7 +158,7 @@ class Attention(nn.Module):
         return z if reach.unreachable is None else z.masked_fill(reach.unreachable, 0.0)
 
     def combine(self, z: Tensor, layout: Layout) -> Tensor:
-        """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless somebody looks at each head's share."""
+        """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless a trace reads each head's share."""
         z = tap(self, "z", z, "b h t k")
         if not looked_at(self, "heads"):
             return tap(self, "out", self.out(layout.pack(z.transpose(1, 2).flatten(2))), "b t d")
@@ -185,7 +185,7 @@ class Attention(nn.Module):
     def side_steps(
         self, to: Steps, at: str, x: str, by: tuple[nn.Module, Norm | None], heads: int, reach: ReachSteps | None
     ) -> str:
-        """List the ops of `project`, and of the rotation by a reach; returns the address `at`."""
+        """List the ops of `project` and of a reach's rotation; returns the address `at`."""
         linear, norm = by
         to.linear(f"{at}.linear", x, linear, at)
         split = to.do(f"{at}.split", "split", f"{at}.linear", by={"heads": heads})
@@ -239,7 +239,7 @@ def _fused(call: Call) -> Tensor:
 
 
 def _saved_by_the_kernel(call: Sized) -> tuple[Sizes, ...]:
-    """What it reads and makes, and the sum of each row's exponentials in float32."""
+    """Its inputs, its result, and the sum of each row's exponentials in float32."""
     return *call.x, call.out, Sizes(call.out.shape[:-1])
 
 

@@ -1,4 +1,4 @@
-"""The one block that every family is made of."""
+"""The block from which every family is built."""
 
 from torch import Tensor, nn
 
@@ -13,7 +13,7 @@ from clearhead.model.residual import Residual
 from clearhead.trace import tap
 
 Memory = tuple[Tensor, Layout]
-"""An encoder's last states, and where they sit."""
+"""An encoder's last states and their layout."""
 
 
 class Block(nn.Module):

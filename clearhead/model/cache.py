@@ -27,7 +27,7 @@ class KeyValues(ABC):
 
     @abstractmethod
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add new positions; returns all."""
+        """Add new positions; returns the keys and values of all."""
 
     def select(self, index: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
@@ -35,7 +35,7 @@ class KeyValues(ABC):
             self.k, self.v, self.cells = self.k[index].contiguous(), self.v[index].contiguous(), None
 
     def move(self, rows: Tensor, sources: Tensor) -> None:
-        """Row rows[i] goes on from row sources[i]; the other rows stay as they are."""
+        """Copy row sources[i] to row rows[i]; the other rows stay unchanged."""
         if self.k is None or self.v is None:
             return
         if self.cells is None or tracing():  # A trace may keep these.
@@ -46,12 +46,12 @@ class KeyValues(ABC):
 class GrowingKeyValues(KeyValues):
     """Keys and values that are views of cells with room for more.
 
-    A new position is written into the next cell. Only a position without a cell makes a copy, into twice the room.
+    A new position is written into the next cell. If no cell is left, everything is copied into twice the room.
     """
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if self.k is None or self.v is None or k.requires_grad or tracing():
-            # Cross-attention appends once. What gradients need or a trace keeps must not be overwritten.
+            # Cross-attention appends only once. Values that gradients need or a trace keeps must not be overwritten.
             self.k = k if self.k is None else torch.cat([self.k, k], 2)
             self.v = v if self.v is None else torch.cat([self.v, v], 2)
             self.cells = None
@@ -68,7 +68,7 @@ class GrowingKeyValues(KeyValues):
 
 
 def _moved(past: Tensor, room: int) -> Tensor:
-    """b h s k -> b h room k, the past first. Not an inference tensor, because a trace may begin between two steps."""
+    """b h s k -> b h room k, the past first. No inference tensor, because a trace may begin between two steps."""
     b, h, length, width = past.shape
     with torch.inference_mode(False):
         cells = torch.empty(b, h, room, width, dtype=past.dtype, device=past.device)
@@ -78,7 +78,7 @@ def _moved(past: Tensor, room: int) -> Tensor:
 
 @dataclass
 class BlockCache:
-    """What one decoder block keeps: keys and values of its own past and of the memory."""
+    """The cache of one decoder block: keys and values of its own past and of the memory."""
 
     __repr__ = brief
 
@@ -88,7 +88,7 @@ class BlockCache:
 
 @dataclass
 class Cache(ABC):
-    """What a decoder keeps between steps."""
+    """The state that a decoder keeps between steps."""
 
     __repr__ = brief
 
@@ -99,12 +99,12 @@ class Cache(ABC):
 
     @abstractmethod
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
-        """Make room for these new tokens; returns the layouts of the queries and of all keys."""
+        """Makes room for these new tokens; returns the layouts of the queries and of all keys."""
 
     def select(self, index: Tensor, memory: Tensor | None = None) -> None:
-        """Keep these rows of the batch, in this order, as a beam that follows its best hypotheses does.
+        """Keeps these rows of the batch in this order, as beam search does for its best hypotheses.
 
-        `memory` selects rows of the memory's keys and values if several rows of the batch read one memory.
+        `memory` selects rows of the memory's keys and values, if several rows of the batch share one memory.
         """
         for block in self.blocks:
             block.attn.select(index)
@@ -144,7 +144,7 @@ class GrowingCache(Cache):
 
 @dataclass
 class FixedKeyValues(KeyValues):
-    """Keys and values in a fixed number of cells; `append` writes cell `at`, and returns all cells."""
+    """Keys and values in a fixed number of cells. `append` writes cell `at` and returns all cells."""
 
     __repr__ = brief
 
@@ -160,9 +160,9 @@ class FixedKeyValues(KeyValues):
 
 @dataclass
 class FixedCache(Cache):
-    """A cache with all its room from the start, so that one compiled graph serves every step.
+    """A cache of fixed size, so that one compiled graph serves every step.
 
-    It takes one token at a time and masks the cells beyond the text. The caller keeps within the room.
+    It takes one token at a time and masks the cells beyond the text. The caller must not exceed the size.
     """
 
     __repr__ = brief

@@ -1,4 +1,4 @@
-"""Inputs of the wrong shape or kind are refused in one line. Checks read shapes and types alone: no device waits."""
+"""Refuses inputs of the wrong shape or kind in one line. Checks read only shapes and types, so no device waits."""
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ WHOLE = (torch.int64, torch.int32)
 
 
 def check_tokens(tokens: Tokens, stack: StackConfig) -> None:
-    """Raise UserError unless a stack can read this: ids on a grid, and what belongs to each cell."""
+    """Raises UserError unless a stack can read these ids and the other values of each cell."""
     ids = tokens.ids
     if isinstance(stack.input, PatchInput):
         if ids.ndim != 4 or not ids.is_floating_point():
@@ -32,7 +32,7 @@ def check_tokens(tokens: Tokens, stack: StackConfig) -> None:
 
 
 def look_up(table: nn.Embedding, index: Tensor, what: str) -> Tensor:
-    """The table's rows. Raises UserError for an index that has none; on a CPU, for elsewhere that would wait."""
+    """The table's rows. Raises UserError for an index without a row, but only on a CPU: other devices would wait."""
     try:
         return table(index)
     except IndexError:
@@ -43,13 +43,13 @@ def look_up(table: nn.Embedding, index: Tensor, what: str) -> Tensor:
 
 
 def check_labels(labels: Tensor, n: int) -> None:
-    """Raise UserError unless there is one whole number for each of n distributions."""
+    """Raises UserError unless there is one whole number for each of n distributions."""
     if not isinstance(labels, Tensor) or labels.shape != (n,) or labels.dtype != torch.int64:
         what = "one for each real position, or for each sequence where the head says one class"
         raise UserError(f"labels: expected int64 of {n}, {what}, got {shape_of(labels)}")
 
 
 def outside(labels: Tensor, n_classes: int) -> UserError:
-    """What to say of labels that a loss refused."""
+    """The message about labels that a loss refused."""
     wrong = labels[(labels < 0) | (labels >= n_classes)]
     return UserError(f"labels: expected numbers in 0..{n_classes - 1}, got {int(wrong[0])}")

@@ -15,13 +15,13 @@ from clearhead.model.ops import KINDS, Sized, Sizes, Steps
 from clearhead.model.transformer import Stack, Transformer
 
 MEMORY, STATES = "memory", "states"
-"""Components that are no modules: the encoder's last states, which every block of the decoder reads; the states that a
-network without a head says."""
+"""Components that are no modules: the encoder's last states, which every block of the decoder reads, and the output of
+a network without a head."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of all instances of a component together, for one sequence."""
+    """The cost of all instances of a component together, for one sequence."""
 
     flops: int = 0
     """2 for each multiply and add of a matrix product."""
@@ -39,9 +39,9 @@ class Component:
 
     component: str
     path: str
-    """Where the instances are, `*` for the number of the block."""
+    """The path of the instances, with `*` for the number of the block."""
     first: str
-    """Where the first one is."""
+    """The path of the first instance."""
     length: int
     """Positions of its stack."""
     cost: Cost = Cost()
@@ -58,7 +58,7 @@ def parts(network: Transformer, source: int, target: int, *, explicit: bool | No
         name: length <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, length in lengths.items()
     }
     steps = Steps(training=True, explicit=by_step)
-    network.steps(steps, layers=(0, 1))  # The second block stands for all that come after it.
+    network.steps(steps, layers=(0, 1))  # The second block represents all later ones.
     single, mixed = (_walk(network, steps, lengths, lowers=lowers) for lowers in (False, True))
     found = list(_components(network, lengths))
     flops, kept, n_bytes, cached = (
@@ -79,7 +79,7 @@ BLOCK = {"attn": "attention Q K V O", "cross": "cross-attention Q K V O", "ffn":
 
 
 def _components(network: Transformer, lengths: dict[str, int]) -> Iterator[Component]:
-    """Without their costs."""
+    """The components without their costs."""
     length = 0
     for name, stack in network.stacks().items():
         length = lengths[name]
@@ -121,7 +121,7 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
 
 @dataclass
 class _Walk:
-    """The sizes of all values; what is counted is by the module it belongs to."""
+    """The sizes of all values, and the counts by module."""
 
     values: dict[str, Sizes]
     flops: Counter[str] = field(default_factory=Counter[str])
@@ -130,7 +130,7 @@ class _Walk:
 
     @property
     def n_bytes(self) -> Counter[str]:
-        """Of what is saved."""
+        """Counts of the saved tensors."""
         found = Counter[str]()
         for one, owner in self.saved.items():
             found[owner] += one.n_bytes
@@ -165,7 +165,7 @@ def _by_component(counts: Counter[str], found: list[Component], network: Transfo
 
 
 def _walk(network: Transformer, steps: Steps, lengths: Mapping[str, int], *, lowers: bool) -> _Walk:
-    """Count op by op; `lowers`: matrix products read and make bfloat16, as under autocast."""
+    """Counts op by op. With `lowers`, matrix products read and make bfloat16, as under autocast."""
     walk = _Walk(_inputs(network, lengths))
     shapes = {name: tuple(parameter.shape) for name, parameter in network.named_parameters(remove_duplicate=False)}
     for owner, op in zip(steps.owners, steps.ops, strict=True):
@@ -182,7 +182,7 @@ def _walk(network: Transformer, steps: Steps, lengths: Mapping[str, int], *, low
 
 
 def _inputs(network: Transformer, lengths: Mapping[str, int]) -> dict[str, Sizes]:
-    """The whole numbers and the pixels that the stacks read."""
+    """The sizes of the whole numbers and pixels that the stacks read."""
     values: dict[str, Sizes] = {}
     for name, stack in network.stacks().items():
         numbers = Sizes((lengths[name],), width=0)
@@ -194,7 +194,7 @@ def _inputs(network: Transformer, lengths: Mapping[str, int]) -> dict[str, Sizes
 
 
 def _save_results(network: Transformer, walk: _Walk, steps: Steps) -> None:
-    """What is kept although no op of the component needs it: the memory, and what the loss reads, in float32."""
+    """Values that are kept although no op of the component needs them: the memory, and the loss's input in float32."""
     memory = walk.values[steps.states[0]]
     if memory in walk.saved and len(steps.states) > 1:
         walk.saved[memory] = MEMORY

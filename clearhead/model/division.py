@@ -1,4 +1,4 @@
-"""How a part's weights divide among processes, by axis: what tensor parallelism needs to know of it."""
+"""How the weights of a part divide among processes, by axis, for tensor parallelism."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ Axis = Literal["heads", "units"]
 
 @dataclass(frozen=True)
 class Division:
-    """One child or attribute of a part whose heads or feed-forward units are divided among processes."""
+    """A child or attribute of a part whose heads or feed-forward units are divided among processes."""
 
     name: str
     axis: Axis
@@ -20,12 +20,12 @@ class Division:
 
 
 def divisions_of(module: nn.Module) -> tuple[Division, ...]:
-    """What a part says of itself; nothing, where every process computes the whole."""
+    """The shares that a part declares; empty if every process computes the whole part."""
     return getattr(module, "divisions", ())
 
 
 def cut(value: object, rank: int, size: int) -> object:
-    """This process's share of a count or of a list with one entry a head."""
+    """This process's share of a count, or of a list with one entry for each head."""
     if isinstance(value, int):
         return value // size
     assert isinstance(value, list)

@@ -1,4 +1,4 @@
-"""Dropout that costs little on a CPU."""
+"""Dropout that is cheap on a CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ _cheap: ContextVar[bool] = ContextVar("cheap dropout", default=True)
 
 @contextmanager
 def cheap_dropout(is_on: bool) -> Iterator[None]:
-    """While open, `dropout` shares its draws; or is PyTorch's own."""
+    """While open, selects whether `dropout` shares its random draws or is PyTorch's own."""
     before = _cheap.get()
     _cheap.set(is_on)
     try:
@@ -35,6 +35,6 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return F.dropout(x, p)
     dropped = min(max(round(p * 256), 1), 255)
     words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-    # In place, byte for byte: a comparison that makes booleans takes ten times as long.
+    # In place on bytes: a comparison that makes booleans takes ten times as long.
     keep = words.view(torch.uint8)[: x.numel()].view(x.shape).ge_(dropped)
     return x * keep.to(x.dtype).mul_(256 / (256 - dropped))

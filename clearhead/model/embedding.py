@@ -18,18 +18,18 @@ from clearhead.trace import tap
 
 
 class Embedding(nn.Module, ABC):
-    """sum = tokens + positions, then norm and dropout where the config has them."""
+    """sum = tokens + positions, then norm and dropout if the config has them."""
 
     norm: Norm | None
     dropout: float
 
     @abstractmethod
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
-        """One vector a position, b t d (or packed n d), before positions are added."""
+        """One vector for each position, b t d (or packed n d), before positions are added."""
 
     @abstractmethod
     def vector_steps(self, to: Steps, stack: str, path: str) -> None:
-        """List the ops of `vectors`, of the stack of this name."""
+        """List the ops of `vectors` for the stack of this name."""
 
     def forward(self, tokens: Tokens, layout: Layout, positions: Tensor | None) -> Tensor:
         """ids or pixels -> b t d (or packed n d); `positions` is b|1 t d."""
@@ -37,13 +37,13 @@ class Embedding(nn.Module, ABC):
         if positions is not None:
             positions = layout.pack(positions.expand(*layout.grid, -1))
             x = x + tap(self, "positions", positions.to(x.dtype), "b t d")
-        # 0 times NaN is NaN: what the table says of a padding token may not enter a sum or the gradient of a matrix.
+        # A padding token's vector must not enter a sum or a matrix's gradient, because 0 times NaN is NaN.
         x = tap(self, "sum", layout.blank(x), "b t d")
         x = x if self.norm is None else self.norm(x)
         return dropout(x, self.dropout, self.training)
 
     def steps(self, to: Steps, stack: str, positions: PositionEncoding) -> str:
-        """List the ops of `forward`, of the stack of this name; returns the address of the result."""
+        """List the ops of `forward` for the stack of this name; returns the address of the result."""
         path, numbers = f"{stack}.embed", f"{stack}.positions"
         with to.inside(path):
             self.vector_steps(to, stack, path)
@@ -133,7 +133,7 @@ KINDS |= {
 
 
 def build_embedding(config: StackConfig) -> Embedding:
-    """The embedding for what a stack reads."""
+    """The embedding for the input of a stack."""
     if isinstance(config.input, TokenInput):
         return TokenEmbedding(config, config.input)
     return PatchEmbedding(config, config.input)

@@ -49,7 +49,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(config.d_ff, config.d_model, bias=config.has_ffn_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """b t d -> b t d, each position on its own."""
+        """b t d -> b t d, each position independently."""
         if self.gate is None:
             pre = tap(self, "pre", self.up(x), "b t f")
             post = self.act(pre)
@@ -82,7 +82,7 @@ def activation_steps(to: Steps, out: str, x: str, name: str) -> str:
 
 
 def _saved(call: Sized) -> tuple[Sizes, ...]:
-    """ReLU and tanh: their result; the others: what they read."""
+    """What autograd saves: the result of ReLU and tanh, the input of the others."""
     return (call.out,) if call.op.how in ("relu", "tanh") else (call.x[0],)
 
 

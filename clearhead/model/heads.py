@@ -1,4 +1,4 @@
-"""What a network says at the end: words, a class, a tag for each word, or a span."""
+"""Output heads: words, a class, a tag for each word, or a span."""
 
 from abc import ABC, abstractmethod
 from typing import Literal
@@ -21,7 +21,7 @@ Readout = c.LanguageHead | c.ClassificationHead | c.TaggingHead | c.SpanHead
 
 
 class OutputHead(nn.Module, ABC):
-    """norm(act(dense(states))) where the config has it, before an output matrix   (Devlin et al. 2018, masked LM)"""
+    """norm(act(dense(states))) if the config has it, before an output matrix   (Devlin et al. 2018, masked LM)"""
 
     output: nn.Linear | LinearMap
 
@@ -33,7 +33,7 @@ class OutputHead(nn.Module, ABC):
         self.act, self.activation = ACTIVATIONS[stack.activation], stack.activation
         self.scale: float | None = None
         self.chunk = NEVER
-        """Logits that `loss` makes at once."""
+        """The most logits that `loss` makes at once."""
 
     @abstractmethod
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
@@ -46,7 +46,7 @@ class OutputHead(nn.Module, ABC):
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Summed cross-entropy in nats; `labels` are those of the valid cells in order, or one a sequence.
 
-        More logits than `chunk` are made in pieces, each of which is gone before the next is made.
+        More logits than `chunk` are made in pieces, and each piece is freed before the next is made.
         """
         if not self.is_chunked(labels):
             logits = self(states, layout)
@@ -63,7 +63,7 @@ class OutputHead(nn.Module, ABC):
         return len(labels) * self.output.out_features > self.chunk
 
     def transform(self, x: Tensor) -> Tensor:
-        """The same shape; x itself where there is nothing to do."""
+        """The same shape; x itself if there is no layer."""
         return x if self.dense is None or self.norm is None else self.norm(self.act(self.dense(x)))
 
     def transform_steps(self, to: Steps, path: str, x: str) -> str:
@@ -77,7 +77,7 @@ class OutputHead(nn.Module, ABC):
 
 
 class LanguageHead(OutputHead):
-    """logits = states @ W^T, W the token table where tied   (Vaswani et al. 2017, 3.4; Press and Wolf 2017)"""
+    """logits = states @ W^T, W the token table if tied   (Vaswani et al. 2017, 3.4; Press and Wolf 2017)"""
 
     def __init__(self, head: c.LanguageHead, stack: c.StackConfig) -> None:
         super().__init__(head, stack)
@@ -170,7 +170,7 @@ class NoHead(nn.Module):
         return states
 
     def steps(self, to: Steps, path: str, x: str) -> None:
-        """List no op: there are no logits."""
+        """Lists no op, because there are no logits."""
 
     def pooled(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d (or packed n d) -> b d: tanh(dense(first real state)), of a head with a pooler."""
@@ -198,7 +198,7 @@ KINDS["pool"] = Kind(_pool, lambda call: call.x[0].shape[1:])
 
 
 def build_head(config: c.ModelConfig) -> nn.Module:
-    """The head a config asks for."""
+    """The head for a config."""
     match config.head:
         case c.LanguageHead() as head:
             return LanguageHead(head, config.output)

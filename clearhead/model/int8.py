@@ -1,4 +1,4 @@
-"""Eight-bit weights: y = s_w (W_8 x) + b, for networks that only read and write on a CPU."""
+"""Eight-bit weights: y = s_w (W_8 x) + b, for inference on a CPU."""
 
 from abc import abstractmethod
 from functools import cache
@@ -17,15 +17,15 @@ LEVELS = 127
 """Integers on each side of 0."""
 TINY = torch.finfo(torch.float32).tiny
 BLOCK = 64
-"""Inputs of the eight-bit kernel for bfloat16 rows are a multiple of this: it reads beyond the end of others."""
+"""The eight-bit kernel for bfloat16 rows needs a multiple of this many inputs: it reads beyond the end of others."""
 FEW_ROWS = 32
 """Rows up to which that kernel is faster than a float32 product of the same integers (docs/inference.md)."""
 
 
 class Int8Linear(LinearMap):
-    """W rounded to eight bits with one symmetric scale an output: the largest number of a row becomes 127.
+    """W rounded to eight bits, with one symmetric scale for each output: the largest number of a row becomes 127.
 
-    Subclasses differ in how they keep the integers and in what they do to x before they multiply.
+    Subclasses differ in how they store the integers and in how they convert x before the product.
     """
 
     rounded = "int8"
@@ -39,11 +39,11 @@ class Int8Linear(LinearMap):
 
     @abstractmethod
     def store(self, integers: Tensor) -> None:
-        """Keep f d of int8 as `forward` reads them."""
+        """Stores integers, f d of int8, in the form that `forward` reads."""
 
     @abstractmethod
     def integers(self) -> Tensor:
-        """f d, int8: what `store` was given."""
+        """f d, int8: the integers that `store` received."""
 
     def effective_weight(self) -> Tensor:
         return self.integers() * self.scale[:, None]
@@ -71,7 +71,7 @@ class RoundedRows(Int8Linear):
 
 def _rounded_product(x: Tensor, largest: Tensor, packed: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """x / largest, rounded to one of the levels on each side of 0, by the matrix."""
-    # oneDNN is fast for unsigned numbers alone, and the conversion to them drops the fraction.
+    # oneDNN is fast only for unsigned numbers, and the conversion to them drops the fraction.
     shifted = torch.addcdiv(_middle(), x, largest, value=LEVELS).to(torch.uint8)
     return torch.ops.onednn.qlinear_pointwise(
         shifted, 1 / LEVELS, LEVELS + 1, packed, scale, offset, None, 1.0, 0, torch.float32, "none", [], ""
@@ -105,7 +105,7 @@ class Bfloat16Rows(Int8Linear):
 
 
 def quantized(network: Transformer) -> Transformer:
-    """`network` itself with its matrices rounded to eight bits. Embeddings and norms stay, in float32.
+    """Rounds the matrices of `network` to eight bits, in place, and returns it. Embeddings and norms stay in float32.
 
     Raises UserError if PyTorch has no fast eight-bit products for its device.
     """
@@ -141,7 +141,7 @@ class Joint:
         self.last: tuple[Tensor, tuple[Tensor, ...]] | None = None
 
     def part(self, i: int, x: Tensor) -> Tensor:
-        """JointPart i of the product. The first part computes it and the last part releases it."""
+        """The result of JointPart i. The first part computes the product and the last part releases it."""
         last = self.last  # Read once, because another thread may write it.
         if last is None or last[0] is not x:
             last = x, self.module(x).split(self.sizes, -1)
@@ -150,7 +150,7 @@ class Joint:
 
 
 class JointPart(LinearMap):
-    """y = x W^T + b as a part of a larger product."""
+    """y = x W^T + b, computed as a part of a larger product."""
 
     rounded = "int8"
 
@@ -168,7 +168,7 @@ class JointPart(LinearMap):
 
 
 def _join(attention: Attention, kind: type[Int8Linear]) -> None:
-    """Let queries, keys and values of self-attention share a product if all three maps are plain."""
+    """Lets queries, keys and values of self-attention share a product if all three maps are plain."""
     linears = [attention.q, attention.k, attention.v]
     if not all(is_plain(linear) for linear in linears):
         return

@@ -17,7 +17,7 @@ from clearhead.errors import UserError
 
 @dataclass(frozen=True)
 class Tokens:
-    """A batch of sequences on a grid; what a stack reads."""
+    """A batch of sequences on a grid: the input of a stack."""
 
     __repr__ = brief
 
@@ -26,11 +26,11 @@ class Tokens:
     valid: Tensor | None = None
     """b t, bool: which cells hold a token; None for all. Real positions never depend on the others."""
     rows: Tensor | None = None
-    """n: flat indices of the valid cells; given, the stack runs packed. Needs right-padded, non-empty sequences."""
+    """n: flat indices of the valid cells. If given, the stack runs packed. Needs right-padded, non-empty sequences."""
     positions: Tensor | None = None
     """b t: position numbers; None counts the valid cells of each row from 0."""
     documents: Tensor | None = None
-    """b t: document numbers where several share a row; attention stays inside a document."""
+    """b t: document numbers if several share a row. Attention stays inside a document."""
     types: Tensor | None = None
     """b t: segment types; None for all 0."""
 
@@ -38,7 +38,7 @@ class Tokens:
     def pad(
         cls, sequences: Sequence[Sequence[int]], *, fill: int = 0, left: bool = False, packed: bool = False
     ) -> Self:
-        """Sequences of ids, padded with `fill` to the longest; `packed` keeps the padding out of linear layers."""
+        """A batch of sequences of ids, padded with `fill`. `packed` keeps the padding out of linear layers."""
         if not isinstance(sequences, Sequence) or not all(map(_is_sized, sequences)):
             raise UserError(f"sequences: expected lists of ids in a list, got {brief(sequences)}; try [ids]")
         if not sequences or not all(map(len, sequences)):
@@ -75,7 +75,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the positions of one forward pass sit: what masks, position encodings and packing need to know."""
+    """The positions of one forward pass: what masks, position encodings and packing need."""
 
     __repr__ = brief
 
@@ -83,14 +83,14 @@ class Layout:
     positions: Tensor
     """b|1 t"""
     start: int = 0
-    """Cells before this grid: those a cache already holds."""
+    """Cells before this grid, which a cache already holds."""
     valid: Tensor | None = None
     rows: Tensor | None = None
     documents: Tensor | None = None
 
     @classmethod
     def of(cls, tokens: Tokens, *, length: int | None = None) -> Self:
-        """Layout of a batch that starts at position 0; `length` replaces the grid's where the input is an image."""
+        """Layout of a batch that starts at position 0. For an image, `length` replaces the length of the grid."""
         b, t = tokens.grid if length is None else (tokens.ids.shape[0], length)
         if tokens.positions is not None:
             positions = tokens.positions
@@ -101,11 +101,11 @@ class Layout:
         return cls((b, t), positions, valid=tokens.valid, rows=tokens.rows, documents=tokens.documents)
 
     def real(self, grid: Tensor) -> Tensor:
-        """b t ... -> n ...: the valid cells, in order, of a value on the grid."""
+        """b t ... -> n ...: the valid cells of a value on the grid, in order."""
         return _real(grid, self.valid, self.rows)
 
     def blank(self, stored: Tensor) -> Tensor:
-        """b t d or b h t k -> the same with zeros in the padding, whatever was there; itself where there is none."""
+        """b t d or b h t k -> the same with zeros in the padding; the value itself if there is no padding."""
         if self.valid is None or self.rows is not None:
             return stored
         b, t = self.valid.shape

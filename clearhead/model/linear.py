@@ -1,4 +1,4 @@
-"""y = x W^T + b: what may take the place of an `nn.Linear` in a network, and how it gets there.
+"""y = x W^T + b: linear maps that can replace an `nn.Linear` in a network, and how to put them there.
 
 Everything that needs the matrix of a linear map asks the map for it. A new kind of map, such as an adapter or another
 number format, is a subclass of `LinearMap` that `replace` puts into a network. No other module needs to know it.
@@ -21,7 +21,7 @@ class LinearMap(nn.Module, ABC):
     """
 
     rounded = ""
-    """The number format to which the weights were rounded, if they are no longer those that were stored."""
+    """The number format to which the stored weights were rounded, if they were."""
 
     def __init__(self, in_features: int, out_features: int, bias: Tensor | None) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def plain(linear: LinearMap) -> nn.Linear:
 
 
 def refuse_rounded(network: nn.Module, what: str) -> None:
-    """Raises UserError if `what` needs weights that a linear map rounded away."""
+    """Raises UserError, which names `what`, if a linear map has rounded its weights."""
     for module in network.modules():
         if isinstance(module, LinearMap) and module.rounded:
             kind = module.rounded
@@ -84,7 +84,7 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def replace(network: nn.Module, new: Callable[[nn.Linear], LinearMap | None]) -> None:
-    """Put `new(linear)` in the place of each plain linear map, unless it is None."""
+    """Replaces each plain linear map by `new(linear)`, unless that is None."""
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear) and is_plain(child) and (made := new(child)) is not None:
@@ -94,7 +94,7 @@ def replace(network: nn.Module, new: Callable[[nn.Linear], LinearMap | None]) ->
 def shared_copy(network: nn.Module, instead: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """A copy of the tree of modules that shares parameters, buffers, settings and hooks with the original.
 
-    A key of `instead` is represented by its value.
+    Each key of `instead` is replaced by its value.
     """
     copies = {id(old): new for old, new in instead.items()}
 

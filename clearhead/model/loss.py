@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary: from logits, or from states in chunks of which only a few are ever there."""
+"""Cross-entropy over a vocabulary: from logits, or from states in chunks, of which few exist at a time."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ from torch import Tensor
 from clearhead.model.checks import check_labels, outside
 
 CHUNK = 1 << 24
-"""Logits made at once, about: 64 MB (docs/log.md)."""
+"""Logits made at once: about 64 MB (docs/log.md)."""
 NEVER = 1 << 62
-"""More logits than there are."""
+"""More logits than any batch has."""
 PIECE = 4096
-"""Rows of a product that a CPU adds to a matrix of another type at once: it would copy all of them first."""
+"""Rows of a product that a CPU adds at once to a matrix of another type, because it copies them first."""
 IGNORED = -100
-"""The label of what does not count."""
+"""The label of positions that do not count."""
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """sum_i -log p_i(label_i), in nats and float32; n v, n   (smoothing: Szegedy et al. 2016, 7)
 
-    Labels that are IGNORED count nothing. Raises UserError for others that are no class.
+    IGNORED labels do not count. Raises UserError for any other label that is no class.
     """
     check_labels(labels, len(logits))
     try:
@@ -35,13 +35,13 @@ def linear_cross_entropy(
 ) -> Tensor:
     """cross_entropy(states @ W^T + b, labels), n d, v d, v, n, of `chunk` logits at a time.
 
-    Gradients are made on the way, because a chunk's logits are still in the cache then and are never needed again:
-    the memory is that of the gradients of states and weight, not of n x v numbers kept four times.
+    The forward pass makes the gradients too, while a chunk's logits are in the processor's cache. So the memory is
+    that of the gradients of states and weight, not of n x v numbers kept four times.
     """
     check_labels(labels, len(states))
     kind = torch.get_autocast_dtype(states.device.type) if torch.is_autocast_enabled(states.device.type) else None
     weight = weight if kind is None else weight.to(kind)
-    has_gradients = torch.is_grad_enabled()  # Which is off inside.
+    has_gradients = torch.is_grad_enabled()  # Autocast is off inside.
     try:
         return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk, has_gradients)
     except RuntimeError as error:
@@ -98,7 +98,7 @@ class _Chunked(torch.autograd.Function):
                 if d_bias is not None:
                     d_bias += counted @ d_logits
                 small = d_logits.to(weight.dtype)
-                del logits, logs, d_logits  # And `small` below: to make room for those of the next chunk.
+                del logits, logs, d_logits  # Frees memory for the next chunk, like `small` below.
                 if d_states is not None:
                     torch.mm(small, weight, out=d_states[part]).mul_(counts[part, None])
                 if d_weight is not None:

@@ -1,4 +1,4 @@
-"""Evaluation mode for as long as it is needed."""
+"""Temporary evaluation mode."""
 
 from types import TracebackType
 
@@ -8,7 +8,7 @@ from torch import nn
 class Evaluating:
     """A `with` block in which the network is in evaluation mode: without dropout.
 
-    Each part has its own mode again afterwards, also after an exception. The blocks may be nested, and one object may
+    Afterwards each module has its own mode again, also after an exception. Blocks may be nested, and one object may
     be entered many times.
     """
 

@@ -1,4 +1,4 @@
-"""Each vector brought to one scale: LayerNorm and RMSNorm."""
+"""Norms, which bring each vector to one scale: LayerNorm and RMSNorm."""
 
 import torch
 import torch.nn.functional as F
@@ -71,7 +71,7 @@ def _norm(call: Call) -> Tensor:
 
 
 def _saved(call: Sized) -> tuple[Sizes, ...]:
-    """LayerNorm: its input. RMSNorm: its input and input * rstd in float32: PyTorch has no kernel for it on a CPU."""
+    """What autograd saves: LayerNorm's input; for RMSNorm, without a CPU kernel, also input * rstd in float32."""
     x = call.x[0]
     if len(call.x) > 2:
         return (x,)
@@ -90,7 +90,7 @@ KINDS |= {
 
 
 def build_norm(config: StackConfig, width: int | None = None, *, axes: str = "b t d") -> Norm:
-    """The norm a stack's config asks for, over d_model or the given width."""
+    """The norm for a stack's config, over d_model or the given width."""
     width = width or config.d_model
     if config.norm == "rms":
         return RMSNorm(width, eps=config.norm_eps, axes=axes)

@@ -1,4 +1,4 @@
-"""Each step of the arithmetic as data: an `Op` names what it reads and what it makes, its `Kind` says what that means.
+"""Each step of the arithmetic as data: an `Op` names its inputs and its result, its `Kind` defines what it computes.
 
 A part of the network lists its steps beside its `forward`. From them follow, by kind of op: the recomputation of a
 recorded value, what the page explains, FLOPs, and the numbers that the backward pass needs.
@@ -17,13 +17,13 @@ from clearhead.config import Config
 
 
 class Op(Config):
-    """out = op(inputs, weights): one step. A value that is not tapped has an address too, but is not stored."""
+    """out = op(inputs, weights): one step. An untapped value has an address too, but is not stored."""
 
     out: str
     op: str
     """A name in `KINDS`."""
     inputs: tuple[str, ...] = ()
-    """Addresses; and `STACK.ids`, `.types` and `.positions`, the whole numbers that a stack reads."""
+    """Addresses, or `STACK.ids`, `.types` and `.positions`, the whole numbers that a stack reads."""
     weights: tuple[str, ...] = ()
     """Names of parameters, a matrix before its bias."""
     by: dict[str, float] = Field(default_factory=dict[str, float])
@@ -35,7 +35,7 @@ class Op(Config):
 
 
 class Mask(Config):
-    """Which cells are open: all; with `causal` keys up to the query; with `window` those less than that far away."""
+    """The open cells: all, with `causal` only keys up to the query, with `window` only keys closer than that."""
 
     causal: bool = False
     window: int | None = None
@@ -53,11 +53,11 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """A tensor of which only the shape is known, and how wide its numbers are."""
+    """The shape of a tensor and the width of its numbers."""
 
     shape: tuple[int, ...]
     width: int = 4
-    """Bytes a number; 0 for whole numbers, which are not counted."""
+    """Bytes of each number; 0 for whole numbers, which are not counted."""
 
     @property
     def n_bytes(self) -> int:
@@ -83,12 +83,12 @@ def no_values(_: Sized) -> Iterable[Sizes]:
 
 
 def its_inputs(call: Sized) -> Iterable[Sizes]:
-    """The backward pass needs what the op reads."""
+    """The backward pass needs the op's inputs."""
     return call.x
 
 
 def its_result(call: Sized) -> Iterable[Sizes]:
-    """The backward pass needs what the op makes."""
+    """The backward pass needs the op's result."""
     return (call.out,)
 
 
@@ -108,12 +108,12 @@ def same_shape(call: Sized) -> tuple[int, ...]:
 
 
 def widest(call: Sized) -> int:
-    """Numbers as wide as the widest that are read; float32 where weights alone are."""
+    """The width of the widest input; that of float32 if the op reads only weights."""
     return max((x.width for x in call.x), default=0) or 4
 
 
 def as_read(call: Sized) -> int:
-    """Numbers as wide as those of the first input."""
+    """The width of the first input."""
     return call.x[0].width
 
 
@@ -123,24 +123,24 @@ class Kind:
 
     evaluate: Callable[[Call], Tensor]
     shape: Callable[[Sized], tuple[int, ...]] = same_shape
-    """Of the result."""
+    """The shape of the result."""
     saves: Saved = no_values
     """The tensors that autograd keeps; weights are not counted."""
     flops: Callable[[Sized], int] | None = None
-    """FLOPs of a matrix product, which autocast computes in bfloat16; None: another op, which counts as none."""
+    """FLOPs of a matrix product, which autocast computes in bfloat16; None for other ops, which are not counted."""
     width: Callable[[Sized], int] = widest
     """Bytes of each number of the result."""
     is_view: bool = False
-    """The result is the first input itself, where it is as wide."""
+    """Whether the result is the first input itself, if their widths are equal."""
 
     def sizes(self, call: Sized) -> Sizes:
-        """Of the result."""
+        """The sizes of the result."""
         width = self.width(call)
         return call.x[0] if self.is_view and width == call.x[0].width else Sizes(self.shape(call), width)
 
 
 KINDS: dict[str, Kind] = {}
-"""Every kind by its name. The file of a mechanism adds those that it alone needs."""
+"""Every kind by its name. The file of a mechanism adds the kinds that only it needs."""
 
 
 def _linear(call: Call) -> Tensor:
@@ -164,15 +164,15 @@ class Steps:
     """Collects the ops of a network in the order in which they run."""
 
     training: bool = False
-    """Whether to list what only training does: dropout."""
+    """Whether to list dropout, which only training applies."""
     explicit: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """By the stack whose states the keys come from: whether attention is listed step by step, which is the default, or
-    as one op where a fused kernel can compute it."""
+    """Whether attention is listed step by step (the default), or as one op of a fused kernel. By the stack of
+    the keys' states."""
     ops: list[Op] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
     """The module that each op belongs to, by its path."""
     masks: dict[str, Mask] = field(default_factory=dict)
-    """By the names that the ops use."""
+    """Masks by the names that the ops use."""
     states: list[str] = field(default_factory=list)
     """The last states of each stack."""
     _at: str = ""
@@ -196,7 +196,7 @@ class Steps:
         return out
 
     def named(self, out: str) -> str:
-        """Give the last op's result the address at which it is tapped; returns it."""
+        """Renames the last op's result to the address at which it is tapped; returns the address."""
         self.ops[-1] = self.ops[-1].model_copy(update={"out": out})
         return out
 
@@ -205,7 +205,7 @@ class Steps:
         return self.do(out, "linear", x, weights=parameters(linear, path))
 
     def dropout(self, x: str, rate: float, *, out: str = "") -> str:
-        """x with some of its numbers switched off, in training; else x itself."""
+        """x with some of its numbers set to 0 in training; otherwise x itself."""
         return self.do(out or f"{x}.dropped", "dropout", x, by={"rate": rate}) if self.training and rate else x
 
     def capped(self, out: str, x: str, cap: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The same weights in another order: packed for the processor, for networks that only read and write on a CPU."""
+"""Packs weights into the order that the processor reads fastest, for inference on a CPU."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +15,11 @@ from clearhead.model.linear import LinearMap, is_plain, shared_copy
 from clearhead.model.transformer import Transformer
 
 WORTH_PACKING = 1 << 18
-"""Numbers in a matrix from which on packing pays: below, plain products are as fast (docs/inference.md)."""
+"""Smallest size of a matrix, in numbers, for which packing pays (docs/inference.md)."""
 PACKED_BYTES = 4 << 30
-"""Bytes of weights up to which packed matrices are kept beside them."""
+"""Most bytes of weights beside which packed matrices are kept."""
 ROWS = 64
-"""Rows for which weights are laid out. Fewer and more rows work too, and one row is as fast as with its own layout."""
+"""Rows for which the layout is optimal. Other numbers work too, and one row is as fast as with its own layout."""
 ACCURATE = 1e-5
 """Largest difference between packed and plain products, as a share of the largest number, that is accepted."""
 
@@ -51,7 +51,7 @@ _kept: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
 
 
 def packed(network: Transformer) -> Transformer:
-    """A copy of `network` with packed matrices that shares everything else; `network` itself if packing cannot pay.
+    """A copy of `network` with packed matrices, which shares everything else; `network` itself if packing cannot pay.
 
     The copy belongs to the caller. It holds the large matrices as they are now: later writes to them do not reach it.
     Packed matrices are kept for the next call, which compares a fingerprint of every byte of the weights and packs
@@ -92,7 +92,7 @@ def _with(network: Transformer, found: Mapping[nn.Linear, _Packed]) -> Transform
 
 
 def _worth_packing(network: Transformer) -> list[nn.Linear]:
-    """The linear maps of `network` to pack: none if that cannot pay or would change a number."""
+    """The linear maps of `network` to pack; none if packing cannot pay or would change a number."""
     linears = [m for m in network.modules() if isinstance(m, nn.Linear) and m.weight.numel() >= WORTH_PACKING]
     linears = [m for m in linears if is_plain(m)]
     weights = [m.weight for m in linears]
@@ -104,7 +104,7 @@ def _worth_packing(network: Transformer) -> list[nn.Linear]:
 
 
 def _fingerprints(linears: list[nn.Linear]) -> list[int]:
-    """A 128-bit hash of the bytes of each weight: as fast as memory, where versions miss what `.data` writes."""
+    """A 128-bit hash of the bytes of each weight. It is as fast as memory. Versions would miss writes to `.data`."""
     if not linears:
         return []
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # The hash runs without Python's lock.
@@ -130,7 +130,7 @@ def _packs_accurately(dtype: torch.dtype) -> bool:
     expected = x @ weight.T
     try:
         found = torch.ops.mkldnn._linear_pointwise(x, _pack(weight), None, "none", [], "")
-    except RuntimeError:  # Not on this processor.
+    except RuntimeError:  # This processor is not supported.
         return False
     gap = (found - expected).abs().max() / expected.abs().max()
     return float(gap) <= (ACCURATE if dtype == torch.float32 else torch.finfo(dtype).eps)

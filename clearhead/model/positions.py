@@ -1,5 +1,5 @@
-"""How order enters: added to the embedding (sinusoidal, learned), turned into the queries and keys (rotary), or added
-to the scores (T5's relative bias, ALiBi). Each class does one of the three; the others leave their argument alone.
+"""Position encodings: added to the embedding (sinusoidal, learned), applied to queries and keys as a rotation (rotary),
+or added to the scores (T5's relative bias, ALiBi). Each class does one of the three.
 """
 
 import math
@@ -16,10 +16,10 @@ from clearhead.model.ops import KINDS, Call, Kind, Steps
 
 
 class PositionEncoding(nn.Module, ABC):
-    """Answers three questions; the encodings below say None to those that do not concern them.
+    """Three ways to encode positions. An encoding returns None for those that it does not use.
 
-    Beside each answer stand its steps, which return the address of their result, or None where there is none. `path` is
-    the encoding's own; `numbers` is the address of the position numbers.
+    A `_steps` method lists the ops of each way and returns the address of the result, or None. `path` is that of the
+    encoding, and `numbers` the address of the position numbers.
     """
 
     learns_bias = False
@@ -75,7 +75,7 @@ class _NotScored(PositionEncoding):
 
 
 class NoEncoding(_NotAdded, _NotTurned, _NotScored):
-    """No position at all."""
+    """Adds no position."""
 
 
 class SinusoidalEncoding(_NotTurned, _NotScored):
@@ -147,7 +147,7 @@ class RotaryEncoding(_NotAdded, _NotScored):
         width = config.rotated(d_head)
         w = config.base ** (-torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width)
         w, self.magnitude = scaled_frequencies(w, config)
-        # Plain numbers, for a buffer would be rounded by network.bfloat16() and lost on the meta device.
+        # Plain numbers, because network.bfloat16() would round a buffer and the meta device would lose it.
         self.frequencies: list[float] = w.tolist()
 
     def rotation(self, positions: Tensor) -> Rotation:
@@ -205,7 +205,7 @@ class RelativeEncoding(_NotAdded, _NotTurned):
         self.table = nn.Embedding(config.n_buckets, n_heads)
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """key - query -> 0..n_buckets-1: exact when near, logarithmic up to max_distance, one for all beyond."""
+        """key - query -> 0..n_buckets-1: exact if near, logarithmic up to max_distance, and one bucket beyond."""
         return bucket(distance, self.config.n_buckets, self.config.max_distance, causal=self.causal)
 
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
@@ -290,7 +290,7 @@ class TogetherEncoding(_NotTurned):
 
 
 def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positions | None = None) -> PositionEncoding:
-    """The encoding that a stack's config asks for, or that `positions` does."""
+    """The encoding for a stack's config, or for `positions` if given."""
     match positions or stack.positions:
         case c.Sinusoidal() as config:
             return SinusoidalEncoding(config, stack.d_model)

@@ -19,14 +19,14 @@ class Reach:
     __repr__ = brief
 
     mask: Tensor | None = None
-    """b|1 1 t s: 0 where attention may go, -inf where not; None for everywhere."""
+    """b|1 1 t s: 0 for allowed keys and -inf for others; None if all are allowed."""
     unreachable: Tensor | None = None
-    """b|1 1 t 1, bool: queries that may attend to nothing, whose result is 0; None where there can be none."""
+    """b|1 1 t 1, bool: queries without an allowed key, whose result is 0; None if there can be none."""
     causal: bool = False
-    """The mask is exactly `s <= t`, which the fused kernel knows without being told."""
+    """Whether the mask is exactly `s <= t`, which the fused kernel can apply without a mask."""
     score_bias: Tensor | None = None
     rotation: Rotation | None = None
-    """How to turn the queries, and the keys of the same positions."""
+    """The rotation of the queries, and of the keys of the same positions."""
     valid: Tensor | None = None
     """b s, bool: keys that are no padding; None for all."""
 
@@ -44,12 +44,12 @@ class Reach:
     ) -> Self:
         """Reach from queries to keys under causality, a local window, padding and document borders.
 
-        With `fused`, which knows plain causality by itself, no mask of it: that would be t x t numbers.
+        With `fused`, plain causality gets no mask of t x t numbers, because the kernel applies it by itself.
         """
         allowed, may_be_empty = None, False
         device = queries.positions.device
         (_, t), (_, s) = queries.grid, keys.grid
-        # A packed batch pads on the right, which is in nobody's past: causality needs no further mask.
+        # A packed batch pads on the right, in the future of every token. So the causal mask is enough.
         padding_is_future = causal and keys.rows is not None
         if causal and (t > 1 or window is not None):
             q, k = queries.start + torch.arange(t, device=device)[:, None], torch.arange(s, device=device)
@@ -77,7 +77,7 @@ class Reach:
         return cls(mask, unreachable, plain_causal, bias, rotation, keys.valid)
 
     def repeated(self, n: int) -> Self:
-        """For n rows of queries where there was one."""
+        """The same reach with each row of queries repeated n times."""
         mask, unreachable, valid = (
             x.repeat_interleave(n, 0) if x is not None and len(x) > 1 else x
             for x in (self.mask, self.unreachable, self.valid)
@@ -87,7 +87,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class ReachSteps:
-    """What a `Reach` does to queries, keys and scores, as steps."""
+    """The steps by which a `Reach` changes queries, keys and scores."""
 
     mask: str
     """Its name in `Steps.masks`."""
@@ -95,16 +95,16 @@ class ReachSteps:
     """The stack whose states the keys come from."""
     positions: PositionEncoding | None = None
     path: str = ""
-    """Of the encoding."""
+    """The path of the encoding."""
     numbers: str = ""
     """The address of the position numbers."""
 
     def rotated(self, to: Steps, out: str, x: str) -> str | None:
-        """List how queries or keys turn; returns `out`, or None where they do not."""
+        """List the rotation of queries or keys; returns `out`, or None if there is none."""
         return self.positions.rotation_steps(to, out, x, self.numbers) if self.positions else None
 
     def biased(self, to: Steps, at: str, scores: str) -> str:
-        """List what positions add to the scores at `at`; returns the address of the sum, else `scores`."""
+        """List the addition of a position bias to the scores; returns the sum's address, or `scores` without bias."""
         bias = self.positions.score_bias_steps(to, f"{at}.bias", self.path, self.numbers) if self.positions else None
         return scores if bias is None else to.do(at, "add", scores, bias)
 

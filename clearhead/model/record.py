@@ -1,4 +1,4 @@
-"""How each value of a network comes from others, by address: the ops of the network of a config."""
+"""The ops of the network of a config: how each value follows from others, by address."""
 
 from functools import lru_cache
 
@@ -24,12 +24,12 @@ def ops_of(config: c.ModelConfig) -> tuple[Op, ...]:
 
 
 def masks_of(config: c.ModelConfig) -> dict[str, Mask]:
-    """By the names that the ops use."""
+    """The masks by the names that the ops use."""
     return dict(_steps_of(config).masks)
 
 
 @torch.no_grad()
 def evaluated(op: Op, inputs: list[Tensor], network: nn.Module, mask: Mask | None = None) -> Tensor:
-    """What an op makes of these values of one sequence, with the network's weights in float32; a mask's op needs it."""
+    """The result of an op for these inputs of one sequence, with float32 weights. Ops that mask need `mask`."""
     weights = [parameter(network, name).detach().float().cpu() for name in op.weights]
     return KINDS[op.op].evaluate(Call(op, inputs, weights, mask))

@@ -1,4 +1,4 @@
-"""x + f(x), and where the norm goes."""
+"""x + f(x), and the place of the norm."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from clearhead.model.ops import Steps
 class Residual:
     """post: Norm(x + f(x))   pre: x + f(Norm(x))   sandwich: x + Norm(f(Norm(x)))
 
-    post as in Vaswani et al. 2017, 3.1; pre as in Xiong et al. 2020; sandwich as in Ding et al. 2021. It owns no
+    post as in Vaswani et al. 2017, 3.1; pre as in Xiong et al. 2020; sandwich as in Ding et al. 2021. It has no
     weights: a block keeps its norms under their own names.
     """
 

@@ -1,4 +1,4 @@
-"""What makes one vector of a text's states: pooling, then dense layers, norms and a length of 1   (Reimers and
+"""The steps from a text's states to one vector: pooling, dense layers, norms, length 1   (Reimers and
 Gurevych 2019).
 """
 
@@ -21,12 +21,12 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
         *(nn.Hardsigmoid, nn.Hardshrink, nn.Softshrink),
     )
 }
-"""The activations of a dense layer, each as it is without arguments."""
+"""The activations of a dense layer, each with its default arguments."""
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """b t d -> b (modes d): what each mode makes of the states, one after the other."""
+    """b t d -> b (modes d): the pooled vectors of all modes, concatenated."""
 
     modes: tuple[Mode, ...] = ("mean",)
     includes_prompt: bool = True
@@ -34,7 +34,7 @@ class Pooling:
 
 @dataclass(frozen=True)
 class Dense:
-    """act(x W^T + b), and x, or x R^T, where there is a residual."""
+    """act(x W^T + b), plus x or x R^T if there is a residual."""
 
     __repr__ = brief
 
@@ -57,16 +57,16 @@ class Norm:
 
 @dataclass(frozen=True)
 class Unit:
-    """The vector at length 1."""
+    """The vector scaled to length 1."""
 
 
 Step: TypeAlias = Pooling | Dense | Norm | Unit
 
 
 def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prompt: int = 0) -> Tensor:
-    """b t d -> b d: the steps one after the other. `prompt` is how many cells at the start of each row hold one.
+    """b t d -> b d: the steps in order. `prompt` is the number of cells at the start of each row that hold the prompt.
 
-    `valid` is b t, None where every cell is real. Padding must be on the right.
+    `valid` is b t, None if every cell is real. Padding must be on the right.
     """
     valid = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device) if valid is None else valid
     x = states
@@ -87,7 +87,7 @@ def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prom
 
 
 def pooled(x: Tensor, valid: Tensor, mode: Mode) -> Tensor:
-    """b t d -> b d, of the cells in `valid`; sums are in float32 at least."""
+    """b t d -> b d, over the cells in `valid`; sums are at least float32."""
     mask = valid[..., None]
     wide = torch.promote_types(x.dtype, torch.float32)
     match mode:
@@ -98,7 +98,7 @@ def pooled(x: Tensor, valid: Tensor, mode: Mode) -> Tensor:
         case "max":
             return x.masked_fill(~mask, -torch.inf).amax(1)
         case "weightedmean":
-            # A token weighs as much as its number in the row, counted from 1.
+            # The weight of a token is its number in the row, counted from 1.
             weights = mask * torch.arange(1, x.shape[1] + 1, device=x.device, dtype=wide)[:, None]
             return ((x * weights).sum(1) / weights.sum(1).clamp(min=1e-9)).to(x.dtype)
         case "mean" | "mean_sqrt_len_tokens":

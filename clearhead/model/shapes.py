@@ -1,4 +1,4 @@
-"""The shape of every parameter of a network of any size: the network itself, built without their memory."""
+"""The shapes of a network's parameters, from the network itself, built without memory for them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ class Weight:
     """One parameter of a component."""
 
     name: str
-    """As the component names it: `q.weight`; empty where the component is itself the parameter."""
+    """The name within the component, such as `q.weight`; empty if the component is itself the parameter."""
     shape: tuple[int, ...]
     tied_to: str | None = None
-    """The parameter counted in its place, where both are one tensor."""
+    """The parameter that is counted instead, if both are one tensor."""
 
     @property
     def parameters(self) -> int:
-        """New ones: none where it is tied."""
+        """The number of new parameters: none if it is tied."""
         return 0 if self.tied_to else prod(self.shape)
 
 
 class _Unallocated(TorchFunctionMode):
-    """New tensors have a shape and no memory, and nothing is drawn into them.
+    """While open, new tensors have a shape but no memory and no random draws.
 
-    `torch.device("meta")` alone would do; but random draws and ranges there load PyTorch's compiler, which
+    `torch.device("meta")` alone would work, but random draws and ranges there load PyTorch's compiler, which
     takes as long as importing PyTorch.
     """
 

@@ -1,4 +1,4 @@
-"""What a network holds and costs, by component: parameters, shapes, FLOPs, activation and cache bytes.
+"""The size and the cost of a network by component: parameters, shapes, FLOPs, activation and cache bytes.
 
 Parameters and shapes are read from the network itself, built without memory for its weights. The rest is
 arithmetic:
@@ -31,7 +31,7 @@ class Row:
 
     component: str
     path: str
-    """Where its instances are in the network, `*` for the number of the block."""
+    """The path of its instances in the network, with `*` for the number of the block."""
     count: int
     weights: tuple[Weight, ...]
     """Of one instance."""
@@ -104,7 +104,7 @@ class Summary:
 
     @property
     def flops(self) -> int:
-        """Of one forward pass over the whole batch."""
+        """FLOPs of one forward pass over the whole batch."""
         return sum(row.flops for row in self.rows)
 
     @property
@@ -114,7 +114,7 @@ class Summary:
 
     @property
     def activation_bytes(self) -> int:
-        """Kept for the backward pass of the whole batch, the output included."""
+        """Bytes kept for the backward pass of the whole batch, including the output."""
         return sum(row.activation_bytes for row in self.rows)
 
     @property
@@ -123,12 +123,12 @@ class Summary:
         return sum(row.cache_bytes for row in self.rows)
 
     def lines(self) -> list[str]:
-        """Two tables as text: what the network holds, and what one forward pass costs."""
+        """Two tables as text: the network's parameters, and the cost of one forward pass."""
         held = [["component", "path", "shapes of one", "count", "each", "parameters"]]
         held += [
             [r.component, r.path, r.shapes, f"{r.count:,}", f"{r.parameters_each:,}", f"{r.parameters:,}"]
             for r in self.rows
-            if r.weights or not r.activation_bytes  # positions that are computed hold nothing: worth a line of 0
+            if r.weights or not r.activation_bytes  # computed positions have no parameters, which a line of 0 shows
         ]
         held.append(["total", "", "", "", "", f"{self.parameters:,}"])
         costs = [["component", "path", "FLOPs a token", "FLOPs", "activation bytes", "cache bytes"]]
@@ -184,7 +184,7 @@ def summarize(
     target_length: int | None = None,
     bytes_per_number: int = 4,
 ) -> Summary:
-    """What the network of this config holds, and what it costs on a batch without padding.
+    """The size of this config's network, and its cost on a batch without padding.
 
     Lengths are positions of the encoder (source) and the decoder (target); the default is the longest that
     the stack's config allows, else 512. An image has the length of its patches and class token.
@@ -217,7 +217,7 @@ def summarize(
 
 
 def _length(name: str, given: int | None, stack: StackConfig | None) -> int | None:
-    """Positions of a stack, None where there is no such stack; raises UserError for what it cannot take."""
+    """Positions of a stack; None without such a stack. Raises UserError for a length that it cannot read."""
     if stack is None:
         if given is not None:
             other = "target_length" if name == "source_length" else "source_length"

@@ -40,11 +40,11 @@ class Stack(nn.Module):
         self.windowed: list[bool] = [config.is_windowed(i) for i in range(config.n_layers)]
         self.final_norm = build_norm(config) if config.has_final_norm else None
         self.recompute = False
-        """Whether training keeps only what enters each block, and computes the rest again in the backward pass."""
+        """Whether training keeps only the input of each block, and computes the rest again in the backward pass."""
 
     @property
     def kernel(self) -> Kernel:
-        """How its attentions compute: all in the same way."""
+        """The kernel of all its attentions."""
         attn = self.blocks[0].attn
         assert isinstance(attn, Attention)
         return attn.kernel
@@ -100,14 +100,14 @@ class Stack(nn.Module):
         return x if self.final_norm is None else self.final_norm.steps(to, f"{path}.final_norm", x)
 
     def masks(self, path: str) -> dict[str, Mask]:
-        """Which cells the attentions of the stack at `path` leave open, by the names that its ops use."""
+        """The masks of the attentions of the stack at `path`, by the names that its ops use."""
         masks = {f"{path}.attn": Mask(causal=self.causal)}
         if self.config.window is not None:
             masks[f"{path}.attn.window"] = Mask(causal=self.causal, window=self.config.window)
         return masks | ({f"{path}.cross": Mask()} if self.cross else {})
 
     def reach_steps(self, path: str, layer: int) -> ReachSteps:
-        """What `reach` does in a layer, as steps."""
+        """The steps of `reach` in a layer."""
         windowed, numbers = self.windowed[layer], f"{path}.positions"
         mask = f"{path}.attn.window" if windowed else f"{path}.attn"
         if windowed and self.window_positions:
@@ -115,7 +115,7 @@ class Stack(nn.Module):
         return ReachSteps(mask, path, self.positions, f"{path}.positions", numbers)
 
     def reach(self, queries: Layout, keys: Layout, *, windowed: bool, dtype: torch.dtype) -> Reach:
-        """What the layers with a window may attend to, or the others."""
+        """The reach of the layers with a window, or of the others."""
         return Reach.between(
             queries,
             keys,
@@ -127,7 +127,7 @@ class Stack(nn.Module):
         )
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
-        """Raise UserError for a position without a vector; `counted`: each cell of the grid is one position."""
+        """Raises UserError for a position without a vector. With `counted`, each cell of the grid is one position."""
         limit = self.config.max_length
         if limit is None or keys.grid[1] <= limit:
             return
@@ -153,12 +153,12 @@ class Transformer(nn.Module):
         self.decoder = Stack(config.decoder, causal=True, cross=config.encoder is not None) if config.decoder else None
         self.head = heads.build_head(config)
         self.compiles_steps = False
-        """Whether a text that is written alone is written by compiled steps."""
+        """Whether compiled steps generate a text that is alone in its batch."""
         self.tie()
         initialize(self, config.init)
 
     def tie(self) -> None:
-        """Make tied tables one tensor again, as the config says."""
+        """Makes tied tables one tensor again, as the config says."""
         if self.config.share_embeddings and self.encoder and self.decoder:
             self.decoder.table.weight = self.encoder.table.weight
         if isinstance(self.config.head, LanguageHead) and self.config.head.tied:
@@ -166,7 +166,7 @@ class Transformer(nn.Module):
             self.head.output.weight = self.last_stack.table.weight
 
     def stacks(self) -> dict[str, Stack]:
-        """Those that it has, by name, in the order in which they run."""
+        """The stacks of the network by name, in the order in which they run."""
         return {name: stack for name, stack in (("encoder", self.encoder), ("decoder", self.decoder)) if stack}
 
     @property
@@ -177,7 +177,7 @@ class Transformer(nn.Module):
         return stack
 
     def forward(self, *inputs: Tokens | Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
-        """One input a stack, the encoder's first -> logits; with `labels` the head's summed loss in nats instead."""
+        """One input for each stack, the encoder's first -> logits, or with `labels` the head's summed loss in nats."""
         states, layout = self.states(*inputs)
         if labels is None:
             return self.head(states, layout)
@@ -185,7 +185,7 @@ class Transformer(nn.Module):
         return self.head.loss(states, layout, labels, smoothing=smoothing)
 
     def steps(self, to: Steps, layers: Collection[int] | None = None) -> None:
-        """List the ops of `forward`, from ids or pixels to logits; of these layers or all."""
+        """Lists the ops of `forward`, from ids or pixels to logits, of these layers or all."""
         states = None
         for name, stack in self.stacks().items():
             states = stack.steps(to, name, states, layers)
@@ -215,7 +215,7 @@ class Transformer(nn.Module):
         return self.encoder(source)
 
     def decode(self, target: Tokens, memory: Memory | None, cache: Cache) -> Tensor:
-        """Logits of new target tokens, b t v, after those the cache holds; the cache grows by them."""
+        """Logits of new target tokens, b t v, after those in the cache, and adds them to the cache."""
         assert self.decoder is not None
         return self.head(*self.decoder(target, memory, cache))
 
@@ -226,7 +226,7 @@ class Transformer(nn.Module):
 
 
 def draw(part: nn.Module, init: Init) -> None:
-    """New weights: small tables, zero biases."""
+    """Draws new weights: small tables, zero biases."""
     for module in part.modules():
         if isinstance(module, nn.Linear):
             if init.matrices == "xavier":
@@ -243,7 +243,7 @@ def draw(part: nn.Module, init: Init) -> None:
 
 
 def initialize(network: Transformer, init: Init) -> None:
-    """Draw new weights so that the first loss is about ln V, what writes to the residual stream smaller with depth."""
+    """Draws new weights so that the first loss is about ln V. Writers to the residual stream shrink with depth."""
     draw(network, init)
     if init.depth_scaled:
         for stack in filter(None, (network.encoder, network.decoder)):

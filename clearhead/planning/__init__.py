@@ -1,1 +1,1 @@
-"""What training costs, on paper: the memory of a GPU, what it sends, how long it takes; nothing is run."""
+"""Estimates what training costs, without running it: memory of each GPU, communication and time."""

@@ -35,9 +35,9 @@ class Estimate:
         *,
         is_allocated: bool = False,
     ) -> Self:
-        """The estimate for batches of this shape on each rank; with `is_allocated` weights and their mean are in place.
+        """The estimate for batches of this shape on each rank. With `is_allocated`, weights and mean exist already.
 
-        A compiled network keeps less than this says.
+        A compiled network keeps less than this estimate.
         """
         by_length = None if device.type == "cpu" else False
         explicit = {"explicit": True, "fused": False}.get(training.attention, by_length)
@@ -104,7 +104,7 @@ def require_memory(
 
 
 def require_host(config: ModelConfig) -> None:
-    """Raise OutOfMemory unless the whole network fits into the machine's own memory, where its weights are drawn."""
+    """Raises OutOfMemory unless the whole network fits into the machine's main memory, where its weights are drawn."""
     needed, room = 4 * Network(config).weights, next(iter(available(torch.device("cpu"))), None)
     if room is not None and needed > room.n_bytes:
         raise OutOfMemory(
@@ -127,7 +127,7 @@ def require_weights(where: object, device: torch.device, *, allocated: int, mapp
 def _too_large(
     found: Estimate, config: ModelConfig, training: Training, shape: Shape, setting: Setting, device: torch.device
 ) -> OutOfMemory:
-    """The error that lists what the parts of the model need whatever the batch."""
+    """The error that lists what the parts of the model need for any batch."""
     memory = found.memory
     parts = {
         "weights": memory.weights,
@@ -158,7 +158,7 @@ def _smaller_model(config: ModelConfig) -> str:
 
 
 def _smaller_batch(found: Estimate, training: Training, shape: Shape, available: int) -> Iterator[str]:
-    """The batch that fits, and the number of them that make the same update; nothing if none fits."""
+    """The batch that fits, and how many make the same update. Yields nothing if none fits."""
     memory = found.memory
     grows = memory.activations + memory.logits
     share = (available - (found.needed - grows)) / grows

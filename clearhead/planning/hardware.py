@@ -1,4 +1,4 @@
-"""What machines can do: the figures of their makers, from which a plan reckons. Imports no torch."""
+"""The performance of machines, by their makers' figures. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from math import log2
 from clearhead.errors import UserError
 
 LINK_SHARE = 0.8
-"""Of a link's bandwidth, what a collective reaches."""
+"""Share of a link's bandwidth that a collective reaches."""
 LATENCY = 20e-6
 """Seconds of one hop of a collective: its kernel's start and the wire."""
 
@@ -33,8 +33,8 @@ class Hardware:
     def group_bandwidth(self, ranks: int, stride: int = 1) -> float:
         """Bytes a second that a ring over `ranks` GPUs, every `stride`-th one, moves.
 
-        Inside a node that is the link. Between nodes it is all the network cards of the group's members in one node,
-        since a ring is laid through each of them.
+        Inside a node this is the link. Between nodes it is all network cards of the group's members in one node, as a
+        ring goes through each of them.
         """
         if ranks * stride <= self.per_node:
             return LINK_SHARE * self.link
@@ -60,7 +60,7 @@ KNOWN = {
     "a100": Hardware("a100", 312e12, 80 * GIB, 2.0e12, 300e9, 25e9),
     "h100": Hardware("h100", 989e12, 80 * GIB, 3.35e12, 450e9, 50e9),
     "h200": Hardware("h200", 989e12, 141 * GB, 4.8e12, 450e9, 50e9),
-    # A rough guess at two cores with bfloat16 instructions, to try a plan on: give your own figures.
+    # A rough guess at two cores with bfloat16 instructions, for trying out plans. Give your own figures.
     "cpu": Hardware("cpu", 800e9, 16 * GIB, 40e9, 5e9, 1e9, per_node=1, is_gpu=False),
 }
 

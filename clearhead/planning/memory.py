@@ -24,15 +24,15 @@ from clearhead.recipe.training import Muon, Optimizer
 
 Parallel = Literal["ddp", "fsdp"]
 LOSS_BYTES = 8
-"""A logit, while its loss is computed and differentiated, beside the 4 bytes kept: a gradient in and one out."""
+"""Bytes for each logit while its loss is computed and differentiated, beside the 4 kept: a gradient in and one out."""
 
 MUON_BATCH, MUON_BYTES = 1 << 22, 10
-"""Numbers that Muon takes at once (or one larger matrix), and the bytes each needs meanwhile, with bfloat16."""
+"""Numbers that Muon takes at once (or one larger matrix), and the temporary bytes of each, with bfloat16."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The grid of one batch: so many rows, of these positions in each stack."""
+    """The grid of one batch: the number of rows, and of positions in each stack."""
 
     rows: int
     source: int = 0
@@ -40,12 +40,12 @@ class Shape:
 
     @property
     def tokens(self) -> int:
-        """Of both stacks."""
+        """Tokens of both stacks."""
         return self.rows * (self.source + self.target)
 
     @property
     def positions(self) -> int:
-        """Of the last stack, which the head reads."""
+        """Positions of the last stack, which the head reads."""
         return self.rows * (self.target or self.source)
 
 
@@ -55,21 +55,21 @@ class Setting:
 
     parallel: Parallel = "ddp"
     data: int = 1
-    """Ranks that share out the batch."""
+    """Ranks among which the batch is divided."""
     tensor: int = 1
-    """Ranks that share out each block."""
+    """Ranks among which each block is divided."""
     accumulate: int = 1
-    """Batches of one update."""
+    """Number of batches in one update."""
     checkpointed: bool = False
-    """Blocks keep their input only, and compute the rest again (Chen et al. 2016)."""
+    """Blocks keep only their input, and compute the rest again (Chen et al. 2016)."""
     chunked: bool = True
-    """The loss is computed over a part of the positions at a time, where logits are many (`model/loss.py`)."""
+    """The loss is computed over a part of the positions at a time if there are many logits (`model/loss.py`)."""
     mixed: bool = True
     """bfloat16 autocast over float32 weights."""
     weights: Literal["fp32", "bf16"] = "fp32"
     """bf16: matrices of linear layers and their gradients are kept in 16 bits, and so is the optimizer's state."""
     explicit: bool | None = None
-    """Attention step by step, with its matrices; None: up to the length at which a CPU does."""
+    """Whether attention is step by step, with its matrices; None: up to the length at which a CPU does so."""
 
 
 class Network:
@@ -91,18 +91,18 @@ class Network:
 
     @property
     def linear(self) -> int:
-        """Those of linear layers: what autocast copies in 16 bits."""
+        """Numbers in the matrices of linear layers, which autocast copies in 16 bits."""
         return sum(self._by_tensor.values())
 
     @cached_property
     def untied(self) -> int:
-        """Those of linear layers that are no token table too: what may be kept in 16 bits."""
+        """Numbers in the matrices of linear layers that are no token table, which may be kept in 16 bits."""
         tables = {id(m.weight) for m in self.module.modules() if isinstance(m, nn.Embedding)}
         return sum(n for tensor, n in self._by_tensor.items() if tensor not in tables)
 
     @cached_property
     def vectors(self) -> int:
-        """Those of one axis: biases and norms."""
+        """Numbers in parameters with one axis: biases and norms."""
         return sum(p.numel() for p in self.module.parameters() if p.ndim < 2)
 
     @property
@@ -112,7 +112,7 @@ class Network:
 
     @property
     def units(self) -> int:
-        """What `fully_shard` gathers one after the other: each block, and the rest."""
+        """The units that `fully_shard` gathers one after the other: each block, and the rest."""
         return len(self.blocks) + 1
 
     @cached_property
@@ -150,7 +150,7 @@ def divided(config: ModelConfig, ranks: int) -> ModelConfig:
 
 
 def divides(config: ModelConfig, ranks: int) -> bool:
-    """Whether heads and feed-forward can be shared out among so many ranks."""
+    """Whether heads and feed-forward units can be divided among so many ranks."""
     stacks = [stack for stack in (config.encoder, config.decoder) if stack]
     return all(n % ranks == 0 for stack in stacks for n in (stack.n_heads, stack.kv_heads, stack.d_ff))
 
@@ -160,19 +160,19 @@ class Activations:
     """Bytes kept for the backward pass of one batch."""
 
     blocks: int
-    """Of all blocks, with everything kept."""
+    """Bytes of all blocks if everything is kept."""
     one_block: int
-    """The largest."""
+    """Bytes of the largest block."""
     inputs: int
-    """Of all blocks, with their inputs kept only: what checkpointing keeps."""
+    """Bytes of the inputs of all blocks, which checkpointing keeps."""
     others: int
     """Embeddings, last norms, head."""
     logits: int
-    """Of the loss: the logarithms of all probabilities, in float32."""
+    """Bytes that the loss keeps: the logarithms of all probabilities, in float32."""
     head_gradients: int
-    """Of the head's matrix, and of the states it reads: a chunked loss makes them on the way."""
+    """Gradients of the head's matrix and of its input states, which a chunked loss makes in the forward pass."""
     largest: int
-    """The largest tensor of a block in float32: its gradient comes in and another goes out while all else is there."""
+    """The largest tensor of a block in float32. Two of its gradients exist at the moment of the most memory."""
 
     @classmethod
     def of(cls, network: Network, shape: Shape, setting: Setting) -> Self:
@@ -207,17 +207,17 @@ class Activations:
         )
 
     def kept(self, setting: Setting) -> int:
-        """At the end of the forward pass, without the logits; a block that is computed again is there once more."""
+        """Bytes kept at the end of the forward pass, without logits. Includes one block that is computed again."""
         return self.others + (self.inputs + self.one_block if setting.checkpointed else self.blocks)
 
     def loss(self, setting: Setting) -> int:
-        """Of the logits at the worst moment: `LOSS_BYTES` and 4 each, of all of them or of one chunk."""
+        """Bytes of the logits at their peak: `LOSS_BYTES` and 4 each, for all of them or one chunk."""
         if setting.chunked and self.logits > 4 * CHUNK:
             return CHUNK * (4 + LOSS_BYTES) + self.head_gradients
         return self.logits // 4 * (4 + LOSS_BYTES)
 
     def working(self) -> int:
-        """Beside what is kept, when the backward pass has reached the last block."""
+        """Bytes beside the kept ones when the backward pass has reached the last block."""
         return self.head_gradients + 2 * self.largest
 
 
@@ -227,19 +227,19 @@ def _is_explicit(stack: Stack, length: int, setting: Setting) -> bool:
 
 
 def logit_bytes(config: ModelConfig, shape: Shape) -> int:
-    """4 bytes a position and token of the vocabulary; 0 where there is no language head."""
+    """4 bytes for each position and token of the vocabulary; 0 without a language head."""
     return 4 * shape.positions * vocabulary(config)
 
 
 def vocabulary(config: ModelConfig) -> int:
-    """Logits of a position; 0 where there is no language head."""
+    """Logits of a position; 0 without a language head."""
     reads = config.output.input
     return reads.vocab_size if isinstance(config.head, LanguageHead) and isinstance(reads, TokenInput) else 0
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one rank at the worst moment of an update."""
+    """Peak bytes of one rank during an update."""
 
     weights: int
     copies: int
@@ -253,25 +253,25 @@ class Memory:
     working: int
     """Gradients on their way through a block."""
     update: int
-    """What the optimizer needs while it steps, or adding up the gradients of a table that is used twice."""
+    """Bytes for the optimizer's step, or for adding up the gradients of a table that is used twice."""
     held_over: bool
-    """Whether all gradients are there while a batch is computed: of the batches before it, or as buckets to send."""
+    """Whether all gradients exist while a batch is computed: of earlier batches, or as buckets to send."""
 
     @property
     def resting(self) -> int:
-        """Between updates."""
+        """Bytes between updates."""
         return self.weights + self.optimizer + self.mean
 
     @property
     def total(self) -> int:
-        """The largest of three moments: the loss and the first step back, with every activation there, and the end."""
+        """The largest of three moments: the loss and the first step back, both with every activation, and the end."""
         computing = self.copies + self.activations + max(self.logits, self.working)
         computing += self.gradients if self.held_over else 0
         return self.resting + max(computing, self.gradients + self.update)
 
 
 def memory_of(network: Network, shape: Shape, setting: Setting, *, optimizer: Optimizer, ema: bool = False) -> Memory:
-    """Of one rank, for one batch of this shape on it."""
+    """The memory of one rank, for one batch of this shape on it."""
     shards = setting.data if setting.parallel == "fsdp" else 1
     activations = Activations.of(network, shape, setting)
     halved = network.untied if setting.weights == "bf16" else 0
@@ -303,7 +303,7 @@ def optimizer_bytes(network: Network, optimizer: Optimizer, *, rounded: bool = F
 
 
 def tied_bytes(network: Network) -> int:
-    """The gradient of a token table as embedding, and its sum with that as head; 0 where the two are apart."""
+    """The gradient of a token table as embedding, and its sum with that as head; 0 if the two are not tied."""
     head = network.config.head
     if not isinstance(head, LanguageHead) or not head.tied:
         return 0
@@ -311,7 +311,7 @@ def tied_bytes(network: Network) -> int:
 
 
 def update_bytes(network: Network, optimizer: Optimizer) -> int:
-    """Muon: its largest batch of matrices of one shape, and the momentum that those look ahead with; AdamW: nothing."""
+    """Muon: its largest batch of matrices of one shape, and their Nesterov momentum. AdamW: nothing."""
     if not isinstance(optimizer, Muon) or not network.matrices:
         return 0
     shapes = Counter(network.matrices)

@@ -1,6 +1,6 @@
 """Which layout trains a network on so many GPUs, and what each would cost.
 
-A step is its computation and what of the communication no computation hides. Forward and backward take 3 times the
+A step takes its computation and the communication that no computation hides. Forward and backward take 3 times the
 products of the forward pass (Kaplan et al. 2020, 2.1: 6 FLOPs a parameter and token, and those of attention, counted
 here one by one), 4 times those of blocks that are computed again. Communication: `ddp` sums the gradients of all ranks
 once an update, while the backward pass of its last batch runs; `fsdp` gathers the weights twice a batch and scatters
@@ -18,7 +18,7 @@ from clearhead.planning.memory import Memory, Network, Parallel, Setting, Shape,
 from clearhead.recipe.training import Muon, Training
 
 USABLE = 0.9
-"""Of a GPU's memory; the rest goes to the driver, to kernels' workspaces and to gaps between tensors."""
+"""Usable share of a GPU's memory. The rest goes to the driver, to kernels' workspaces and to gaps between tensors."""
 ORTHOGONAL_STEPS = 5
 BUCKET = 25 << 20
 """Bytes of gradients that DistributedDataParallel sends at once."""
@@ -35,7 +35,7 @@ class Job:
     batch: int
     """Tokens of an update, source and target together."""
     tokens: int
-    """Of the whole training."""
+    """Tokens of the whole training."""
     mfu: float = 0.4
     """Share of the GPU's FLOPs that computation reaches: of one GPU, before any communication."""
     mixed: bool = True
@@ -53,20 +53,20 @@ class Times:
     compute: float
     optimizer: float
     data: float
-    """Gradients summed, or weights gathered and gradients scattered."""
+    """Summing gradients, or gathering weights and scattering gradients."""
     tensor: float
-    """Activations summed."""
+    """Summing activations."""
     hidden: float
     """Communication that happens while something is computed."""
 
     @property
     def step(self) -> float:
-        """With communication behind computation where it can be."""
+        """The time if communication is hidden behind computation as far as possible."""
         return self.unhidden - self.hidden
 
     @property
     def unhidden(self) -> float:
-        """One after the other."""
+        """The time if nothing is hidden."""
         return self.compute + self.optimizer + self.data + self.tensor
 
 
@@ -76,7 +76,7 @@ class Alternative:
 
     setting: Setting
     shape: Shape
-    """Of one batch on one rank."""
+    """The shape of one batch on one rank."""
     memory: Memory
     fits: bool
     times: Times
@@ -85,7 +85,7 @@ class Alternative:
 
     @property
     def name(self) -> str:
-        """As people call it: `fsdp x 16, tensor x 8`."""
+        """A readable name: `fsdp x 16, tensor x 8`."""
         data = f"{self.setting.parallel} x {self.setting.data}" if self.setting.data > 1 else ""
         tensor = f"tensor x {self.setting.tensor}" if self.setting.tensor > 1 else ""
         return ", ".join(filter(None, (data, tensor))) or "one GPU"
@@ -102,7 +102,7 @@ class Plan:
 
     @property
     def chosen(self) -> Alternative | None:
-        """The simplest one that fits; None where none does."""
+        """The simplest layout that fits; None if none does."""
         return next((one for one in self.alternatives if one.fits), None)
 
 
@@ -145,9 +145,9 @@ def layouts(job: Job, machine: Hardware, gpus: int) -> Iterator[tuple[Parallel, 
 
 
 def best(job: Job, machine: Hardware, parallel: Parallel, data: int, tensor: int) -> Alternative | None:
-    """The layout with the fewest batches an update that fit; with checkpointing where even one row needs it.
+    """The layout with the fewest batches for each update that fit, with checkpointing if even one row needs it.
 
-    None where an update has fewer rows than there are ranks to share them out.
+    None if an update has fewer rows than ranks among which they are divided.
     """
     rows = job.batch // job.row // data
     if rows < 1:
@@ -219,7 +219,7 @@ def optimizer_seconds(job: Job, machine: Hardware, network: Network, shards: int
 
 
 def tensor_seconds(config: ModelConfig, machine: Hardware, setting: Setting, shape: Shape) -> float:
-    """Of one batch: the branches of each block summed over the ranks that share it, forward and backward."""
+    """Seconds for one batch: summing each block's branches over the ranks that share it, forward and backward."""
     if setting.tensor == 1:
         return 0.0
     seconds = 0.0
@@ -235,7 +235,7 @@ def tensor_seconds(config: ModelConfig, machine: Hardware, setting: Setting, sha
 
 
 def levers(job: Job, machine: Hardware, chosen: Alternative) -> Sequence[tuple[str, Alternative]]:
-    """The same layout and batch with each lever the other way round: what it gives and takes."""
+    """The same layout and batch with each lever reversed, to show its effect."""
     setting = chosen.setting
     network = Network(job.config, setting.tensor)
     changed = [
@@ -251,11 +251,11 @@ def levers(job: Job, machine: Hardware, chosen: Alternative) -> Sequence[tuple[s
 
 
 def command(plan: Plan, recipe: str) -> str:
-    """The line that trains so."""
+    """The command that trains with this layout."""
     chosen = plan.chosen
     assert chosen is not None
     setting = chosen.setting
-    # A batch of a run is dealt out to its ranks.
+    # A batch of a run is divided among its ranks.
     fields = [f"--training.max_tokens {chosen.shape.tokens * setting.data}"]
     fields += [f"--training.accumulate {setting.accumulate}"] if setting.accumulate > 1 else []
     fields += [f"--training.parallel {setting.parallel}"] if plan.gpus > 1 else []

@@ -14,7 +14,7 @@ Scored = tuple[float | None, list[tuple[int, float]]]
 
 
 def choose(logits: Tensor, rows: Sequence[Writing]) -> list[int | None]:
-    """n v -> each row's next token, independent of the other rows; None if its logits are not numbers."""
+    """n v -> each row's next token, independent of the other rows; None for a row whose logits are not finite."""
     scores = logits.float()
     if any(row.is_controlled for row in rows):
         each = zip(rows, scores.split(1), strict=True)

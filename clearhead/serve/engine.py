@@ -1,4 +1,4 @@
-"""Continuous batching: texts join and leave the batch between two steps, and each step writes a token of all of them.
+"""Continuous batching: texts join and leave the batch between two steps, and each step writes a token of each.
 
 The scheduling of Yu et al. 2022 (Orca), section 3.1, an iteration at a time; the cache is of plain rows.
 """
@@ -68,7 +68,7 @@ class Engine(Worker[Prompt, Update]):
 
     @property
     def under_way(self) -> Sequence[Ticket[Update]]:
-        reading = self.reading  # read once, for other threads ask too
+        reading = self.reading  # read once, because other threads ask too
         read = [] if reading is None else [ticket for ticket, _ in reading.arrivals]
         return [*read, *(row.ticket for row in self.rows)]
 
@@ -107,7 +107,7 @@ class Engine(Worker[Prompt, Update]):
         return not taken or len(together) * max(len(one.ids) for one in together) <= AT_ONCE
 
     def read(self, reading: Prefill) -> None:
-        """Prefill: the next tokens of each prompt; those that have been read to their ends begin to be continued."""
+        """Prefill: reads the next tokens of each prompt. Prompts that have been read completely join the batch."""
         start, size = reading.past.length, PIECE if len(reading.arrivals) == 1 else AT_ONCE
         pieces = [prompt.ids[start : start + size] for _, prompt in reading.arrivals]
         states, layout = self.decoder(Tokens.pad(pieces, packed=True).to(self.device), None, reading.past)

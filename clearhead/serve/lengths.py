@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from clearhead.data.tokenizers import Tokenizer
 
 WIDEST = 256
-"""The longest token that counts, in characters. There are longer ones, but no text consists of them alone."""
+"""The longest token that counts, in characters. Longer ones exist, but no text consists only of them."""
 NARROWEST = 16
 """Characters allowed for each token at least: some tokenizers drop spaces, or read a long word as one token."""
 FIRST = 8
@@ -21,7 +21,7 @@ class TooLong(Exception):
 
 
 def most_characters(tokenizer: Tokenizer, most_tokens: int) -> int:
-    """The most characters that a text of this many tokens can have."""
+    """The most characters of a text with this many tokens."""
     widest = max(map(len, tokenizer.library.get_vocab(with_added_tokens=True)), default=0)
     return most_tokens * min(max(widest, NARROWEST), WIDEST)
 

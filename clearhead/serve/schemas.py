@@ -50,7 +50,7 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, value: Any) -> Any:
-        # As `extra` says it, but of the first such field alone.
+        # Like `extra`, but only for the first such field.
         if isinstance(value, dict):
             for name in value:
                 if name not in cls.model_fields:
@@ -75,7 +75,7 @@ class StreamOptions(Strict):
 
 
 class Writes(Request):
-    """How a text is continued. None leaves a setting as the model has it."""
+    """How to continue a text. None keeps the model's setting."""
 
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0.0), AfterValidator(lambda t: t if t > 1e-6 else 0.0)] | None = None
@@ -134,7 +134,7 @@ class CompletionRequest(Writes):
     @field_validator("prompt", mode="wrap")
     @classmethod
     def _one_line(cls, value: Any, handler: Any) -> Any:
-        # Which of four types it nearly was says nothing to a reader.
+        # Errors for each of the four types would not help a reader.
         try:
             return handler(value)
         except ValidationError:

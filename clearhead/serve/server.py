@@ -33,13 +33,13 @@ _log = logging.getLogger("clearhead")
 BODY_LIMIT = 4_000_000
 """Bytes of a request."""
 BODY_SECONDS = 20.0
-"""Within which a request must arrive."""
+"""Seconds within which a request must arrive."""
 
 T = TypeVar("T")
 
 
 class Guard:
-    """Lets through requests to this machine's names that come from no other site; with a key, those that have it."""
+    """Admits requests to this machine's names that come from no other site. With a key, admits those that have it."""
 
     def __init__(self, app: ASGIApp, *, key: str | None) -> None:
         self.app, self.key = app, None if key is None else key.encode()
@@ -65,7 +65,7 @@ class Guard:
 
 
 class Server:
-    """Answers requests with the news of the worker."""
+    """Answers requests with the worker's news."""
 
     def __init__(self, service: Service, worker: Engine | Translator) -> None:
         self.service, self.worker, self.created = service, worker, int(time.time())
@@ -236,7 +236,7 @@ async def _unless_gone(request: Request, answer: Callable[[], Coroutine[object, 
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    """The response to a request that is wrong, or that has no place now."""
+    """The response to a request that is wrong, or for which there is no place now."""
     match error:
         case Wrong():
             return failure(error.status, str(error), field=error.field, code=error.code)

@@ -6,7 +6,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.pieces import beginning, first
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What the first bytes of a character decode to."""
+"""The replacement character, to which an unfinished character decodes."""
 
 
 class Detokenizer:

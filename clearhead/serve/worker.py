@@ -59,7 +59,7 @@ class Worker(ABC, Generic[Job, Update]):
 
     @abstractmethod
     def turn(self) -> None:
-        """Does a short turn of work. An exception ends the jobs it was about."""
+        """Does a short turn of work. An exception ends its jobs."""
 
     @property
     @abstractmethod
@@ -150,7 +150,7 @@ class Worker(ABC, Generic[Job, Update]):
         self.news.clear()
         for loop in {ticket.loop for ticket, _ in news}:
             own = [(ticket, update) for ticket, update in news if ticket.loop is loop]
-            with suppress(RuntimeError):  # A loop that has ended has nobody left to tell.
+            with suppress(RuntimeError):  # Nobody waits in a loop that has ended.
                 loop.call_soon_threadsafe(_deliver, own)
 
 

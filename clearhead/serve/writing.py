@@ -22,7 +22,7 @@ class Prompt:
     config: GenerationConfig
     """Includes the seed and the ids of the end tokens."""
     number: int = 0
-    """Its place in the request, which with `n` gives its texts their numbers."""
+    """Its place in the request, which with `n` decides the numbers of its texts."""
     n: int = 1
     limit: int = 1
     """Tokens written at most; 0 only reads."""

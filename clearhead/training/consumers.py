@@ -97,7 +97,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._bar.n = min(1.0, event.progress)
             self._bar.set_description_str(f"{left}  {text}", refresh=False)
             if event.progress >= 1.0:
-                self._bar.refresh()  # The last evaluation may take long: say now what goes on.
+                self._bar.refresh()  # The last evaluation may take long, so announce it now.
             else:
                 self._bar.update(0)  # Draws if the last drawing is 0.1 s old.
         elif event.seconds >= self._last_line + LINE_EVERY or event.progress >= 1.0:
@@ -111,7 +111,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
 
 
 class _Pace:
-    """Loss, speed and time left of the last updates, in words."""
+    """Loss, speed and remaining time as text, from the last updates."""
 
     def __init__(self) -> None:
         self.left = self.text = ""
@@ -120,7 +120,7 @@ class _Pace:
         self._before: float | None = None
 
     def note(self, event: Event) -> None:
-        """Take in one event."""
+        """Processes one event."""
         if not isinstance(event, Stepped):
             self._before = None  # The time until the next update is not all training.
             return
@@ -146,7 +146,7 @@ class _Pace:
 
 
 def figure(score: Score) -> str:
-    """The score in a few words; of BLEU's signature what tells one BLEU from another: case and tokenizer."""
+    """The score as short text. Of BLEU's signature it shows case and tokenizer, which distinguish BLEU variants."""
     name, value = score.name, score.value
     if name.startswith("chrf"):
         return f"{name.replace('chrf', 'chrF2')} {value:.1f}"
@@ -182,10 +182,10 @@ def _width(stream: TextIO) -> int:
 class MetricsLog:
     """`folder/metrics.jsonl`: every event as one JSON object with its kind, its step and its fields.
 
-    NaN and infinity are null beside a `…_raw` that says which. Of an evaluation it keeps scores and samples,
-    not all outputs. Each line is the operating system's when the call returns, and on the disk once a
+    NaN and infinity are null beside a `…_raw` that says which. It keeps the scores and samples of an evaluation,
+    not all outputs. Each line has reached the operating system when the call returns, and the disk once a
     checkpoint is. A resumed run first drops what an interrupted attempt wrote after the checkpoint, so that
-    the file reads as one run. Raises UserError when the disk is full or the file is another run's.
+    the file reads as one run. Raises UserError if the disk is full or the file is another run's.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -204,7 +204,7 @@ class MetricsLog:
                     os.fsync(file.fileno())
 
     def _begin(self, step: int) -> None:
-        """Keep the lines up to `step` as they are; at any moment the file is the old or the new one."""
+        """Removes the lines after `step`, in one atomic replacement of the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = self.path.read_bytes() if self.path.exists() else b""
         if step == 0 and content:
@@ -225,7 +225,7 @@ def _writing(path: Path) -> Generator[None, None, None]:
 
 
 def read_metrics(folder: Path) -> list[JsonObject]:
-    """The events that MetricsLog wrote, with NaN and infinity restored, but without a line that a crash cut off.
+    """The events that MetricsLog wrote, with NaN and infinity restored. Skips a line that a crash cut off.
 
     Raises UserError for other damage.
     """

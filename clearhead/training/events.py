@@ -36,7 +36,7 @@ class Stepped:
     step: int
     epoch: int
     loss: float
-    """Mean over the update's tokens, in nats, label smoothing included."""
+    """Mean over the update's tokens, in nats, with label smoothing."""
     lr: float
     """Factor on the optimizer's peak learning rates."""
     grad_norm: float
@@ -63,7 +63,7 @@ class Evaluated:
     evaluation: Evaluation
     is_best: bool
     by_loss: bool = False
-    """Whether it is the best one by its loss, with the same main score as the best before."""
+    """Whether only its loss makes it the best: its main score equals the previous best."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Ended:
     seconds: float
     reason: str
     signal: int | None = None
-    """The signal that asked for it, if one did."""
+    """The signal that stopped the run, if one did."""
 
 
 Event = Started | Stepped | Skipped | Evaluated | Saved | Ended

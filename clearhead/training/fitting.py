@@ -53,9 +53,9 @@ def check_batch(
     *,
     is_allocated: bool = False,
 ) -> None:
-    """Raise OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
+    """Raises OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
 
-    `is_allocated` says that weights and their mean are on the device already.
+    `is_allocated`: weights and their mean are on the device already.
     """
     device, shape = ranks.device(device_named(training.device)), shape_of(config, inputs)
     require_memory(config, training, shape, setting_of(training, ranks), device, is_allocated=is_allocated)

@@ -20,14 +20,14 @@ class Progress:
     precision: str = ""
     matmul: MatmulPrecision = "highest"
     best_score: float | None = None
-    """None if it was not a number."""
+    """None for NaN."""
     best_loss: float | None = None
     best_step: int | None = None
     evaluations_since_best: int = 0
     evaluated: int = 0
     """Step of the last evaluation."""
     skipped: int = 0
-    """Updates skipped in a row."""
+    """Consecutive updates that were skipped."""
 
     @property
     def arithmetic(self) -> Arithmetic:

@@ -11,7 +11,7 @@ from clearhead.training.run import Run
 
 
 def levers(run: Run, why: str) -> tuple[Lever, ...]:
-    """Each setting with its value, the reason, and the field that sets it; `why` is the start-up probe's reason."""
+    """Each setting with its value, the reason, and the field that sets it. `why` is the start-up probe's reason."""
     config, at, device = run.config, run.progress, run.device
     on_cpu = device.type == "cpu"
     found = [

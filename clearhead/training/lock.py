@@ -1,7 +1,7 @@
-"""One writer a run folder: the lock that every process holds that writes there.
+"""The lock of a run folder, which allows only one writer.
 
-The operating system keeps the lock and frees it when its owner dies, so no stale lock has to be removed. Readers need
-none: what they read is whole or not there.
+The operating system frees the lock when its owner dies, so no stale lock has to be removed. Readers need no lock,
+because files appear whole or not at all.
 """
 
 import logging
@@ -21,7 +21,7 @@ from clearhead.training.ranks import ALONE, Ranks
 _log = logging.getLogger("clearhead")
 
 LOCK, OWNER = ".lock", ".owner"
-"""The file that is locked, and the one that says by whom."""
+"""The file that is locked, and the file that names the owner."""
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def _locked(folder: Path) -> Iterator[bool]:
         yield is_locked
     finally:
         if is_locked and lock.lock_counter == 1:
-            for name in (OWNER, LOCK):  # Whoever has just opened the file sees that it is gone, and does not get it.
+            for name in (OWNER, LOCK):  # A process that has opened it does not take it then.
                 with suppress(OSError):
                     (folder / name).unlink()
         lock.release()

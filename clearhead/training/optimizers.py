@@ -72,7 +72,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update every parameter that has a gradient, and return what `closure` does."""
+        """Updates every parameter that has a gradient, and returns the result of `closure`."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for group in self.param_groups:
@@ -122,7 +122,7 @@ def orthogonalize(matrices: Tensor, *, steps: int = 5, eps: float = 1e-7) -> Ten
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the hardware has instructions for it, else float32: emulation is 20 times slower."""
+    """bfloat16 if the hardware has instructions for it, otherwise float32: emulation is 20 times slower."""
     match device.type:
         case "cuda":
             able = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -135,7 +135,7 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 class Optimizers:
-    """The optimizers of one network, stepped as one, with their state by parameter name.
+    """The optimizers of one network, which step together, with their state by parameter name.
 
     Learning rates are not state: call `set_lr(factor)` before each step.
     """
@@ -151,24 +151,24 @@ class Optimizers:
         return list(self._names)
 
     def set_lr(self, factor: float) -> None:
-        """Every learning rate is its peak times `factor`."""
+        """Sets every learning rate to its peak times `factor`."""
         for group, peak in self._peaks:
             group["lr"] = peak * factor
 
     def step(self) -> None:
-        """One update from the gradients."""
+        """Updates the parameters from their gradients."""
         for optimizer in self._parts.values():
             optimizer.step()
 
     def zero_grad(self) -> None:
-        """Drop the gradients."""
+        """Frees the gradients."""
         for optimizer in self._parts.values():
             optimizer.zero_grad(set_to_none=True)
 
     def allocate(self) -> None:
-        """Make the state that is not there yet, side by side.
+        """Allocates the missing state at once, so that it is contiguous in memory.
 
-        The first step would do it too, but then in the gaps between tensors that come and go.
+        The first step would allocate it in the gaps between temporary tensors.
         """
         for s in self._slots():
             if s.key not in s.state:
@@ -177,20 +177,20 @@ class Optimizers:
     def state_tensors(self) -> dict[str, Tensor]:
         """Live tensors of state by name, such as `adamw.decoder.blocks.0.attn.q.weight.exp_avg`.
 
-        A parameter that has had no step yet shows the zeros it would start from, so the names are always the
-        same.
+        A parameter without a step yet has the zeros it would start from, so the names are always
+        the same.
         """
         return {s.name: s.state[s.key] if s.key in s.state else s.fresh() for s in self._slots()}
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor], *, where: str = "optimizer") -> None:
-        """Continue from `state_tensors()`, exactly; `where` names its file in the errors.
+        """Restores the exact state from `state_tensors()`. Errors name its file as `where`.
 
-        Raises UserError for a missing, an unknown or a misshapen tensor, and then changes nothing.
+        Raises UserError, before any change, for a missing, an unknown or a misshapen tensor.
         """
         slots = list(self._slots())
         check_tensors(tensors, {s.name: s.like for s in slots}, where=where)
         for s in slots:
-            # A copy, because the optimizers update in place and the caller's tensors are the caller's.
+            # A copy, because the optimizers update in place and must not change the caller's tensors.
             s.state[s.key] = tensors[s.name].detach().to(device=s.device, copy=True)
 
     def _slots(self) -> Iterator["_Slot"]:
@@ -211,7 +211,7 @@ class Optimizers:
 
 @dataclass(frozen=True)
 class _Slot:
-    """One tensor of an optimizer's state: where it lives, and its shape on no device."""
+    """One tensor of an optimizer's state: the table that holds it, and its shape on the meta device."""
 
     name: str
     state: dict[str, Tensor]
@@ -259,7 +259,7 @@ def _adamw(
     lr: float,
     rounded: bool,
 ) -> dict[str, torch.optim.Optimizer]:
-    """PyTorch's; and ours, with its state in bfloat16, for what has two axes where the network is kept so."""
+    """PyTorch's AdamW; with `rounded`, ours with bfloat16 state for the parameters of two or more axes."""
 
     def groups(wanted: Callable[[nn.Parameter], bool]) -> list[dict[str, Any]]:
         both = [(decayed, config.weight_decay), (plain, 0.0)]
@@ -277,12 +277,12 @@ def _adamw(
 
 
 def _full(tensor: Tensor) -> Tensor:
-    """Itself, or a copy in float32 of one in bfloat16."""
+    """The tensor, or a float32 copy of a bfloat16 one."""
     return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def _batches(weights: list[nn.Parameter]) -> list[list[int]]:
-    """Indices of matrices to take at once: of one shape when each lies wide, and not too many."""
+    """Groups of indices of matrices that are updated together: of one shape up to transposition, of limited size."""
     groups: dict[tuple[int, int, torch.dtype, torch.device], list[int]] = {}
     for i, w in enumerate(weights):
         groups.setdefault((min(w.shape), max(w.shape), w.dtype, w.device), []).append(i)

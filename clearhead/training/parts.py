@@ -24,7 +24,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def part(tensor: Tensor, like: Tensor) -> Tensor:
-    """This process's part, divided as `like` is, of a tensor that every process holds whole."""
+    """This process's part of a tensor that every process holds whole, divided as `like` is."""
     if not is_part(like):
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -33,7 +33,7 @@ def part(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def parts(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor, divided as the one in `like` of the same name and shape is; the others unchanged."""
+    """The tensors, each divided like the tensor of the same name and shape in `like`; the others unchanged."""
     return {
         name: part(tensor, like[name]) if name in like and like[name].shape == tensor.shape else tensor
         for name, tensor in tensors.items()

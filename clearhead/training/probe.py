@@ -1,7 +1,7 @@
 """The start-up probe, which finds the fastest accurate arithmetic for a network on this machine.
 
-bfloat16 and oneDNN's float32 products are faster only if matrices are large (docs/benchmarks.md). So the probe tries
-them, and never looks them up by the name of a processor.
+bfloat16 and oneDNN's float32 products are faster only if matrices are large (docs/benchmarks.md). So the probe measures
+them, whatever the name of the processor.
 """
 
 import math
@@ -32,7 +32,7 @@ class Choice:
 
 
 def choose(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks = ALONE) -> Choice:
-    """The precision that the config names; for auto the fastest on a batch, forward and backward, with the right loss.
+    """The configured precision; for `auto` the one whose forward and backward pass is fastest and whose loss agrees.
 
     Processes that share a network make the same passes, and the times of the first process decide.
     """

@@ -111,7 +111,7 @@ class Clock:
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """Count the computation inside under this name."""
+        """Adds the time of the block to this name."""
         start = self.now()
         yield
         self.spans[name].append((start, self.now()))
@@ -189,7 +189,7 @@ def profile(
 ) -> Profile:
     """Train for `steps` steps on these batches, one a step and again from the first, and measure the time by component.
 
-    A batch is given by the function that makes it, which is timed too. Changes the network.
+    Each item of `batches` is a function that makes a batch, and is timed too. Changes the network.
     """
     device = next(network.parameters()).device
     network.train()
@@ -258,7 +258,7 @@ COMPONENTS = (
 
 
 def seconds_of(spans: dict[str, float], name: str) -> float:
-    """Seconds (or FLOPs) of a component, from those of the timed modules, some of which lie inside others."""
+    """Seconds (or FLOPs) of each component, from those of the timed modules, some of which are nested."""
 
     def of(*names: str) -> float:
         return sum(spans.get(one, 0.0) for one in names)
@@ -277,7 +277,7 @@ def seconds_of(spans: dict[str, float], name: str) -> float:
 
 
 def flops_of(network: Transformer, loss: Loss, batch: Batch, arithmetic: Arithmetic) -> dict[str, int]:
-    """FLOPs of the matrix products of one step: of the forward pass by component, of the backward pass in all."""
+    """FLOPs of the matrix products of one step: by component for the forward pass, in total for the backward pass."""
     names = {module: name for name, module in network.named_modules()}
     with FlopCounterMode(display=False, custom_mapping=FUSED) as forward, arithmetic.autocast(batch.labels.device):
         total, _ = loss(network, batch)
@@ -293,7 +293,7 @@ def flops_of(network: Transformer, loss: Loss, batch: Batch, arithmetic: Arithme
 
 
 def ceiling(device: torch.device, arithmetic: Arithmetic, *, size: int | None = None) -> float:
-    """FLOPs per second of a large square matrix product in this precision, the best of six."""
+    """FLOPs per second of a large square matrix product in this precision: the best of six runs."""
     size = size or CEILING_SIZE.get(device.type, 8192)
     dtype = torch.bfloat16 if arithmetic.precision == "bf16" else torch.float32
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))

@@ -25,7 +25,7 @@ PATIENCE = timedelta(days=2)
 
 
 class Told(UserError):
-    """An error that the first process reports for all. It has an exit code, and a message only if that differs here."""
+    """An error that the first process reports for all. It has an exit code, and a message only if its own differs."""
 
     def __init__(self, exit_code: int, message: str = "") -> None:
         super().__init__(message)
@@ -134,7 +134,7 @@ class Ranks:
         return values
 
     def together(self, action: Callable[[], T]) -> T:
-        """The result of `action` here. If it raises UserError in any process, all raise, and one reports why."""
+        """Runs `action` and returns its result. If any process raises UserError, all raise, and one reports why."""
         if self.size == 1:
             return action()
         result: list[T] = []
@@ -165,7 +165,7 @@ ALONE = Ranks()
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """The processes that torchrun started, or this one alone. The first process reports an error of all."""
+    """The processes that torchrun started, or this one alone. The first process reports errors for all."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     if size == 1:
         yield ALONE
@@ -193,7 +193,7 @@ def _join(rank: int, size: int) -> Ranks:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     control = dist.new_group(backend="gloo", timeout=PATIENCE)
-    assert not isinstance(control, int)  # It is an int in processes outside the group, which has all processes.
+    assert not isinstance(control, int)  # Only processes outside the group get an int.
     return Ranks(rank, size, int(os.environ["LOCAL_RANK"]), control=control)
 
 

@@ -34,7 +34,7 @@ def store_in_bfloat16(network: Transformer) -> None:
 
 
 def require_one(ranks: Ranks) -> None:
-    """Raises UserError if several processes train: they would have to exchange gradients and parts in 16 bits."""
+    """Raises UserError for several processes, which would have to exchange gradients and parts in 16 bits."""
     if ranks.size > 1:
         raise UserError(
             f"training.weights: expected fp32 where {ranks.size} processes train together, got bf16; leave it out"

@@ -34,7 +34,7 @@ class Run:
     task: Task
     config: Training
     folder: Path | None
-    """The folder of the checkpoints; None keeps nothing."""
+    """The folder of the checkpoints; None writes none."""
     files: checkpoints.Files = field(default_factory=checkpoints.Files)
     """The files that every checkpoint holds besides the run's tensors: configuration, tokenizer."""
     progress: Progress = field(default_factory=Progress)
@@ -69,7 +69,7 @@ class Run:
         return {"model.safetensors" if is_model[file] else file: network for file, network in found.items()}
 
     def checkpoint(self) -> checkpoints.Files:
-        """The files from which to resume the run or load the model."""
+        """The files of a checkpoint, from which to resume the run or load the model."""
         networks = {"model.safetensors": merged(self.model)} | self.networks
         tensors = {file: saved_tensors(network) for file, network in networks.items()}
         tensors["optimizer.safetensors"] = self.optimizer.state_tensors()

@@ -1,7 +1,7 @@
 """Saving during a run: in one file or in one file per process, at once or in the background.
 
-The file of a process holds its share of the tensors, each whole. Any number of processes can read them again, and so
-can everything that reads `model.safetensors.index.json`.
+The file of a process holds its share of the tensors, each whole. Any number of processes can read them, and so can
+everything that reads `model.safetensors.index.json`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -89,14 +89,14 @@ class Saver(AbstractContextManager["Saver"]):
         if self._writing is None:
             return
         if self.ranks.size == 1 or kind is NumericError:
-            list(self.finish())  # Whatever ended the run, this checkpoint is good.
+            list(self.finish())  # This checkpoint is good even if an error ended the run.
         else:
             self._writing.exception()
             checkpoints.discard(self._temporary)
 
 
 def copied(files: Files) -> Files:
-    """A copy of the files on the CPU, which training does not change."""
+    """A copy of the files' tensors on the CPU, which training does not change."""
     tensors = {
         file: {name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}
         for file, named in files.tensors.items()
@@ -142,12 +142,12 @@ def dealt(sizes: Mapping[str, int], n: int) -> dict[str, int]:
 def newest_checkpoint(folder: Path, ranks: Ranks) -> Path | None:
     """The newest checkpoint that verifies. Removes what killed writers left, and sets bad checkpoints aside.
 
-    The first process looks, for all. Raises UserError if another run writes to the folder.
+    The first process looks for all processes. Raises UserError if another run writes to the folder.
     """
 
     def look() -> Path | None:
         with held(folder) as is_locked:
-            if is_locked:  # Else an unfinished checkpoint may be a living writer's.
+            if is_locked:  # Without the lock, an unfinished checkpoint may belong to a living writer.
                 checkpoints.clean(folder)
             return checkpoints.latest(folder, set_aside=True)
 

@@ -1,4 +1,4 @@
-"""How a network and its gradients are divided among processes, from outside: the model knows no mesh.
+"""Divides a network and its gradients among processes. The model itself knows no mesh.
 
 ddp: a copy in each process, gradients averaged (Li et al. 2020). fsdp: each process holds a part of every tensor, and
 a block is whole only while it computes (Rajbhandari et al. 2020; Zhao et al. 2023). Tensor parallel: each process
@@ -31,12 +31,12 @@ def is_sharded(config: Training, ranks: Ranks) -> bool:
 
 
 def divide(network: Transformer, config: Training, ranks: Ranks) -> None:
-    """Leave each process its part of the network's parameters, in place; nothing where each keeps a copy."""
+    """Divides the parameters among the processes, in place. With `ddp` each process keeps a copy."""
     if not is_sharded(config, ranks) or ranks.mesh is None:
         return
     from torch.distributed.fsdp import fully_shard
 
-    # It warns of every tensor on a grid that it takes two exchanges, one an axis.
+    # On a grid it warns for every tensor that two exchanges are needed, one for each axis.
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     if ranks.tensor_size > 1:
         for stack in filter(None, (network.encoder, network.decoder)):
@@ -48,7 +48,7 @@ def divide(network: Transformer, config: Training, ranks: Ranks) -> None:
 
 
 def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks, *, read: str) -> None:
-    """Nothing, if so many processes can train this, and all have `read` the same; else UserError."""
+    """Raises UserError unless the processes can share this training and have all `read` the same data."""
     if ranks.size == 1:
         return
     check_heads(network, ranks.tensor_size)
@@ -64,7 +64,7 @@ def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks
 
 
 def check_heads(network: Transformer, tensor_size: int) -> None:
-    """Nothing, if heads and units can be shared out to so many processes; else UserError."""
+    """Raises UserError unless `tensor_size` divides the numbers of heads and feed-forward units."""
     for name, stack in (("encoder", network.encoder), ("decoder", network.decoder)):
         if stack is None:
             continue
@@ -78,13 +78,13 @@ def check_heads(network: Transformer, tensor_size: int) -> None:
 
 
 def _divide_stack(stack: Stack, ranks: Ranks) -> None:
-    """Heads and feed-forward units to the processes of the mesh's tensor axis, as each part says of itself."""
+    """Divides heads and feed-forward units along the mesh's tensor axis, as each part specifies."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
     from torch.distributed.tensor.parallel.style import ParallelStyle
 
     assert ranks.mesh is not None
     size = ranks.tensor_size
-    # A norm of each head sees this process's heads only: axis 1 of b h t k is divided.
+    # The norm of heads sees only this process's heads: axis 1 of b h t k is divided.
     per_head = SequenceParallel(sequence_dim=1, use_local_output=True)
     styles = {"outputs": ColwiseParallel(), "inputs": RowwiseParallel(), "states": per_head}
     plan: dict[str, ParallelStyle] = {}
@@ -99,7 +99,7 @@ def _divide_stack(stack: Stack, ranks: Ranks) -> None:
 
 
 def replicated(network: Transformer, config: Training, ranks: Ranks) -> nn.Module:
-    """What the loop calls: the network itself, or, where each process has a copy, one that averages gradients."""
+    """The module that the loop calls: the network, or with `ddp` a wrapper that averages gradients."""
     if ranks.size == 1 or is_sharded(config, ranks):
         return network
     from torch.nn.parallel import DistributedDataParallel
@@ -108,9 +108,9 @@ def replicated(network: Transformer, config: Training, ranks: Ranks) -> nn.Modul
 
 
 def gradients_stay(network: nn.Module) -> AbstractContextManager[object]:
-    """While open, gradients add up where they are: for all batches of an update but the last.
+    """While open, gradients add up locally: for all batches of an update except the last.
 
-    Where tensors are divided gradients are too, after every batch: whole ones would need the memory that was saved.
+    Divided tensors have divided gradients after every batch, because whole ones would need the memory that was saved.
     """
     if isinstance(network, Transformer):
         return nullcontext()
@@ -121,7 +121,7 @@ def gradients_stay(network: nn.Module) -> AbstractContextManager[object]:
 
 
 def clip(parameters: Sequence[nn.Parameter], limit: float) -> float:
-    """The norm of all gradients, whoever holds them, before it is brought to `limit` where it is above."""
+    """Scales gradients down to the norm `limit` if needed; returns the norm over all processes before that."""
     groups: dict[object, list[nn.Parameter]] = {}
     for p in parameters:
         groups.setdefault(_place(p), []).append(p)
@@ -146,7 +146,7 @@ def clip(parameters: Sequence[nn.Parameter], limit: float) -> float:
 
 
 def _place(tensor: Tensor) -> object:
-    """Where a tensor's parts are: equal for those that PyTorch takes in one go; None for one that is here whole."""
+    """Mesh and placements of a divided tensor, None for a whole one. PyTorch takes tensors of one place together."""
     if not is_part(tensor):
         return None
     from torch.distributed.tensor import DTensor
@@ -156,7 +156,7 @@ def _place(tensor: Tensor) -> object:
 
 
 def gathered(network: Transformer, ranks: Ranks) -> Transformer | None:
-    """The whole network, in the first process; None in the others, all of which must ask for it."""
+    """The whole network in the first process, None in the others. Every process must call this."""
     kept: dict[str, Tensor] = {}
     for name, tensor in model_tensors(network).items():
         full = whole(tensor)

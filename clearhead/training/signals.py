@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks the run to save and stop, the second ends it at once."""
+"""Ctrl-C and SIGTERM: the first signal asks the run to save and stop, the second ends it at once."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """While open, `signal` is the number of the signal that asked to stop, or None."""
+    """While open, `signal` is the number of the signal that asked the run to stop, or None."""
 
     def __init__(self) -> None:
         self.signal: int | None = None

@@ -32,11 +32,11 @@ MAX_SKIPPED = 10
 
 
 def train(run: Run) -> Iterator[Event]:
-    """Train until a limit, a signal or early stopping; yields what happens, in order.
+    """Trains until a limit, a signal or early stopping, and yields events in order.
 
-    The loss of an update is its tokens' mean, whatever the number of batches it took. Data order, dropout and
-    evaluation are functions of (seed, step), so a run that was stopped and resumed repeats the losses of one that was
-    not: bit for bit in eager mode on one machine with one number of threads, when its limit is steps or epochs.
+    The loss of an update is the mean over its tokens, for any number of batches. Data order, dropout and
+    evaluation are functions of (seed, step), so a resumed run repeats the losses of an uninterrupted one: bit for bit
+    in eager mode on one machine with one number of threads, if its limit is steps or epochs.
     The run's folder is locked until the last event has been used. Raises NumericError before an update with a gradient
     that is not finite, and UserError if another process writes to the folder or nothing limits the run.
     """
@@ -60,7 +60,7 @@ def _train(run: Run) -> Iterator[Event]:
             at.seconds, signal, written = run.ranks.agree(at.seconds, stop.signal, saver.is_done)
             yield from saver.finish(now=written)
             over, is_best = _over(config, length, at), False
-            # An evaluation that a signal prevents is made when the run goes on, so the best checkpoint stays the best.
+            # After a signal the evaluation waits for the resumed run, so the best checkpoint stays the best.
             due = at.evaluated < at.step and (over or at.step % length.evaluate_every == 0)
             if due and signal is None:
                 yield (evaluated := _evaluate(run))
@@ -115,7 +115,7 @@ def _begin(run: Run, feed: Feed) -> Started:
 
 
 def _is_finite(run: Run, norm: float) -> bool:
-    """Whether the update was made. Raises NumericError if a gradient that is not finite ends the run."""
+    """Whether the update was made; counts skipped ones. Raises NumericError if a bad gradient ends the run."""
     at = run.progress
     at.skipped = 0 if math.isfinite(norm) else at.skipped + 1
     if at.skipped and (run.config.on_nan == "stop" or at.skipped >= MAX_SKIPPED):

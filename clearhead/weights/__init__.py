@@ -1,1 +1,1 @@
-"""Weights of other libraries: files, field maps and tables that are read in both directions."""
+"""Weights of other libraries: their files, and the field maps and tables that convert both ways."""

@@ -1,4 +1,4 @@
-"""Strict reading of JSON files from elsewhere: of limited size, each key once, all numbers finite. Imports no torch."""
+"""Reads JSON files from elsewhere strictly: limited size, unique keys, finite numbers. Imports no torch."""
 
 import re
 import stat
@@ -16,9 +16,9 @@ from clearhead.json_text import parse
 JsonObject = dict[str, JsonValue]
 
 CONFIG_LIMIT = 8 << 20
-"""Bytes that a file of settings may have."""
+"""Most bytes of a settings file."""
 LIMIT = 64 << 20
-"""Bytes that an index or a vocabulary may have."""
+"""Most bytes of an index or a vocabulary."""
 
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -36,7 +36,7 @@ def read_json(path: Path, *, limit: int = LIMIT) -> JsonObject:
 
 
 def read_list(path: Path, *, limit: int = CONFIG_LIMIT) -> list[JsonValue]:
-    """The list in a file, as `read_json` reads an object."""
+    """The list in a file. Raises UserError like `read_json`."""
     document = _read(path, limit)
     if not isinstance(document, list):
         raise UserError(f"{path}: expected a JSON list, got {type(document).__name__}; {AGAIN}")
@@ -55,7 +55,7 @@ def _read(path: Path, limit: int) -> JsonValue:
 
 
 def is_there(path: Path) -> bool:
-    """Whether the path exists. Raises UserError if the system does not say."""
+    """Whether the path exists. Raises UserError if the system cannot tell."""
     try:
         return path.exists()
     except OSError as error:
@@ -89,7 +89,7 @@ def shown(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """The JSON hook that gets every pair of a table, repeated ones too."""
+    """The JSON hook that receives every pair of a table, including repeated keys."""
 
     path: Path
 
@@ -105,7 +105,7 @@ class _Pairs:
 
 
 def _finite(value: JsonValue) -> bool:
-    """Whether a number, or each number of a list, is finite. Inner tables were checked before."""
+    """Whether a number, or each number of a list, is finite. Inner tables are checked already."""
     if isinstance(value, list):
         return all(map(_finite, value))
     return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
@@ -113,7 +113,7 @@ def _finite(value: JsonValue) -> bool:
 
 @dataclass(frozen=True)
 class Index:
-    """Which file holds which tensors: `model.safetensors.index.json` and the like."""
+    """An index of the tensors in each file, such as `model.safetensors.index.json`."""
 
     path: Path
     shards: Mapping[str, frozenset[str]]
@@ -134,7 +134,7 @@ class Index:
         return cls(path, {file: frozenset(names) for file, names in shards.items()})
 
     def check(self, file: str, found: Iterable[str]) -> None:
-        """Raises UserError, which names tensor and files, unless the file holds exactly what the index says."""
+        """Raises UserError, which names tensor and files, unless the file holds exactly the tensors in the index."""
         listed, found = self.shards[file], set(found)
         where = self.path.parent / file
         if missing := listed - found:

@@ -1,4 +1,4 @@
-"""Models in forms that are not read: what a file is, and what to do with it. Imports no torch."""
+"""Recognises models in unsupported forms, and says what to do with them. Imports no torch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ORIGIN = "try the checkpoint it was made from, in safetensors"
 
 @dataclass(frozen=True)
 class Form:
-    """A form of weights that is not read."""
+    """An unsupported form of weights."""
 
     pattern: str
     what: str
@@ -40,7 +40,7 @@ FORMS = (
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Raises UserError if the folder holds an adapter, without which the model would be another one."""
+    """Raises UserError if the folder holds an adapter, which changes the model."""
     for name in ADAPTERS:
         if (path := folder / name).is_file():
             said = read_json(path) if name == ADAPTER else {}
@@ -53,7 +53,7 @@ def refuse_adapter(folder: Path) -> None:
 
 
 def refuse_quantized(document: Mapping[str, Any], *, where: str) -> None:
-    """Raises UserError, which says how, if a config says that the weights are quantised."""
+    """Raises UserError, which names the method, if a config says that the weights are quantised."""
     for field in ("quantization_config", "compression_config"):
         if (said := document.get(field)) is not None:
             method = said.get("quant_method") if isinstance(said, dict) else None
@@ -63,7 +63,7 @@ def refuse_quantized(document: Mapping[str, Any], *, where: str) -> None:
 
 
 def other_form(names: Iterable[str], *, where: str) -> UserError | None:
-    """Why these files are no model that is read, if one of them is of a known form."""
+    """The error for these files if one of them is of a known unsupported form."""
     there = sorted(names)
     for form in FORMS:
         for name in there:
@@ -74,7 +74,7 @@ def other_form(names: Iterable[str], *, where: str) -> UserError | None:
 
 
 def refuse_other_form(folder: Path) -> None:
-    """Raises UserError if the folder, or one within it, holds weights in a known form that is not read."""
+    """Raises UserError if the folder, or one within it, holds weights in a known unsupported form."""
     names = [path.relative_to(folder).as_posix() for pattern in ("*", "*/*") for path in folder.glob(pattern)]
     if (error := other_form(names, where=str(folder))) is not None:
         raise error

@@ -1,7 +1,7 @@
-"""A config field map, read in both directions: which field there is which field here. Imports no torch.
+"""Maps config fields between another library ("theirs") and this one ("ours"), both ways. Imports no torch.
 
-Every field that the other library knows is mapped, ignored by name, or at its one supported value, else it is refused
-with its name. A field that it does not know changes nothing there and nothing here: `unknown` lists those.
+A field that the other library knows must be mapped, ignored by name, or at its one supported value. Other fields raise
+UserError. Fields that the other library does not know change nothing there or here, and `unknown` lists them.
 """
 
 import re
@@ -16,11 +16,11 @@ from clearhead.errors import UserError
 from clearhead.weights.documents import brief, shown
 
 Values = Mapping[str, Any]
-"""The fields of a config there, absent ones at their defaults."""
+"""The fields of their config, absent ones at their defaults."""
 
 
 class _Required:
-    """No default: the field must be there."""
+    """Marks a field without a default, which must be present."""
 
 
 REQUIRED: Final = _Required()
@@ -28,26 +28,26 @@ REQUIRED: Final = _Required()
 
 @dataclass(frozen=True)
 class Field:
-    """A field there, and the fields here that it decides: dotted paths, such as decoder.d_model."""
+    """A field of theirs, and the fields of ours that it sets: dotted paths, such as decoder.d_model."""
 
     theirs: str
     ours: tuple[str, ...]
     default: JsonValue | _Required
     read: Callable[[Any, Values], Any]
-    """Their value, among all their values -> ours."""
+    """Their value and all their values -> our value."""
     write: Callable[[Any, Values], Any]
-    """Our value, among all values of our config as nested tables -> theirs."""
+    """Our value and our config as nested tables -> their value."""
     extra: bool = False
-    """The other library does not know it, so that it is written only where it is not at its default."""
+    """Whether the other library does not know the field. It is then written only if it differs from its default."""
     like: JsonValue | _Required = REQUIRED
-    """Their value must be of this kind: a whole number, a number, true or false, text or a table."""
+    """An example of the required kind of their value: a whole number, a number, true or false, text or a table."""
     nullable: bool = True
-    """Whether null stands for a default of None; if not, null is refused, as it is there."""
+    """Whether null stands for a default of None. If not, null raises UserError, as it does there."""
 
 
 @dataclass(frozen=True)
 class Only:
-    """A field of a mechanism that this library does not have: it must be at this value."""
+    """A field of a mechanism that this library does not have. It must have this value."""
 
     theirs: str
     value: JsonValue
@@ -55,7 +55,7 @@ class Only:
 
 @dataclass(frozen=True)
 class Alias:
-    """Another name there for a field; where both are given, they must agree."""
+    """Another name of theirs for a field. If both are given, they must agree."""
 
     theirs: str
     of: str
@@ -63,7 +63,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Ignored:
-    """Fields (or patterns, as `output_*`) that change no number the network computes."""
+    """Fields (or patterns, such as `output_*`) that change no number that the network computes."""
 
     theirs: tuple[str, ...]
 
@@ -85,7 +85,7 @@ def extra(theirs: str, *ours: str, default: JsonValue) -> Field:
 
 
 def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: JsonValue | _Required = REQUIRED) -> Field:
-    """A name there for a value here; of several names for one value, the first is written."""
+    """A field whose names stand for our values. Of several names for one value, the first is written."""
     back = {value: name for name, value in reversed(list(names.items()))}
 
     def read(value: Any, _: Values) -> JsonValue:
@@ -105,15 +105,15 @@ def computed(
     like: JsonValue | _Required = REQUIRED,
     nullable: bool = True,
 ) -> Field:
-    """A value that is expressed in another way; each function also sees the whole config on its side.
+    """A field whose value is converted. Each function also receives the whole config on its side.
 
-    `like` is of the kind that it must be, if there is only one.
+    `like` is an example of the required kind, if there is only one.
     """
     return Field(theirs, ours, default, read, write, like=like, nullable=nullable)
 
 
 def only(theirs: str, value: JsonValue) -> Only:
-    """Refused unless absent, null or this value."""
+    """A field that must be absent, null or this value."""
     return Only(theirs, value)
 
 
@@ -123,7 +123,7 @@ def alias(theirs: str, *, of: str) -> Alias:
 
 
 def ignored(*theirs: str) -> Ignored:
-    """Not part of what the network computes."""
+    """Fields that do not change what the network computes."""
     return Ignored(theirs)
 
 
@@ -134,7 +134,7 @@ class Decision:
     field: str
     value: JsonValue
     sets: tuple[str, ...]
-    """The settings that it changed; empty for a field that is ignored by name or has its one supported value."""
+    """The settings that the field changed; empty if it is ignored by name or has its one supported value."""
     note: str
 
 
@@ -145,7 +145,7 @@ class FieldMap:
     entries: tuple[Entry, ...]
 
     def values(self, document: Values, *, where: str) -> dict[str, Any]:
-        """The document with defaults where fields are absent; UserError for a field that is missing or unsupported."""
+        """The document with defaults for absent fields. Raises UserError for a missing or unsupported field."""
         document, values = self._renamed(document, where), dict[str, Any]()
         for entry in self.fields():
             if entry.theirs in document:
@@ -192,7 +192,7 @@ class FieldMap:
         return ours
 
     def write(self, ours: Values) -> dict[str, Any] | None:
-        """Our config, as nested tables -> theirs; None where theirs has no word for it."""
+        """Our config, as nested tables -> theirs; None if theirs cannot express it."""
         theirs: dict[str, Any] = {}
         for field in self.fields():
             try:
@@ -204,7 +204,7 @@ class FieldMap:
         return theirs
 
     def decisions(self, document: Values, *, where: str) -> Iterator[Decision]:
-        """The effect of each field of a config, also of those at their defaults."""
+        """The effect of each field of a config, including those at their defaults."""
         values = self.values(document, where=where)
         for field in self.fields():
             note = "" if field.theirs in document else "absent: the default"
@@ -219,11 +219,11 @@ class FieldMap:
             yield Decision(name, document[name], (), notes.get(name, "changes no number"))
 
     def fields(self) -> Iterator[Field]:
-        """The entries that decide something."""
+        """The entries that set a field."""
         return (entry for entry in self.entries if isinstance(entry, Field))
 
     def field_of(self, path: Sequence[str]) -> str | None:
-        """The field there that set this path here, or the nearest one above it."""
+        """Their field that set this path of ours, or the nearest path above it."""
 
         def within(ours: str) -> bool:
             # The path of a value of several kinds also names the kind: encoder.positions.sinusoidal.layout.
@@ -234,7 +234,7 @@ class FieldMap:
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
     def translated(self, message: str, path: Sequence[str]) -> str:
-        """A message about what is at this path here, with `field=value` by the fields' names there."""
+        """A message about this path of ours, with `field=value` in their names."""
         theirs = {ours: field.theirs for field in self.fields() for ours in field.ours}
 
         def name(match: re.Match[str]) -> str:
@@ -244,7 +244,7 @@ class FieldMap:
 
 
 def _guarded(field: Field, values: Values, where: str) -> Any:
-    """The field's value here; whatever a malformed value does to a conversion becomes one line."""
+    """Our value of the field. Raises UserError, in one line, for a value that breaks the conversion."""
     value = values[field.theirs]
     try:
         return field.read(value, values)
@@ -267,7 +267,7 @@ def _alike(value: Any, field: Field, where: str) -> Any:
 
 
 def put(table: dict[str, Any], path: str, value: object) -> None:
-    """table[a][b][c] = value for the path a.b.c, making tables on the way."""
+    """Sets table[a][b][c] = value for the path a.b.c, and creates missing tables."""
     *above, last = path.split(".")
     for name in above:
         table = table.setdefault(name, {})

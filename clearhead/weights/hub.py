@@ -1,4 +1,4 @@
-"""A name -> a folder: one that is there, or one of the hub, by the hub library's cache, token and offline rules."""
+"""Finds the folder of a name: a local one, or one of the hub by the hub library's cache, token and offline rules."""
 
 import errno
 import re
@@ -12,7 +12,7 @@ from clearhead.weights.elsewhere import ADAPTER, other_form
 from clearhead.weights.legacy import BIN, BIN_INDEX
 from clearhead.weights.modules import MODULES, SETTINGS, TEXTS, listed
 
-# All that is read besides the weights. Never code: what a repository says in Python is not asked for.
+# All that is read besides the weights. A repository's Python code is never downloaded.
 DOCUMENTS = (
     *("config.json", "generation_config.json", "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
@@ -27,9 +27,9 @@ NO_FOLDER = "expected a folder, which is not here, or"
 
 
 def locate(name: str | Path, *, revision: str | None = None) -> Path:
-    """The folder of that name, or else the hub's model of that name, downloaded where the cache has it not.
+    """The folder of that name, or the hub's model of that name, downloaded unless it is in the cache.
 
-    Raises UserError, in one line, for a name of neither and for all that may go wrong on the way.
+    Raises UserError, in one line, for an unknown name and for a download that fails.
     """
     text = str(name)
     if (folder := _folder(text)) is not None:
@@ -44,20 +44,20 @@ def locate(name: str | Path, *, revision: str | None = None) -> Path:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name can only be one of a folder: no model of the hub is called so."""
+    """Whether a name can only be a folder's, because no model of the hub can have it."""
     return (
         name.startswith((".", "/", "~"))
         or "\\" in name
         or name.endswith("/")
         or re.match("[A-Za-z]:", name) is not None
         or name.count("/") > 1
-        # The first folder is there, so what is missing is missing in it.
+        # The first folder exists, so something is missing in it.
         or ("/" in name and _folder(str(Path(name).parent)) is not None)
     )
 
 
 def nearest(name: str) -> str:
-    """The remedy for a path that does not exist: the folder with the most similar name, if there is one."""
+    """The remedy for a path that does not exist: the folder with the most similar name, if any."""
     try:
         path = Path(name).expanduser()
         beside = [one.name for one in path.parent.iterdir() if one.is_dir() and not one.name.startswith(".")]
@@ -81,8 +81,8 @@ def _folder(name: str) -> Path | None:
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Documents and whole weights, the folders that modules.json names, then only the shards that an index names, and
-    a `.bin` only for want of others.
+    """Downloads documents and whole weights, the folders that modules.json names, then only the shards that an index
+    names, and a `.bin` only if there is nothing else.
     """
     folder = _fetch(name, revision, (*DOCUMENTS, MODEL, INDEX))
     commit = folder.name
@@ -101,7 +101,7 @@ def _download(name: str, revision: str | None) -> Path:
 
 
 def _refuse_other_form(name: str, commit: str) -> None:
-    """Raises UserError, which names the file, if the hub has the weights only in a form that is not read."""
+    """Raises UserError, which names the file, if the hub has the weights only in an unsupported form."""
     import huggingface_hub
 
     try:
@@ -122,20 +122,20 @@ def _more_weights(folder: Path) -> list[str]:
 
 
 def _fetch(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """The folder in the cache, with the files of these names in it that the repository has."""
+    """Downloads those of these files that the repository has, and returns their folder in the cache."""
     import huggingface_hub
 
     try:
         return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
-    except Exception as error:  # the hub library's, its HTTP client's, its transfer's and the system's
+    except Exception as error:  # errors of the hub library, its HTTP client, its transfer and the system
         raise UserError(_explained(error, name, revision)) from error
 
 
 def _explained(error: Exception, name: str, revision: str | None) -> str:
-    """One line: what was expected, what came, what to do."""
+    """The error in one line: what was expected, what came, what to do."""
     from huggingface_hub import HfApi, errors
 
-    # Without its cause, a model that is not in the cache could be one that is not anywhere.
+    # Without the cause, the message could not tell a model that is not cached from one that does not exist.
     unreached = isinstance(error, errors.LocalEntryNotFoundError)
     cause = error.__cause__ if unreached and error.__cause__ is not None else error
     match cause:
@@ -166,6 +166,6 @@ def _explained(error: Exception, name: str, revision: str | None) -> str:
 
 
 def _either(name: str, remedy: str) -> str:
-    """The remedy for the hub, after that for a folder whose name is misspelt, where one here is like it."""
+    """The remedy for the hub, after a similar local folder's name if there is one."""
     found = nearest(name)
     return f"{found} if a folder is meant, else {remedy}" if found != "check the path" else remedy

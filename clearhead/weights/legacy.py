@@ -1,7 +1,7 @@
-"""`pytorch_model.bin` -> safetensors, once, in a process of its own.
+"""Converts `pytorch_model.bin` to safetensors, once, in a separate process.
 
-Such a file is a pickle, which names the functions that build what it holds. torch.load(weights_only=True) knows only
-those that build tensors; the other process is there so that a file which breaks even that breaks nothing else.
+Such a file is a pickle, which names the functions that build its content. torch.load(weights_only=True) allows only
+those that build tensors. The separate process contains the damage of a file that breaks even that.
 """
 
 import hashlib
@@ -29,16 +29,16 @@ BIN_INDEX = "pytorch_model.bin.index.json"
 
 SAFE = "try a checkpoint in safetensors"
 FORMAT = 1
-"""The version of the files in the cache. Other versions are not read."""
+"""The version of the files in the cache. Other versions are ignored."""
 
 _NO_MEMORY = f"expected enough memory to convert it, got too little; {SAFE}, or a smaller model"
 
-# Seconds: to start, and for so many bytes.
+# Seconds to start, and bytes a second.
 _START, _BYTES_PER_SECOND = 120, 10_000_000
 
 
 def converted(folder: Path) -> Path | None:
-    """A folder with the same tensors as safetensors, made where it is not in the cache; None without any `.bin`."""
+    """A folder with the same tensors as safetensors, converted unless it is in the cache; None without any `.bin`."""
     if is_there(folder / BIN):
         index, sources = None, [folder / BIN]
     elif is_there(folder / BIN_INDEX):
@@ -64,7 +64,7 @@ def converted(folder: Path) -> Path | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`SRC… DST`: each source as safetensors in DST. What is wrong with one is printed, and the exit code is 2."""
+    """`SRC… DST`: converts each source to safetensors in DST. Prints an error, and then exits with its code."""
     *sources, target = map(Path, arguments)
     try:
         for source in sources:
@@ -84,7 +84,7 @@ def _cache() -> Path:
 
 
 def _key(sources: Sequence[Path]) -> str:
-    """A file that was changed or exchanged has another one."""
+    """The cache key of these sources. A changed file gets another one."""
     about = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
     return hashlib.sha256(json.dumps([FORMAT, about]).encode()).hexdigest()[:32]
 
@@ -94,7 +94,7 @@ def _name(source: Path) -> str:
 
 
 def _in_another_process(sources: Sequence[Path], target: Path, *, timeout: float) -> None:
-    # -P and the path of this very package: nothing that lies in the current folder is imported.
+    # -P and this package's own path: nothing from the current folder is imported.
     package = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": package, "PYTHONIOENCODING": "utf-8:backslashreplace"}
     try:
@@ -112,7 +112,7 @@ def _in_another_process(sources: Sequence[Path], target: Path, *, timeout: float
     if done.returncode in (UserError.exit_code, OutOfMemory.exit_code) and done.stdout:
         kind = OutOfMemory if done.returncode == OutOfMemory.exit_code else UserError
         raise kind(done.stdout.decode().strip())
-    if done.returncode == -9:  # SIGKILL, which the kernel sends where memory runs out.
+    if done.returncode == -9:  # SIGKILL, which the kernel sends if memory runs out.
         raise OutOfMemory(f"{sources[0]}: {_NO_MEMORY}")
     if done.returncode:
         how = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
@@ -120,7 +120,7 @@ def _in_another_process(sources: Sequence[Path], target: Path, *, timeout: float
 
 
 def _write_index(sources: Sequence[Path], folder: Path, index: Index | None) -> None:
-    """The index of what was converted, once it is found to be what the index of the sources says."""
+    """Checks the converted tensors against the index of the sources, and writes their index."""
     places: dict[str, str] = {}
     for source in sources:
         with safe_open(folder / _name(source), framework="numpy") as file:
@@ -132,7 +132,7 @@ def _write_index(sources: Sequence[Path], folder: Path, index: Index | None) -> 
 
 
 def _publish(new: Path, target: Path) -> None:
-    """Under its name at once, or not at all; who comes second uses what the first has made."""
+    """Renames the new folder in one step. If another process was first, its folder is used."""
     try:
         new.rename(target)
     except OSError:
@@ -156,7 +156,7 @@ def _convert(source: Path, target: Path) -> None:
         save_file(tensors, target, metadata={"format": "pt"})
         with target.open("rb+") as file:
             os.fsync(file.fileno())
-    except Exception as error:  # the library's own for a full disk, others for numbers that it cannot write
+    except Exception as error:  # the library's own error for a full disk, others for numbers that it cannot write
         if is_memory(error):
             raise OutOfMemory(f"{source}: {_NO_MEMORY}") from None
         raise UserError(f"{source}: {_unwritten(error)}") from None
@@ -172,7 +172,7 @@ def _load(source: Path) -> object:
         return torch.load(source, map_location="cpu", weights_only=True, mmap=archive)
     except UserError:
         raise
-    except Exception as error:  # whatever a broken pickle, or one that would do more than hold tensors, comes to
+    except Exception as error:  # a broken pickle, or one that does more than hold tensors, may raise anything
         if is_memory(error):
             raise OutOfMemory(f"{source}: {_NO_MEMORY}") from None
         if named := re.search(r"GLOBAL ([\w.]+)", str(error)):
@@ -182,7 +182,7 @@ def _load(source: Path) -> object:
 
 
 def _separate(values: object, source: Path) -> "dict[str, Tensor]":
-    """The tensors, each with numbers of its own."""
+    """The tensors without shared memory: each gets its own numbers."""
     import torch
     from torch import Tensor
 

@@ -1,8 +1,8 @@
-"""One table a family, read in both directions: which tensor there is which tensor here.
+"""Tensor tables, one for each family, which convert names both ways.
 
-A name may hold fields: `h.{i}.ln_1.{p}` stands for every layer i and every parameter p. Each tensor is used exactly
-once, or an error names it. Nothing is copied on the way in: the tensors here are views of those there. Imports no torch
-until a tensor is there.
+A name may hold fields: `h.{i}.ln_1.{p}` stands for every layer i and every parameter p. Each tensor must be
+used exactly once; an error names one that is not. Loading copies nothing: our tensors are views of theirs. Imports no
+torch before a tensor is converted.
 """
 
 import re
@@ -31,18 +31,18 @@ def _as_they_are(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
 
 @dataclass(frozen=True)
 class Rule:
-    """Tensors there and the tensors here that hold the same numbers."""
+    """Tensors of theirs and the tensors of ours that hold the same numbers."""
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     load: Turn = _as_they_are
     save: Turn = _as_they_are
     copies: bool = False
-    """Theirs repeats ours, which another rule brings: it may be absent, and is not written."""
+    """Whether theirs repeats a tensor of another rule. It may then be absent, and is not written."""
     note: str | None = None
-    """Theirs has no place here, for this reason, which is told; empty: theirs is derived from the config."""
+    """The reason, which users see, why theirs is left out; empty if theirs follows from the config."""
     writes: bool = False
-    """Theirs is written although nothing here holds it."""
+    """Whether theirs is written although no tensor of ours holds it."""
 
 
 def rename(theirs: str, ours: str) -> Rule:
@@ -51,7 +51,7 @@ def rename(theirs: str, ours: str) -> Rule:
 
 
 def transpose(theirs: str, ours: str) -> Rule:
-    """A matrix that is stored the other way round."""
+    """A matrix that is stored transposed."""
     return Rule((theirs,), (ours,), lambda t: [_turned_over(t[0])], lambda t: [t[0].mT.contiguous()])
 
 
@@ -62,7 +62,7 @@ def _turned_over(tensor: "Tensor") -> "Tensor":
 
 
 def split(theirs: str, ours: Sequence[str], *, transposed: bool = False) -> Rule:
-    """One tensor there is several equal parts here, one below the other; `transposed`: side by side."""
+    """One tensor of theirs holds several equal ones of ours, one below the other, or with `transposed` side by side."""
 
     def load(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
         whole = _turned_over(tensors[0]) if transposed else tensors[0]
@@ -94,7 +94,7 @@ def reshape(theirs: str, ours: str, *, there: Sequence[int], here: Sequence[int]
 
 
 def tie(theirs: str, ours: str) -> Rule:
-    """Theirs is a second copy of ours: it may be absent, must be equal where it is there, and is not written."""
+    """Theirs is a second copy of ours. It may be absent, must be equal if present, and is not written."""
     return Rule((theirs,), (ours,), copies=True)
 
 
@@ -104,12 +104,12 @@ def ignore(*theirs: str) -> Rule:
 
 
 def derive(theirs: str, make: "Callable[[], Tensor]") -> Rule:
-    """A buffer that follows from the config, and that the other library wants in the file."""
+    """A buffer that follows from the config, but that the other library needs in the file."""
     return Rule((theirs,), (), save=lambda _: [make()], note="", writes=True)
 
 
 def leave_out(*theirs: str, because: str) -> Rule:
-    """Trained tensors that this network has no use for; leaving them out is told, with the reason."""
+    """Trained tensors that this network does not use. A message gives the reason why they are left out."""
     return Rule(theirs, (), note=because)
 
 
@@ -118,7 +118,7 @@ def leave_out(*theirs: str, because: str) -> Rule:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Tensors under our names, where each came from, and what was left out, with the reason."""
+    """Tensors under our names, the origin of each, and the tensors left out with the reasons."""
 
     __repr__ = brief
 
@@ -161,7 +161,7 @@ def load(rules: Sequence[Rule], theirs: "Mapping[str, Tensor]", *, where: str) -
 
 
 def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
-    """Ours -> theirs; the inverse of `load`, without copies and what was left out."""
+    """Ours -> theirs: the inverse of `load`, without copies and tensors that were left out."""
     left = dict(ours)
     theirs: Tensors = {}
     for rule in rules:
@@ -177,7 +177,7 @@ def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
 
 
 def origins(rules: Sequence[Rule], ours: Iterable[str]) -> dict[str, str]:
-    """Our names -> the name each has there: for messages."""
+    """Our names -> their names, for messages."""
     left = dict.fromkeys(ours)
     return {
         name: names.of(rule.theirs)[0]
@@ -226,7 +226,7 @@ def _turned(turn: Turn, tensors: "Sequence[Tensor]", name: str, where: str) -> "
 
 
 def _same(a: "Tensor", b: "Tensor") -> bool:
-    """Whether two tensors are one, or equal."""
+    """Whether two tensors are the same or equal."""
     import torch
 
     alike = (a.dtype, a.shape) == (b.dtype, b.shape)
@@ -234,7 +234,7 @@ def _same(a: "Tensor", b: "Tensor") -> bool:
 
 
 def _check_copy(name: str, copy: "Tensor", found: Loaded, original: str, where: str) -> None:
-    """A tied tensor that was stored twice must be the same twice; if the original is missing, the copy is it."""
+    """Raises UserError if two stored copies of a tied tensor differ. Uses the copy if the original is missing."""
     if original not in found.tensors:
         found.tensors[original], found.origin[original] = copy, name
     elif not _same(copy, found.tensors[original]):

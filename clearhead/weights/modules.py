@@ -1,4 +1,4 @@
-"""modules.json, in which sentence-transformers lists the parts of a model of sentences. Imports no torch."""
+"""Reads modules.json, in which sentence-transformers lists the parts of a sentence encoder. Imports no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ LIBRARY = "sentence_transformers."
 NETWORK = "Transformer"
 CROSS_ENCODER = "CrossEncoder"
 TEXTS = "sentence_*_config.json"
-"""Files of settings for reading texts. Their names tell the network's family, which changes nothing."""
+"""Settings files for reading texts. Their names depend on the network's family, which changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Listed:
         return self.type.rpartition(".")[2]
 
     def to_document(self, idx: int) -> JsonObject:
-        """The entry as it is written."""
+        """The entry as it is stored."""
         return {"idx": idx, "name": self.name, "path": self.path, "type": self.type}
 
 

@@ -1,4 +1,4 @@
-"""A folder -> a repository on the hub, by the hub library's token and rules."""
+"""Uploads a folder to a repository on the hub, by the hub library's token and rules."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from clearhead.errors import UserError, reason
 from clearhead.weights.documents import shown
 
 NOT_SENT = ("MANIFEST.json", ".*")
-"""The hub keeps sums of its own, and a file may be edited there."""
+"""Files to leave out: the hub keeps its own checksums, and a file may be edited there."""
 
 
 def upload(folder: Path, repository: str, *, private: bool) -> str:
     """Upload the folder's files to a repository of models, which is made if needed; returns its address.
 
-    `private` makes a new one visible to its owner alone; one that is there stays as it is. Raises UserError, in one
-    line, for whatever goes wrong on the way.
+    `private` makes a new repository visible only to its owner; an existing one stays as it is. Raises UserError, in one
+    line, for an upload that fails.
     """
     import huggingface_hub
 
@@ -26,7 +26,7 @@ def upload(folder: Path, repository: str, *, private: bool) -> str:
             ignore_patterns=[*NOT_SENT],
             commit_message="Upload by clearhead",
         )
-    except Exception as error:  # the hub library's, its HTTP client's and the system's
+    except Exception as error:  # errors of the hub library, its HTTP client and the system
         raise UserError(f"{shown(repository)}: {_explained(error)}") from error
     return str(place)
 
