@@ -164,7 +164,9 @@ def _document(fields: Mapping[str, JsonValue], place: str) -> Document:
     try:
         return Document.model_validate(dict(fields))
     except ValidationError as error:
-        raise UserError(f"{explain(error, place)}; try without this field") from None
+        raise UserError(
+            f"{explain(error, place, schema=Document.model_json_schema())}; try without this field"
+        ) from None
 
 
 def _is_unfollowed(name: str, value: JsonValue, document: Document) -> bool:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from clearhead.brief import brief
 from clearhead.config import Config
 
 
@@ -44,6 +45,8 @@ class Mask(Config):
 @dataclass(frozen=True)
 class Call:
     """An op with the values of its inputs and weights, for one sequence: no batch axis."""
+
+    __repr__ = brief
 
     op: Op
     x: list[Tensor]

@@ -75,7 +75,7 @@ def test_peers_learn(kind: Kind) -> None:
     losses = [peer.steps(1) for _ in range(8)]
     assert peer.ready is batch  # pyrefly: ignore[missing-attribute]
     assert losses[-1][1] < losses[0][1] < 1.2 * math.log(TINY.vocab_size)
-    assert losses[0][0] == batch[0].count > 0
+    assert losses[0][0] == batch[0].n_tokens > 0
 
 
 def test_a_library_that_is_not_there_is_left_out(

@@ -35,12 +35,11 @@ CHILD = """
 import json, os, signal, sys, time
 import clearhead.commands.train, clearhead.runs, clearhead.training.consumers
 from clearhead.cli import main
-from clearhead.tasks.task import Task
 from clearhead.tasks.translation import Translation
 from clearhead.storage import checkpoints
 
 PLACES = {
-    "loss": (Task, "loss"),
+    "loss": (Translation, "loss"),
     "evaluate": (Translation, "evaluate"),
     "seal": (checkpoints, "seal"),
     "save": (checkpoints, "close_folder"),

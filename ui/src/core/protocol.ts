@@ -26,7 +26,7 @@ export interface Change {
   /** false: scores are not divided by sqrt(d_k). */
   scale?: boolean;
   /** The position encoding of every stack. */
-  positions?: "sinusoidal" | "rotary" | "alibi" | "none";
+  positions?: string;
 }
 
 /** Replaces a value: `at` is an address with indices, such as `encoder.blocks.1.attn.z[h=2]`. */

@@ -37,9 +37,10 @@ export function axesOf(path: string, rank: number): string | null {
   return found(TAPPED, path, rank);
 }
 
-/** The axes of any value, tapped or not. */
+/** The axes of any value, tapped or not. A step on the way to another, `….ffn.act.relu`, has the axes of that. */
 export function lettersOf(path: string, rank: number): string | null {
-  return found(TAPPED, path, rank) ?? found(UNTAPPED, path, rank);
+  const above = path.lastIndexOf(".");
+  return found(TAPPED, path, rank) ?? found(UNTAPPED, path, rank) ?? (above < 0 ? null : lettersOf(path.slice(0, above), rank));
 }
 
 function found(table: Axes[], path: string, rank: number): string | null {
