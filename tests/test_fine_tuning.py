@@ -608,7 +608,9 @@ def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
     beginning = tmp_path / "stories"
     shutil.copytree(shared_data / "checkpoints" / "stories15M", beginning)
     shutil.copy(shared_data / "tokenizers" / "llama2" / "tokenizer.model", beginning)
-    data = {"train": {"kind": "text", "paths": [str(shared_data / "tinyshakespeare" / "input.txt")]}, "held_out": 0.003}
+    play = tmp_path / "play.txt"
+    play.write_text((shared_data / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")[:60_000], encoding="utf-8")
+    data = {"train": {"kind": "text", "paths": [str(play)]}, "held_out": 0.05}
     optimizer = {"kind": "adamw", "lr": 5e-4}
     steps = {"steps": 10, "max_tokens": 512, "evaluate_every": 1000, "optimizer": optimizer}
     run = begun("lm", beginning, data | {"length": 128}, tmp_path / "run", **steps)
