@@ -604,7 +604,7 @@ def test_sentiment_on_a_real_encoder(shared_data: Path, tmp_path: Path):
 
 
 def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
-    """15 million weights, 10 steps of 512 tokens: what is left of the validation loss."""
+    """15 million weights, 10 steps of 256 tokens: what is left of the validation loss."""
     beginning = tmp_path / "stories"
     shutil.copytree(shared_data / "checkpoints" / "stories15M", beginning)
     shutil.copy(shared_data / "tokenizers" / "llama2" / "tokenizer.model", beginning)
@@ -612,7 +612,7 @@ def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
     play.write_text((shared_data / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")[:60_000], encoding="utf-8")
     data = {"train": {"kind": "text", "paths": [str(play)]}, "held_out": 0.05}
     optimizer = {"kind": "adamw", "lr": 5e-4}
-    steps = {"steps": 10, "max_tokens": 512, "evaluate_every": 1000, "optimizer": optimizer}
+    steps = {"steps": 10, "max_tokens": 256, "evaluate_every": 1000, "optimizer": optimizer}
     run = begun("lm", beginning, data | {"length": 128}, tmp_path / "run", **steps)
     task = run.task
     assert isinstance(task, LanguageModel)
