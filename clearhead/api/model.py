@@ -21,10 +21,10 @@ from clearhead.api.sentences import Sentences
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.api.variants import changed, over_the_same_weights
 from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.data.detokenizer import Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
-from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import merged
 from clearhead.model.heads import scores
@@ -179,26 +179,16 @@ class Model:
         config = config or self.generation
         eos = self.tokenizer.eos_id
         ending = set(config.end_ids) or {eos}
-
-        def text(tokens: list[int]) -> str:
-            # Decoded after the prompt, because some tokenizers drop the space before the first word of a text.
-            return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
-
-        def ends(tokens: list[int]) -> bool:
-            return bool(stop) and first(text(tokens), stop) is not None
-
         events = generate(
             self.network,
             Tokens(torch.tensor([ids], device=self.device)),
             config=config.model_copy(update={"beams": 1, "n_best": 1}),
-            stop=ends,
             eos_id=eos,
             pad_id=self.tokenizer.pad_id or 0,
         )
-        steps = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
-        tokens = itertools.takewhile(lambda token: token not in ending, steps)
-        written = itertools.accumulate(tokens, lambda before, token: [*before, token], initial=list[int]())
-        return pieces(map(text, written), stop)
+        tokens = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
+        written = itertools.takewhile(lambda token: token not in ending, tokens)
+        return Detokenizer(self.tokenizer, ids, stop).pieces(written)
 
     def embed(
         self, texts: Sequence[Input], *, unit: bool = True, prompt: str | None = None, prompt_name: str | None = None

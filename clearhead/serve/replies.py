@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 from starlette.responses import JSONResponse
 
+from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.sampling import NEVER
-from clearhead.serve.text import UNFINISHED
 from clearhead.serve.writing import Prompt, Token, Update
 
 KINDS = {401: "authentication_error", 403: "permission_error"}

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
+from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
@@ -26,7 +27,6 @@ from clearhead.serve.engine import Engine
 from clearhead.serve.schemas import CompletionRequest
 from clearhead.serve.server import BODY_LIMIT, Server, application
 from clearhead.serve.service import Service
-from clearhead.serve.text import UNFINISHED
 from clearhead.serve.translations import Translator
 from clearhead.serve.worker import Full
 from clearhead.web import answering, listen

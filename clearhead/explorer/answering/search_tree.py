@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field, ValidationError
 
+from clearhead.data.detokenizer import Detokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import placed
 from clearhead.explorer.answering.opened import Opened
@@ -174,9 +175,7 @@ def _text(writer: EditedGeneration, written: list[int]) -> str:
         return " ".join(map(str, written))
     if model.is_encoder_decoder:
         return model.tokenizer.decode(written)
-    prompt: list[int] = writer.inputs[-1].ids[0].tolist()
-    # After the prompt: some tokenizers drop the space before the first word of a text.
-    return model.tokenizer.decode([*prompt, *written])[len(model.tokenizer.decode(prompt)) :]
+    return "".join(Detokenizer(model.tokenizer, writer.inputs[-1].ids[0].tolist()).pieces(written))
 
 
 def _stated(node: Node, texts: dict[int, str]) -> dict[str, object]:
