@@ -69,8 +69,7 @@ class Model:
 
     def __repr__(self) -> str:
         """The stacks and the head in one line."""
-        stacks = {"encoder": self.config.encoder, "decoder": self.config.decoder}
-        sizes = [f"{name} of {s.n_layers} x {s.d_model}" for name, s in stacks.items() if s is not None]
+        sizes = [f"{name} of {s.n_layers} x {s.d_model}" for name, s in self.config.stacks.items()]
         return f"Model({', '.join([*sizes, f'{self.config.head.kind} head'])})"
 
     @property
@@ -96,7 +95,7 @@ class Model:
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether the model reads one text and writes another."""
-        return self.network.encoder is not None and self.network.decoder is not None
+        return len(self.config.stacks) == 2
 
     # --- results ---
 
@@ -198,12 +197,11 @@ class Model:
         A sentence encoder puts its default prompt or the given one first, and cuts long texts. Vectors have length 1
         unless `unit` is false.
         """
-        stack = self.network.encoder or self.network.decoder
-        assert stack is not None
+        stack = next(iter(self.network.stacks().values()))
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
         inputs = self.reader.padded(_several(texts, "embed"), reads.ids, pad_id=self.generation.pad_id)
         with Evaluating(self.network), torch.inference_mode():
-            found = reads.vectors(stack, self._here(inputs))
+            found = reads.vectors(stack, self.here(inputs))
         return torch.nn.functional.normalize(found, dim=-1) if unit else found
 
     # --- looking inside ---
@@ -275,9 +273,9 @@ class Model:
         return checkpoints.write_folder(folder, both)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
-        return [self._here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
+        return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
 
-    def _here(self, tokens: Tokens) -> Tokens:
+    def here(self, tokens: Tokens) -> Tokens:
         """The tokens on the network's device, and pixels in its type."""
         pixels = tokens.ids.is_floating_point()
         ids = tokens.ids.to(next(self.network.parameters()).dtype) if pixels else tokens.ids

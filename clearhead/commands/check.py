@@ -118,7 +118,7 @@ def compared(
     transformers.logging.disable_progress_bar()
     pad = model.generation.pad_id
     generator = torch.Generator().manual_seed(0)
-    limits = [stack.max_length or max(LENGTHS) for stack in (model.config.encoder, model.config.decoder) if stack]
+    limits = [stack.max_length or max(LENGTHS) for stack in model.config.stacks.values()]
     lengths = [min(n, *limits) for n in (LENGTHS if pad is not None else LENGTHS[:1])]
     arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0)
     network = network_folder(folder)

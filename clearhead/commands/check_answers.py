@@ -12,6 +12,7 @@ from clearhead.api import Model
 from clearhead.commands import check_vectors
 from clearhead.config import ClassificationHead, LanguageHead, PatchInput, TaggingHead
 from clearhead.generation import complete
+from clearhead.generation.settings import GREEDY, changed
 from clearhead.weights.documents import brief, shown
 from clearhead.weights.modules import network_folder
 
@@ -97,19 +98,16 @@ def _text(model: Model, opened: Any) -> Answer:
     config, what = model.config, f"greedy text of {N_WRITTEN} tokens"
     if config.decoder is None or not isinstance(config.head, LanguageHead):
         return Answer("greedy text", None, "this model writes none")
-    stack = config.encoder or config.decoder
+    stack = config.first
     if isinstance(stack.input, PatchInput):
         return Answer("greedy text", None, "it reads images")
     generator = torch.Generator().manual_seed(1)
     length = min(5, (stack.max_length or 64) // 2)
     source = torch.randint(stack.input.vocab_size, (1, length), generator=generator)
-    said = {"beams": 1, "n_best": 1, "temperature": 0.0, "top_k": None, "top_p": None, "min_p": None}
-    said |= {"max_new_tokens": N_WRITTEN, "min_new_tokens": 0}
-    settings = model.settings()
-    ids = dict(bos_id=settings.start_id, eos_id=next(iter(settings.end_ids), None), pad_id=settings.pad_id or 0)
+    settings = changed(model.settings(), GREEDY | {"max_new_tokens": N_WRITTEN, "min_new_tokens": 0})
+    read: dict[str, Any] = {"prompts" if config.encoder is None else "source": source.tolist()}
     with torch.no_grad():
-        greedy = settings.model_copy(update=said)
-        ours = _complete(model, source, greedy, ids)
+        ours = complete(model.network, **read, config=settings, pad_id=0)[0][0].tokens
         found = opened.generate(
             source,
             attention_mask=torch.ones_like(source),
@@ -123,10 +121,3 @@ def _text(model: Model, opened: Any) -> Answer:
     ends = {*settings.end_ids, settings.pad_id}
     here, there = ([token for token in row if token not in ends] for row in (ours, theirs))
     return Answer(what, here == there, "" if here == there else f"{here} after {source[0].tolist()}, there {there}")
-
-
-def _complete(model: Model, source: torch.Tensor, greedy: Any, ids: dict[str, Any]) -> list[int]:
-    rows = source.tolist()
-    if model.config.encoder is not None:
-        return [*complete(model.network, source=rows, config=greedy, **ids)[0][0].tokens]
-    return [*complete(model.network, prompts=rows, config=greedy, **ids)[0][0].tokens]

@@ -67,8 +67,7 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
 def refuse(model: Model, name: str) -> None:
     """Raises UserError for a model of which the converter would silently omit a part."""
     head, expected, got = model.config.head, "", ""
-    stack = model.config.encoder or model.config.decoder
-    if stack is not None and isinstance(stack.input, PatchInput):
+    if isinstance(model.config.first.input, PatchInput):
         expected, got = "a model that reads text", "one that reads images"
     elif not model.has_tokenizer:
         expected, got = "a tokenizer with the model, whose words CTranslate2 keeps", "none"
@@ -84,8 +83,7 @@ def refuse(model: Model, name: str) -> None:
 
 def state(model: Model, path: Path) -> None:
     """Add fields of older versions to config.json, which the converter needs."""
-    stack = model.config.encoder or model.config.decoder
-    assert stack is not None
+    stack = model.config.first
     assert isinstance(stack.input, TokenInput)
     older = {
         "position_embedding_type": "absolute",
@@ -214,7 +212,7 @@ def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: i
     ids, ends = model.tokenizer, Ends.of(model)
     marks = {ids.pad_id, ids.bos_id, ids.eos_id, ids.unk_id, ends.start, ends.end}
     plain = [i for i in range(len(known)) if i not in marks] or [*range(len(known))]
-    limits = [s.max_length - 1 for s in (model.config.encoder, model.config.decoder) if s and s.max_length]
+    limits = [s.max_length - 1 for s in model.config.stacks.values() if s.max_length]
     shortened = [max(1, min(length, *limits)) if limits else length for length in lengths]
     return [[plain[i] for i in torch.randint(len(plain), (n,), generator=generator).tolist()] for n in shortened]
 

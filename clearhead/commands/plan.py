@@ -62,9 +62,10 @@ def subject_of(name: str, length: int | None = None, changes: Mapping[str, Any] 
     if is_recipe(name):
         return _of_recipe(name, length, changes or {})
     config = named_config(name)
-    stacks = [stack for stack in (config.encoder, config.decoder) if stack]
-    limit = min((stack.max_length for stack in stacks if stack.max_length is not None), default=DEFAULT_LENGTH)
-    return Subject(config, Training(), *_lengths(config, length or limit), BATCH, "RECIPE.toml")
+    limits = [stack.max_length for stack in config.stacks.values() if stack.max_length is not None]
+    return Subject(
+        config, Training(), *_lengths(config, length or min(limits, default=DEFAULT_LENGTH)), BATCH, "RECIPE.toml"
+    )
 
 
 def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Subject:
@@ -79,8 +80,8 @@ def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Sub
 
 
 def _lengths(config: ModelConfig, length: int) -> tuple[int, int]:
-    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        if stack is not None and stack.max_length is not None and length > stack.max_length:
+    for name, stack in config.stacks.items():
+        if stack.max_length is not None and length > stack.max_length:
             raise UserError(
                 f"--length: expected at most {stack.max_length}, the positions of the {name}, got {length};"
                 f" try --length {stack.max_length}"

@@ -39,12 +39,9 @@ class RandomTokens(Task):
 
     def __init__(self, config: ModelConfig, *, rows: int, source: int, target: int, n_batches: int) -> None:
         self.config, self.rows, self.n_batches = config, rows, n_batches
-        stacks = ((config.encoder, source), (config.decoder, target))
-        self.inputs = [
-            (stack.input.vocab_size, length)
-            for stack, length in stacks
-            if stack and isinstance(stack.input, TokenInput)
-        ]
+        lengths = {"encoder": source, "decoder": target}
+        reads = {name: stack.input for name, stack in config.stacks.items()}
+        self.inputs = [(one.vocab_size, lengths[name]) for name, one in reads.items() if isinstance(one, TokenInput)]
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
         return [[i] for i in range(self.n_batches)]
@@ -139,7 +136,7 @@ def _random(
 ) -> tuple[Transformer, Task, Training]:
     config, row = subject.config, subject.source + subject.target
     check_writes(config, where=name)
-    if any(stack is not None and not isinstance(stack.input, TokenInput) for stack in (config.encoder, config.decoder)):
+    if not all(isinstance(stack.input, TokenInput) for stack in config.stacks.values()):
         raise UserError(f"{name}: expected a model that reads tokens, got one that reads images; try another")
     if batch < row:
         raise UserError(f"--batch: expected at least a sequence of {row} tokens, got {batch}; try a lower --length")

@@ -13,13 +13,13 @@ from clearhead.analysis.geometry import neighbours as nearest_rows
 from clearhead.analysis.geometry import token_table
 from clearhead.analysis.heads import head_statistics, weighted_norms
 from clearhead.analysis.lens import logit_lens
+from clearhead.config import StackName
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Address as Where
 from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun, Several, Whole
-from clearhead.explorer.recording.manifest import StackName
 from clearhead.trace import Address
 
 AT_A_TIME = 0.1

@@ -13,7 +13,15 @@ from clearhead.analysis.comparison import states
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.variants import changed
-from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, PatchInput, StackConfig, TaggingHead
+from clearhead.config import (
+    ClassificationHead,
+    LanguageHead,
+    ModelConfig,
+    PatchInput,
+    StackConfig,
+    StackName,
+    TaggingHead,
+)
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering import pictures
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
@@ -21,9 +29,8 @@ from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.replies import Kept
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.writing import EditedGeneration, greedy
-from clearhead.explorer.recording.manifest import StackName
 from clearhead.explorer.recording.recording import Recording, observe
-from clearhead.explorer.recording.tokens import ReadInput, read, stack_names
+from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.machine.precision import Arithmetic, quickest
 from clearhead.model import Tokens
 from clearhead.model.linear import shapes
@@ -189,10 +196,8 @@ def axes_of(model: Model) -> dict[str, str]:
     """The axes of every address, read from a pass over the smallest possible input."""
     inputs: list[Tokens] = []
     kind = next(model.network.parameters())
-    for name in stack_names(model.config):
-        stack = model.config.encoder if name == "encoder" else model.config.decoder
-        reads = stack.input if stack else None
-        if isinstance(reads, PatchInput):
+    for stack in model.config.stacks.values():
+        if isinstance(reads := stack.input, PatchInput):
             size = reads.image_size
             inputs.append(Tokens(torch.zeros(1, reads.n_channels, size, size).to(kind)))
         else:
@@ -211,16 +216,12 @@ def _read(model: Model, text: Input, other: str | None = None, written: Sequence
 
 def check_size(config: ModelConfig, lengths: Mapping[StackName, int]) -> None:
     """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES."""
-    n_bytes = 0
-    for name, t in lengths.items():
-        stack = config.encoder if name == "encoder" else config.decoder
-        assert stack is not None
-        n_bytes += stack.n_layers * _of_block(stack, t, max(lengths.values()))
+    s = max(lengths.values())
+    n_bytes = sum(stack.n_layers * _of_block(stack, lengths[name], s) for name, stack in config.stacks.items())
     if n_bytes > MOST_BYTES:
         most, need = sizes(MOST_BYTES, n_bytes)
         raise UserError(
-            f"text: expected one whose values fit into {most}, got {max(lengths.values())} tokens,"
-            f" which need {need}; cut the text"
+            f"text: expected one whose values fit into {most}, got {s} tokens, which need {need}; cut the text"
         )
 
 

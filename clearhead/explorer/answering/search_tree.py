@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from clearhead.data.detokenizer import Detokenizer
-from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import placed
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.replies import Reply
@@ -16,6 +15,7 @@ from clearhead.explorer.answering.requests import Asked, Natural, OfRun
 from clearhead.explorer.answering.writing import EditedGeneration
 from clearhead.generation import Hypothesis, Step
 from clearhead.generation.sampling import NEVER
+from clearhead.generation.settings import NARROWING, changed
 from clearhead.recipe.generation import GenerationConfig
 
 MOST_NODES = 4096
@@ -135,16 +135,9 @@ def generate(opened: Opened, question: GenerateQuestion) -> Reply:
 
 def configured(own: GenerationConfig, asked: GenerateSettings) -> GenerationConfig:
     """The model's special tokens with the settings asked for. Raises UserError if they contradict each other."""
-    fields = asked.model_dump(exclude_none=True)
-    if asked.temperature == 0:
-        fields = {name: value for name, value in fields.items() if name not in ("top_k", "top_p")}
+    fields = NARROWING | asked.model_dump(exclude_none=True) | (NARROWING if asked.temperature == 0 else {})
     fields |= {"n_best": asked.beams, "min_new_tokens": min(own.min_new_tokens, asked.max_new_tokens)}
-    kept = own.model_dump(exclude={"temperature", "top_k", "top_p", "min_p", "seed"})
-    try:
-        return GenerationConfig.model_validate(kept | fields)
-    except ValidationError as error:
-        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise UserError(f"settings: expected some that agree; {message}") from None
+    return changed(own, fields)
 
 
 def _likeliest(writer: EditedGeneration, written: list[int]) -> list[list[tuple[int, float]]]:
@@ -179,13 +172,4 @@ def _text(writer: EditedGeneration, written: list[int]) -> str:
 
 
 def _stated(node: Node, texts: dict[int, str]) -> dict[str, object]:
-    return {
-        "parent": node.parent,
-        "id": node.id,
-        "text": texts.get(node.id, ""),
-        "log_prob": node.log_prob,
-        "score": node.score,
-        "kept": node.kept,
-        "final": node.final,
-        "step": node.step,
-    }
+    return {"text": texts.get(node.id, "")} | {name: value for name, value in vars(node).items() if name != "total"}

@@ -163,8 +163,8 @@ def _words(opened: Opened) -> list[str] | None:
     model = opened.model
     if not model.has_tokenizer:
         return None
-    stacks = [stack.input for stack in (model.config.encoder, model.config.decoder) if stack is not None]
-    return model.tokenizer.tokens(range(max(getattr(reads, "vocab_size", 0) for reads in stacks)))
+    sizes = [getattr(stack.input, "vocab_size", 0) for stack in model.config.stacks.values()]
+    return model.tokenizer.tokens(range(max(sizes)))
 
 
 # --- what a larger one said -----------------------------------------------------------------------------------------

@@ -4,16 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
-from clearhead.config import Config, ModelConfig
+from clearhead.config import Config, ModelConfig, StackName
 from clearhead.model.ops import Mask, Op
 from clearhead.weights.documents import JsonObject
 
 FORMAT: Literal["clearhead-trace/1"] = "clearhead-trace/1"
 
 Length = Annotated[int, Field(gt=0, le=2**32)]
-
-
-StackName = Literal["encoder", "decoder"]
 
 
 class Token(Config):
