@@ -129,14 +129,8 @@ class Model:
         """The n_best translations of each source text with their scores, best first."""
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
-        return complete(
-            self.network,
-            source=self.reader.ids(_several(texts, "translate")),
-            config=config or self.generation,
-            bos_id=self.tokenizer.bos_id,
-            eos_id=self.tokenizer.eos_id,
-            pad_id=self.tokenizer.pad_id or 0,
-        )
+        source = self.reader.ids(_several(texts, "translate"))
+        return complete(self.network, source=source, config=self.settings(config))
 
     def generate(self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()) -> str:
         """The prompt's continuation, up to the first of the stop strings."""
@@ -175,18 +169,11 @@ class Model:
             raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {self._use()}")
         if "" in stop:
             raise UserError("stop: expected strings that are not empty, got an empty one; leave it out")
-        config = config or self.generation
-        eos = self.tokenizer.eos_id
-        ending = set(config.end_ids) or {eos}
-        events = generate(
-            self.network,
-            Tokens(torch.tensor([ids], device=self.device)),
-            config=config.model_copy(update={"beams": 1, "n_best": 1}),
-            eos_id=eos,
-            pad_id=self.tokenizer.pad_id or 0,
-        )
+        config = (config or self.generation).model_copy(update={"beams": 1, "n_best": 1})
+        config = config.with_ids(start_id=None, end_id=self.tokenizer.eos_id, pad_id=None)
+        events = generate(self.network, Tokens(torch.tensor([ids], device=self.device)), config=config)
         tokens = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
-        written = itertools.takewhile(lambda token: token not in ending, tokens)
+        written = itertools.takewhile(lambda token: token not in config.end_ids, tokens)
         return Detokenizer(self.tokenizer, ids, stop).pieces(written)
 
     def embed(
@@ -199,7 +186,7 @@ class Model:
         """
         stack = next(iter(self.network.stacks().values()))
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
-        inputs = self.reader.padded(_several(texts, "embed"), reads.ids, pad_id=self.generation.pad_id)
+        inputs = self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id, encode=reads.ids)
         with Evaluating(self.network), torch.inference_mode():
             found = reads.vectors(stack, self.here(inputs))
         return torch.nn.functional.normalize(found, dim=-1) if unit else found
@@ -285,12 +272,13 @@ class Model:
         """The tokenizer in the form of other libraries. That of an encoder-decoder adds the end token."""
         return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
 
-    def settings(self) -> GenerationConfig:
-        """The settings of generation with the ids of special tokens, which other libraries need."""
+    def settings(self, config: GenerationConfig | None = None) -> GenerationConfig:
+        """These settings of generation, by default the model's own, with the tokenizer's special tokens."""
+        config = config or self.generation
         if not self.has_tokenizer:
-            return self.generation
+            return config
         ids = self.tokenizer
-        return self.generation.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
+        return config.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
 
     def _use(self) -> str:
         if self.network.decoder is None:

@@ -110,17 +110,13 @@ class Reader:
         reads = self.config.first.input
         return found if isinstance(reads, TokenInput) and found < reads.vocab_size else 0
 
-    def batch(self, inputs: Sequence[Input], *, pad_id: int | None) -> Tokens:
-        """A batch of inputs of the first stack, padded on the right."""
-        return self.padded(inputs, self.ids, pad_id=pad_id)
-
-    def padded(self, inputs: Sequence[Input], encode: Encode, *, pad_id: int | None) -> Tokens:
-        """A batch as `batch` makes it, with texts encoded by `encode`."""
+    def batch(self, inputs: Sequence[Input], *, pad_id: int | None, encode: Encode | None = None) -> Tokens:
+        """A batch of inputs of the first stack, padded on the right. `encode` reads texts (default: `ids`)."""
         if self.reads_images:
             if self.images is None:
                 raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
             return Tokens(torch.from_numpy(self.images(list(inputs))))
-        encoded = encode([text for text in inputs if isinstance(text, str)])
+        encoded = (encode or self.ids)([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
         return Tokens.pad(encoded, fill=self._fill(pad_id))

@@ -4,7 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -171,19 +171,5 @@ def lines(found: Check) -> Iterator[str]:
 
 def to_json(found: Check) -> dict[str, JsonValue]:
     """The result for programs."""
-    fields: list[JsonValue] = [
-        {"field": d.field, "value": d.value, "sets": [*d.sets], "note": d.note} for d in found.decisions
-    ]
-    gaps: list[JsonValue] = [
-        {"address": d.address, "largest": d.largest, "relative": d.relative} for d in found.differences
-    ]
-    return {
-        "architecture": found.architecture,
-        "parameters": found.parameters,
-        "fields": fields,
-        "reference": found.reference,
-        "differences": gaps,
-        "answers": [{"what": one.what, "equal": one.equal, "why": one.why} for one in found.answers],
-        "unread": [*found.unread],
-        "close": found.close if found.reference else None,
-    }
+    told: dict[str, Any] = asdict(found)
+    return {"fields": told.pop("decisions"), **told, "close": found.close if found.reference else None}

@@ -1,6 +1,6 @@
 """Compares more than a network's values with the reference library: ids of texts, labels, greedy text and vectors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,20 +37,15 @@ class Answer:
 
 def answers(model: Model, folder: Path, opened: Any) -> Iterator[Answer]:
     """Makes each comparison in turn. `opened` is the same model in the reference library."""
-    yield _guarded("ids of texts", lambda: _ids(model, folder))
-    yield _guarded("labels", lambda: _labels(model, opened))
-    yield _guarded("greedy text", lambda: _text(model, opened))
-    yield _guarded("vectors of texts", lambda: _vectors(model, folder, opened))
+    comparisons = {"ids of texts": _ids, "labels": _labels, "greedy text": _text, "vectors of texts": _vectors}
+    for what, compare in comparisons.items():
+        try:
+            yield compare(model, folder, opened)
+        except Exception as error:  # files from elsewhere may raise anything there
+            yield Answer(what, None, f"{type(error).__name__}: {shown(str(error).partition(chr(10))[0])}")
 
 
-def _guarded(what: str, compare: Callable[[], Answer]) -> Answer:
-    try:
-        return compare()
-    except Exception as error:  # files from elsewhere may raise anything there
-        return Answer(what, None, f"{type(error).__name__}: {shown(str(error).partition(chr(10))[0])}")
-
-
-def _ids(model: Model, folder: Path) -> Answer:
+def _ids(model: Model, folder: Path, _: Any) -> Answer:
     import transformers
 
     what = f"ids of {len(TEXTS)} texts"
@@ -65,7 +60,7 @@ def _ids(model: Model, folder: Path) -> Answer:
     return Answer(what, True)
 
 
-def _labels(model: Model, opened: Any) -> Answer:
+def _labels(model: Model, _: Path, opened: Any) -> Answer:
     head = model.config.head
     if not isinstance(head, ClassificationHead | TaggingHead):
         return Answer("labels", None, "this head has none")
@@ -93,7 +88,7 @@ def _vectors(model: Model, folder: Path, opened: Any) -> Answer:
     return Answer(what, True)
 
 
-def _text(model: Model, opened: Any) -> Answer:
+def _text(model: Model, _: Path, opened: Any) -> Answer:
     """Compares greedy tokens after the same input, with each library's settings."""
     config, what = model.config, f"greedy text of {N_WRITTEN} tokens"
     if config.decoder is None or not isinstance(config.head, LanguageHead):
@@ -107,7 +102,7 @@ def _text(model: Model, opened: Any) -> Answer:
     settings = changed(model.settings(), GREEDY | {"max_new_tokens": N_WRITTEN, "min_new_tokens": 0})
     read: dict[str, Any] = {"prompts" if config.encoder is None else "source": source.tolist()}
     with torch.no_grad():
-        ours = complete(model.network, **read, config=settings, pad_id=0)[0][0].tokens
+        ours = complete(model.network, **read, config=settings)[0][0].tokens
         found = opened.generate(
             source,
             attention_mask=torch.ones_like(source),

@@ -105,9 +105,8 @@ class Ends:
         """The tokens with which this model generates by default."""
         if model.network.decoder is None:
             return cls(None, None)
-        ids, said = model.tokenizer, model.generation.with_ids
-        known = said(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
-        return cls(known.start_id, next(iter(known.end_ids), None))
+        settings = model.settings()
+        return cls(settings.start_id, next(iter(settings.end_ids), None))
 
 
 class Converter(TransformersConverter):

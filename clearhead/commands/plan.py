@@ -13,6 +13,7 @@ from rich.table import Table
 
 from clearhead import recipe as recipes
 from clearhead.api import architecture, named_config
+from clearhead.commands import check_positive
 from clearhead.commands.train import with_files
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
@@ -33,6 +34,13 @@ CHARACTERS = 100
 SENTENCE = 32
 """Tokens of a sequence of a task that sets no length for its data."""
 WIDTH = 160
+PARTS = {
+    "copies": "copies and gathered",
+    "mean": "mean of weights",
+    "logits": "logits and loss",
+    "working": "gradients at work",
+}
+"""The names of parts of the memory for people, where they differ from the fields'."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +110,7 @@ def plan_command(
     as_json: bool,
 ) -> None:
     """Prints every layout with its costs, the simplest one that fits, and the command that starts it."""
-    for option, value in (("tokens", tokens), ("batch", batch), ("length", length)):
-        if value is not None and value < 1:
-            raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")
+    check_positive(tokens=tokens, batch=batch, length=length)
     if not 0 < mfu <= 1:
         raise UserError(f"--mfu: expected a share above 0 and up to 1, got {mfu}; try 0.4")
     subject = subject_of(name, length)
@@ -199,18 +205,7 @@ def _parts(found: Plan, chosen: Alternative) -> Table:
 
 
 def _bytes(one: Alternative) -> dict[str, int]:
-    memory = one.memory
-    return {
-        "weights": memory.weights,
-        "copies and gathered": memory.copies,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "mean of weights": memory.mean,
-        "activations": memory.activations,
-        "logits and loss": memory.logits,
-        "gradients at work": memory.working,
-        "update": memory.update,
-    }
+    return {PARTS.get(name, name): n for name, n in vars(one.memory).items() if name != "held_over"}
 
 
 def to_json(found: Plan, subject: Subject) -> dict[str, JsonValue]:
@@ -231,26 +226,15 @@ def to_json(found: Plan, subject: Subject) -> dict[str, JsonValue]:
 
 def _json(one: Alternative) -> JsonValue:
     memory: dict[str, JsonValue] = {name.replace(" ", "_"): n for name, n in _bytes(one).items()}
-    times = one.times
+    setting: dict[str, JsonValue] = vars(one.setting)
     return {
         "layout": one.name,
-        "parallel": one.setting.parallel,
-        "data": one.setting.data,
-        "tensor": one.setting.tensor,
-        "accumulate": one.setting.accumulate,
+        **{name: setting[name] for name in ("parallel", "data", "tensor", "accumulate")},
         "rows": one.shape.rows,
         "checkpoint_activations": one.setting.checkpointed,
         "fits": one.fits,
         "memory": {**memory, "total": one.memory.total},
-        "seconds": {
-            "compute": times.compute,
-            "optimizer": times.optimizer,
-            "data": times.data,
-            "tensor": times.tensor,
-            "hidden": times.hidden,
-            "step": times.step,
-            "step_without_overlap": times.unhidden,
-        },
+        "seconds": {**vars(one.times), "step": one.times.step, "step_without_overlap": one.times.unhidden},
         "tokens_per_second": one.tokens_per_second,
         "hours": one.hours,
     }

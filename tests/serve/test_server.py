@@ -46,7 +46,8 @@ def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None 
     try:
         yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
     finally:
-        worker.close()
+        worker.end()
+        worker.thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -463,7 +464,8 @@ def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, E
     try:
         yield port, worker
     finally:
-        worker.close()
+        worker.end()
+        worker.thread.join()
         running.stop()
 
 

@@ -20,6 +20,7 @@ from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Address as Where
 from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun, Several, Whole
+from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
 
 AT_A_TIME = 0.1
@@ -134,8 +135,5 @@ def neighbours(opened: Opened, question: NeighboursQuestion) -> Reply:
     table = token_table(found.model.network, question.stack)
     of = question.of.id if isinstance(question.of, ById) else found.recording.value(question.of.at)
     near = nearest_rows(table, of, k=question.k)
-    model = found.model
     ids: list[int] = near.ids.tolist()
-    texts = model.tokenizer.tokens(ids) if model.has_tokenizer else list(map(str, ids))
-    words = {str(i): text for i, text in zip(ids, texts, strict=True)}
-    return Reply({"ids": ids, "cosines": near.cosines.float().tolist(), "words": words})
+    return Reply({"ids": ids, "cosines": near.cosines.float().tolist(), "words": texts_of(found.model, ids)})

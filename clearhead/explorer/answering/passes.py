@@ -30,7 +30,7 @@ from clearhead.explorer.answering.replies import Kept
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.writing import EditedGeneration, greedy
 from clearhead.explorer.recording.recording import Recording, observe
-from clearhead.explorer.recording.tokens import ReadInput, read
+from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
 from clearhead.machine.precision import Arithmetic, quickest
 from clearhead.model import Tokens
 from clearhead.model.linear import shapes
@@ -77,10 +77,8 @@ class Pass:
         numbers: list[int] = ids.unique().tolist()
         head = self.model.config.head
         if isinstance(head, ClassificationHead | TaggingHead):
-            texts = [head.labels[i] if head.labels else str(i) for i in numbers]
-        else:
-            texts = self.model.tokenizer.tokens(numbers) if self.model.has_tokenizer else list(map(str, numbers))
-        return {str(i): text for i, text in zip(numbers, texts, strict=True)}
+            return {str(i): head.labels[i] if head.labels else str(i) for i in numbers}
+        return texts_of(self.model, numbers)
 
     def trace(self) -> Trace:
         """The same values as `model.trace` returns them: with the batch axis and in the network's type."""
@@ -156,7 +154,7 @@ class Passes:
         edits = placed(run.edits, self.axes_of(run)) if run.edits else []
         written, notes = self._written(model, run, edits)
         picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
-        target = run.target if written is None or run.target is not None else _text(model, written)
+        target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = _read(model, run.text if picture is None else picture, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value))
         with self._arithmetic(reading).products():
@@ -230,7 +228,8 @@ def _of_block(stack: StackConfig, t: int, s: int) -> int:
     return 4 * (2 * attention + t * (8 * stack.d_model + 3 * stack.d_ff))
 
 
-def _text(model: Model, ids: Sequence[int]) -> str:
+def text_of(model: Model, ids: Sequence[int]) -> str:
+    """The text of these ids; without a tokenizer the ids themselves."""
     return model.tokenizer.decode(ids) if model.has_tokenizer else " ".join(map(str, ids))
 
 

@@ -10,9 +10,11 @@ from pydantic import Field
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.explorer.answering.edits import placed
 from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.passes import text_of
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked, Natural, OfRun
 from clearhead.explorer.answering.writing import EditedGeneration
+from clearhead.explorer.recording.tokens import texts_of
 from clearhead.generation import Hypothesis, Step
 from clearhead.generation.sampling import NEVER
 from clearhead.generation.settings import NARROWING, changed
@@ -120,14 +122,14 @@ def generate(opened: Opened, question: GenerateQuestion) -> Reply:
     if config.width == 1:
         _branch(tree, best, tops)
     ids = sorted({node.id for node in tree.nodes[1:]} | {i for top in tops for i, _ in top})
-    texts = dict(zip(ids, model.tokenizer.tokens(ids) if model.has_tokenizer else map(str, ids), strict=True))
+    texts = texts_of(model, ids)
     return Reply(
         {
             "text": _text(writer, list(writer.best[0].tokens) if writer.best else []),
             "nodes": [_stated(node, texts) for node in tree.nodes],
             "best": best,
             "steps": [{"top": top} for top in tops],
-            "words": {str(i): text for i, text in texts.items()},
+            "words": texts,
             "notes": list(writer.notes),
         }
     )
@@ -164,12 +166,11 @@ def _branch(tree: Tree, best: Sequence[int], tops: Sequence[list[tuple[int, floa
 
 def _text(writer: EditedGeneration, written: list[int]) -> str:
     model = writer.model
-    if not model.has_tokenizer:
-        return " ".join(map(str, written))
-    if model.is_encoder_decoder:
-        return model.tokenizer.decode(written)
+    if model.is_encoder_decoder or not model.has_tokenizer:
+        return text_of(model, written)
     return "".join(Detokenizer(model.tokenizer, writer.inputs[-1].ids[0].tolist()).pieces(written))
 
 
-def _stated(node: Node, texts: dict[int, str]) -> dict[str, object]:
-    return {"text": texts.get(node.id, "")} | {name: value for name, value in vars(node).items() if name != "total"}
+def _stated(node: Node, texts: dict[str, str]) -> dict[str, object]:
+    fields = {name: value for name, value in vars(node).items() if name != "total"}
+    return {**fields, "text": texts.get(str(node.id), "")}

@@ -96,12 +96,7 @@ def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonVal
         stated = [checked(Edit, edit) for edit in edits]
         other = run.model_copy(update={"edits": stated})
         state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
-    return save(html_of(opened, run, other, state=state), path)
-
-
-def save(html: bytes, path: str | Path) -> Path:
-    """Write a page; at any moment the file is the old or the new one. Raises UserError if it cannot be written."""
-    replace_file(Path(path), html)
+    replace_file(Path(path), html_of(opened, run, other, state=state))
     return Path(path)
 
 

@@ -161,15 +161,23 @@ class Desk:
 
     def reply(self, question: Mapping[str, JsonValue]) -> Response:
         """The answer of the session, or an error."""
-        try:
-            return Response(self.session.answer(question), media_type="application/octet-stream")
-        except (OutOfMemory, MemoryError) as error:
-            return failure(503, str(error) or "out of memory; try a shorter text")
-        except UserError as error:
-            return failure(400, str(error))
-        except Exception:
-            _log.exception("The explorer could not answer %.60r", question.get("ask"))
-            return failure(500, "a mistake of ours; the terminal that runs clearhead shows where")
+        status, said = answered(self.session, question, log="the terminal that runs clearhead")
+        if isinstance(said, str):
+            return failure(status, said)
+        return Response(said, media_type="application/octet-stream")
+
+
+def answered(session: Answers, question: Mapping[str, JsonValue], *, log: str) -> tuple[int, bytes | str]:
+    """200 and the answer of the session, or the status and the message of an error. `log` is where ours are logged."""
+    try:
+        return 200, session.answer(question)
+    except (OutOfMemory, MemoryError) as error:
+        return 503, str(error) or "out of memory; try a shorter text"
+    except UserError as error:
+        return 400, str(error)
+    except Exception:
+        _log.exception("The explorer could not answer %.60r", question.get("ask"))
+        return 500, f"a mistake of ours; {log} shows where"
 
 
 def question_in(body: bytearray) -> Mapping[str, JsonValue]:

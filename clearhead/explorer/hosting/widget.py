@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import UNNAMED
-from clearhead.explorer.hosting.server import AT_ONCE, Answers
+from clearhead.explorer.hosting.server import AT_ONCE, Answers, answered
 from clearhead.explorer.hosting.serving import open_browser, serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built, static_file
@@ -106,15 +106,8 @@ class Messages:
 
     def _reply(self, question: Mapping[str, JsonValue]) -> tuple[dict[str, JsonValue], list[bytes]]:
         """The answer of the session, or an error."""
-        try:
-            return {}, [self._session.answer(question)]
-        except UserError as error:
-            return {"error": str(error)}, []
-        except MemoryError:
-            return {"error": "out of memory; try a shorter text"}, []
-        except Exception:
-            _log.exception("The explorer could not answer %.60r", question.get("ask"))
-            return {"error": "a mistake of ours; the notebook's output or log shows where"}, []
+        _, said = answered(self._session, question, log="the notebook's output or log")
+        return ({}, [said]) if isinstance(said, bytes) else ({"error": said}, [])
 
 
 def widget(session: Answers) -> "AnyWidget":

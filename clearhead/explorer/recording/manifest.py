@@ -68,6 +68,11 @@ class Manifest(Config):
     ops: tuple[Op, ...]
     check: Check | None = None
 
+    @property
+    def by_hand(self) -> frozenset[str]:
+        """The addresses of values that an edit made."""
+        return frozenset(address for address, fact in self.tensors.items() if fact.by_hand)
+
     def to_document(self) -> JsonObject:
         """The manifest as JSON; an op leaves out its defaults."""
         document = self.model_dump(mode="json")

@@ -1,6 +1,6 @@
 """Every recorded value again, from the recorded values that its op names: what the page shows is what was done."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,7 @@ class Difference:
 
 @torch.no_grad()
 def differences(
-    ops: tuple[Op, ...],
+    ops: Iterable[Op],
     values: Mapping[str, Tensor],
     *,
     by_hand: frozenset[str],

@@ -64,6 +64,12 @@ def read(
     return ReadInput([model.here(given) for given in inputs], tokens)
 
 
+def texts_of(model: Model, ids: Sequence[int]) -> dict[str, str]:
+    """The tokens of these ids as people read them, by id; without a tokenizer the ids themselves."""
+    texts = model.tokenizer.tokens(ids) if model.has_tokenizer else map(str, ids)
+    return {str(i): text for i, text in zip(ids, texts, strict=True)}
+
+
 def _image(model: Model, picture: Input) -> ReadInput:
     """An image as patches, named by row and column from 1."""
     reads = model.config.first.input
