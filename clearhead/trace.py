@@ -216,7 +216,7 @@ def trace(
 ) -> Iterator[Trace]:
     """Records every tapped value of `network` while the block runs, and replaces those named in `edit`.
 
-    `without`: names of values that are computed only for a trace, and shall be skipped: heads.
+    `without` names values, such as heads, that are computed only for a trace, and skips them.
 
     An edit is a number, a tensor or a function of the value, for the whole address or the part that it indexes. Edits
     of one value are made in order. They leave padding unchanged, because it reaches no real position.

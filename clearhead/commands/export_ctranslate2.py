@@ -165,8 +165,9 @@ class Converter(TransformersConverter):
 
 
 def difference(model: Model, folder: Path) -> float:
-    """max |theirs - ours| / max |ours| on random tokens, of logits or states; of log-probabilities where there are two
-    stacks, for then CTranslate2 does not show logits.
+    """max |theirs - ours| / max |ours| of logits or states, on random tokens.
+
+    Of log-probabilities for an encoder-decoder, whose logits CTranslate2 does not return.
     """
     settings: dict[str, Any] = {"compute_type": "float32", "intra_threads": torch.get_num_threads()}
     known = words(folder, "source")

@@ -65,7 +65,7 @@ def is_recipe(name: str) -> bool:
 def subject_of(name: str, length: int | None = None, changes: Mapping[str, Any] | None = None) -> Subject:
     """A recipe (by name or .toml file), a preset, or the model in a folder; `length` replaces its tokens a sequence.
 
-    Raises UserError for what is none of these, and for more positions than the model has.
+    Raises UserError for any other name, and for more positions than the model has.
     """
     if is_recipe(name):
         return _of_recipe(name, length, changes or {})

@@ -15,7 +15,7 @@ class Init(Config):
     """How a new network's weights are drawn."""
 
     std: PositiveFloat = 0.02
-    """Standard deviation of embeddings, and of matrices where `matrices` is normal."""
+    """Standard deviation of embeddings, and of matrices if `matrices` is normal."""
     matrices: Literal["normal", "xavier"] = "normal"
     """xavier: uniform with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     depth_scaled: bool = True
@@ -50,7 +50,7 @@ class ModelConfig(Config):
 
     @property
     def is_causal(self) -> bool:
-        """Whether it generates: a decoder always attends to the past only."""
+        """Whether the last stack is a decoder, which attends only to the past."""
         return self.decoder is not None
 
     @model_validator(mode="after")

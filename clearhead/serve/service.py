@@ -72,7 +72,7 @@ class Service:
         """The ids of one text to translate. Raises Wrong."""
         ids = self.read(text, self.marked, "text")
         if not text.strip() or not ids:
-            raise Wrong("text: expected texts that say something, got an empty one", "text")
+            raise Wrong("text: expected texts that are not empty, got an empty one", "text")
         return ids
 
     def decoder_only(self, other: str) -> None:

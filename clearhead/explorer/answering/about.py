@@ -1,4 +1,4 @@
-"""What a model is, and the page's texts."""
+"""Describes the model to a page, and hands out the page's texts in other languages."""
 
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from clearhead.model.record import masks_of, ops_of
 
 
 def about(opened: Opened) -> dict[str, Any]:
-    """What a page needs to know before it asks for anything else, except the questions that its host answers."""
+    """Everything that a page needs to know first, except for the questions that its host answers."""
     model, passes, config = opened.model, opened.passes, opened.model.config
     one = "image" if model.reader.reads_images else next(iter(config.stacks))
     labels = config.head.labels if isinstance(config.head, ClassificationHead | TaggingHead) else ()

@@ -1,4 +1,4 @@
-"""What clearhead.analysis measures of a pass."""
+"""Answers with what clearhead.analysis measures in a pass."""
 
 import time
 from dataclasses import asdict
@@ -24,7 +24,7 @@ from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
 
 AT_A_TIME = 0.1
-"""Seconds, about, that effects are measured before other questions have their turn."""
+"""About how many seconds effects are measured before other questions have their turn."""
 
 
 class EffectsQuestion(OfRun):
@@ -59,7 +59,7 @@ class StatisticsQuestion(OfRun):
 
 
 def statistics(opened: Opened, question: StatisticsQuestion) -> Reply:
-    """What each head does, and how much each key gives where asked."""
+    """What each head does, and the value-weighted norms that were asked for."""
     found = opened.passes.get(question.run)
     seen, network = found.trace(), found.model.network
     heads = head_statistics(network, found.reading.inputs, seen)

@@ -1,4 +1,4 @@
-"""Turns edits as a page states them into functions for a trace: one a path, which makes its edits in order."""
+"""Turns the edits that a page states into functions for a trace, one for each path."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Other(Protocol):
 
 @dataclass
 class Window:
-    """The decoder positions of the present step: those from `start` on, when it writes one after the other."""
+    """The decoder positions that the current step of generation computes: those from `start` on."""
 
     start: int = 0
 

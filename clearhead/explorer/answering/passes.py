@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
 LOCK = threading.RLock()
-"""Held by whoever computes: the passes that are kept, the modes of networks and the precision of products are shared by
-all threads.
+"""Held during every computation, because all threads share the kept passes, the modes of networks and the precision of
+products.
 """
 KEPT_BYTES = 320 << 20
-"""Of the passes used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
+"""Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
 MOST_BYTES = 2 << 30
-"""Of the values of one pass."""
+"""The most bytes that the values of one pass may take."""
 LARGE = 1 << 24
-"""Parameters from which probing for faster float32 products pays, and keeping less of a pass."""
+"""The number of parameters from which it pays to probe for faster float32 products, and to keep less of a pass."""
 LIKELIEST = 20
 DEPTH = 8
 """How many runs in a row may be patched from one another."""

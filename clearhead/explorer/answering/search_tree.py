@@ -87,7 +87,7 @@ class Tree:
 
 
 class GenerateSettings(Asked):
-    """How text is written."""
+    """The settings of generation."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=250)]
     beams: Annotated[int, Field(ge=1, le=16)] = 1
@@ -100,7 +100,7 @@ class GenerateSettings(Asked):
 
 
 class GenerateQuestion(OfRun):
-    """Asks how the model goes on from the run's text, or writes its target."""
+    """Asks for the model's continuation of the run's text, or for the target that it writes."""
 
     settings: GenerateSettings
 

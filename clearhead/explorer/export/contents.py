@@ -1,4 +1,4 @@
-"""The contents of an exported file: a small model itself, whose page computes; of a larger model, its answers.
+"""The contents of an exported file: a small model itself, with which the page computes, or a larger model's answers.
 
 Every part is a reply: JSON and tensors in one safetensors file.
 """
@@ -167,7 +167,7 @@ def _words(opened: Opened) -> list[str] | None:
     return model.tokenizer.tokens(range(max(sizes)))
 
 
-# --- what a larger one said -----------------------------------------------------------------------------------------
+# --- the answers of a larger one -------------------------------------------------------------------------------
 
 
 def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest]) -> None:

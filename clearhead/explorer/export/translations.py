@@ -60,7 +60,7 @@ def telling_place(found: Pass) -> dict[str, str | int]:
 def information(weights: Tensor) -> Tensor:
     """... t s -> ...: the mutual information of queries and keys in nats, every query as likely as the others.
 
-    It is 0 for a head whose queries all attend alike, be it to everything or to one mark.
+    It is 0 for a head whose queries all attend alike, whether to everything or to one mark.
     """
     mean = weights.mean(-2)
     return torch.xlogy(weights, weights).sum(-1).mean(-1) - torch.xlogy(mean, mean).sum(-1)

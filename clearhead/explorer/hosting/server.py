@@ -26,7 +26,7 @@ _log = logging.getLogger("clearhead")
 BODY_LIMIT = 12_000_000
 """Bytes of a question: an image is the largest thing in one."""
 BODY_SECONDS = 20.0
-"""Within which a question must arrive."""
+"""Seconds within which a question must arrive."""
 AT_ONCE = 4
 """Questions in worker threads."""
 MAX_WAITING = 256
@@ -74,10 +74,10 @@ class Answers(Protocol):
 
 
 class Guard:
-    """Lets through who comes from this machine, from the page itself, with the token; seals every response.
+    """Admits requests of this machine and of the page itself that carry the token. Adds `HEADERS` to every response.
 
-    The names of this machine are the only hosts, whatever the port: another name that leads here is a rebound one, and
-    a port may be forwarded. The token comes in the first address, and then in a cookie, or as a bearer's.
+    Only the names of this machine are hosts, because any other name that leads here was rebound by DNS. Any port will
+    do, because ports may be forwarded. The token comes in the first address and then in a cookie, or as a bearer token.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, cookie: str) -> None:
@@ -221,7 +221,7 @@ def refused(_: Request, error: Exception) -> Response:
 
 
 def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
-    """Everything that the server answers."""
+    """The whole application, behind the guard."""
     app = Starlette(
         routes=[
             Route("/", shell),

@@ -99,15 +99,13 @@ class Messages:
     def _answer(self, number: int, question: Mapping[str, JsonValue]) -> None:
         if number not in self._waiting:
             return
-        reply, buffers = self._reply(question)
+        _, said = answered(self._session, question, log="the notebook's output or log")
         if number in self._waiting:
             self._waiting.discard(number)
-            self._send({"id": number, **reply}, buffers)
-
-    def _reply(self, question: Mapping[str, JsonValue]) -> tuple[dict[str, JsonValue], list[bytes]]:
-        """The answer of the session, or an error."""
-        _, said = answered(self._session, question, log="the notebook's output or log")
-        return ({}, [said]) if isinstance(said, bytes) else ({"error": said}, [])
+            if isinstance(said, bytes):
+                self._send({"id": number}, [said])
+            else:
+                self._send({"id": number, "error": said}, [])
 
 
 def widget(session: Answers) -> "AnyWidget":
@@ -130,7 +128,7 @@ def widget(session: Answers) -> "AnyWidget":
             self.on_msg(self._messages.receive)
 
         def __repr__(self) -> str:
-            return "The explorer of a clearhead model. It is seen while the notebook runs."
+            return "The explorer of a clearhead model. It is shown while the notebook runs."
 
         def close(self) -> None:
             self._messages.close()

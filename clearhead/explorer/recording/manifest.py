@@ -29,7 +29,7 @@ class Edited(Config):
 
     at: str
     do: Literal["set", "close", "zero", "mean", "scale", "patch", "tensor", "function"]
-    """close: to -inf, as a mask does; mean: over the last axis, or as the explorer does it over the positions."""
+    """close: to -inf, as a mask does; mean: over the last axis, or over the positions if the explorer made the edit."""
     value: float | tuple[float, ...] | None = None
 
 
@@ -39,7 +39,7 @@ class TensorFact(Config):
     shape: tuple[Length, ...]
     axes: str
     by_hand: bool = False
-    """An edit made it, not its op."""
+    """Whether an edit made it, instead of its op."""
     closed: bool = False
     """Some cells are -inf; a second tensor marks them."""
 
