@@ -264,9 +264,9 @@ class Model:
 
     def here(self, tokens: Tokens) -> Tokens:
         """The tokens on the network's device, and pixels in its type."""
-        pixels = tokens.ids.is_floating_point()
-        ids = tokens.ids.to(next(self.network.parameters()).dtype) if pixels else tokens.ids
-        return replace(tokens, ids=ids).to(self.device)
+        if tokens.ids.is_floating_point():
+            tokens = replace(tokens, ids=tokens.ids.to(next(self.network.parameters()).dtype))
+        return tokens.to(self.device)
 
     def tokenizer_files(self) -> dict[str, bytes]:
         """The tokenizer in the form of other libraries. That of an encoder-decoder adds the end token."""

@@ -34,7 +34,7 @@ class Check:
     parameters: int
     decisions: tuple[Decision, ...]
     reference: str | None
-    """The reference library and its version; None where it is not installed."""
+    """The reference library and its version; None if it is not installed."""
     differences: tuple[Difference, ...]
     answers: tuple[Answer, ...]
     """The other comparisons, and those that were skipped."""

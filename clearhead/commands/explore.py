@@ -25,7 +25,7 @@ def explore_command(
     revision: str | None,
     device: str,
 ) -> None:
-    """Serve the explorer on a model until Ctrl-C, or write it to a file. Standard output gets one line: the address."""
+    """Serves the explorer on a model until Ctrl-C, or writes it to a file. Prints one line: the address."""
     check_built()  # Before anything slow, like the check of the port.
     if export is not None:
         print(write(opened(name, text, target=target, revision=revision, device=device), export))

@@ -54,7 +54,7 @@ Writer = Callable[[Path, Path, Choice, str], Written]
 
 
 def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, revision: str | None = None) -> None:
-    """Write the folder, whole or not at all, and describe it in one line."""
+    """Writes the folder, whole or not at all, and describes it in one line."""
     check_options(to, choice)
     for package in NEEDS[to]:
         if importlib.util.find_spec(package) is None:
@@ -151,7 +151,7 @@ def dtype_of(model: Model) -> str:
 
 
 def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:
-    """Report the difference of the export from the model. Raises NumericError if it is too large."""
+    """Reports the difference of the export from the model. Raises NumericError if it is too large."""
     if not gap <= (EXACT if exact else ROUNDED):
         raise NumericError(
             f"{name}: expected an export that computes what the model does, got one whose output differs by"

@@ -25,7 +25,7 @@ from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 
 PAD = "<pad>"
-"""The converter drops this token where it is the last, as the one that only starts texts."""
+"""If this token is the last, the converter drops it, because it takes it for one that only starts texts."""
 FAILURES = (ValueError, RuntimeError, AttributeError, AssertionError, LookupError, TypeError, ImportError)
 """The errors that these libraries raise for a model that they do not support."""
 
@@ -65,7 +65,7 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
 
 
 def refuse(model: Model, name: str) -> None:
-    """Raises UserError for a model of which the converter would silently omit a part."""
+    """Raises UserError for a model that the converter would write without one of its parts."""
     head, expected, got = model.config.head, "", ""
     if isinstance(model.config.first.input, PatchInput):
         expected, got = "a model that reads text", "one that reads images"
@@ -82,7 +82,7 @@ def refuse(model: Model, name: str) -> None:
 
 
 def state(model: Model, path: Path) -> None:
-    """Add fields of older versions to config.json, which the converter needs."""
+    """Adds fields of older versions to config.json, which the converter needs."""
     stack = model.config.first
     assert isinstance(stack.input, TokenInput)
     older = {
@@ -149,7 +149,7 @@ class Converter(TransformersConverter):
         return spec
 
     def restore(self, spec: Any) -> None:
-        """Restore the vectors of the last token if it is an ordinary word."""
+        """Restores the vectors of the last token if it is an ordinary word."""
         encoder, decoder = self.model.get_encoder(), self.model.get_decoder()
         table = decoder.get_input_embeddings().weight
         if self.tokenizer.convert_ids_to_tokens(len(table) - 1) == PAD:

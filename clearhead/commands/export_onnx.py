@@ -80,8 +80,7 @@ def sample(network: Transformer, *, batch: int, length: int, decoder_length: int
 
 
 def write(model: Model, folder: Path) -> float:
-    """Write graph, config and tokenizer; returns the largest difference of the graph's output, relative to the largest
-    value.
+    """Writes graph, config and tokenizer. Returns the largest difference of the graph's output, as `difference` does.
 
     Weights of 1.5 GB or more are in files beside the graph, whose own file is limited to 2 GB.
     """
@@ -108,7 +107,7 @@ def write(model: Model, folder: Path) -> float:
 
 
 def forget(graph: Any) -> None:
-    """Remove the source locations of nodes, which are paths of this machine."""
+    """Removes the source locations of nodes, which are paths of this machine."""
     graph.metadata_props.clear()
     for owner in (graph.graph, *graph.functions.values()):
         owner.metadata_props.clear()
@@ -131,7 +130,7 @@ def beside(model: Model) -> dict[str, bytes]:
 
 
 def difference(plain: Plain, path: Path) -> float:
-    """max |graph - ours| / max |ours| on another batch, where there are tokens, by ONNX's reference evaluator."""
+    """max |graph - ours| / max |ours| on the real positions of another batch, by ONNX's reference evaluator."""
     from onnx.reference import ReferenceEvaluator
 
     given = sample(plain.network, batch=4, length=9, decoder_length=7)

@@ -40,7 +40,7 @@ PARTS = {
     "logits": "logits and loss",
     "working": "gradients at work",
 }
-"""The names of parts of the memory for people, where they differ from the fields'."""
+"""Readable names of parts of the memory, if they differ from the names of the fields."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def console_of(*, as_json: bool) -> Console:
 
 
 def show(found: Plan, subject: Subject, console: Console) -> None:
-    """Print the tables and a verdict."""
+    """Prints the tables and a verdict."""
     job, machine = found.job, found.machine
     console.print(
         f"{Network(job.config).weights:,} parameters, {job.tokens:,} tokens of training, {job.batch:,} an update,"
@@ -209,7 +209,7 @@ def _bytes(one: Alternative) -> dict[str, int]:
 
 
 def to_json(found: Plan, subject: Subject) -> dict[str, JsonValue]:
-    """Bytes and seconds of every layout; `chosen` is its place, null where none fits."""
+    """Bytes and seconds of every layout; `chosen` is the index of the chosen one, null if none fits."""
     chosen = found.chosen
     return {
         "gpus": found.gpus,

@@ -72,7 +72,7 @@ def profile_command(
     short: Mapping[str, object],
     as_json: bool,
 ) -> None:
-    """Time some training steps, and print what each component took."""
+    """Times some training steps, and prints what each component took."""
     check_positive(steps=steps, batch=batch, length=length)
     network, task, training = prepared(name, changes, steps=steps, batch=batch, length=length, short=short)
     device = prepare_machine(training)
@@ -138,7 +138,7 @@ def _random(
 
 
 def show(found: Profile, console: Console) -> None:
-    """Print a table and the largest component."""
+    """Prints a table and the largest component."""
     table = Table("component", "ms", "share", "GFLOP", "GFLOP/s", "of ceiling", title="One training step")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -34,7 +34,7 @@ def serve_command(
     revision: str | None,
     device: str,
 ) -> None:
-    """Serve a model until Ctrl-C. Standard output gets one line: the address."""
+    """Serves a model until Ctrl-C. Standard output gets one line: the address."""
     key = known_key()
     if key is None and not LOOPBACK.fullmatch(host):
         raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")

@@ -67,7 +67,7 @@ def run_demo(
     phrases: Sequence[str] = (),
     began: float | None = None,
 ) -> None:
-    """Compose, train, translate, measure, show; then translate what the user types.
+    """Composes phrases, trains, translates, measures and shows the results, then translates what the user types.
 
     `began` is the start of the command, by time.perf_counter. Raises UserError, before the training, for a
     locale that CLDR does not know and for a folder that holds other files.
@@ -112,7 +112,7 @@ def run_demo(
 
 
 def write_page(session: Session, path: Path, corpus: PhraseCorpus, outputs: Sequence[str], own: Sequence[Own]) -> None:
-    """Write the explorer's file on the user's own phrases and some of the test."""
+    """Writes the explorer's file on the user's own phrases and some of the test."""
     runs = [RunRequest(text=one.source, target=one.output) for one in own]
     runs += [RunRequest(text=corpus.test[i].source, target=outputs[i]) for i in chosen(corpus.test)]
     export_translations(session, runs, path)

@@ -26,7 +26,7 @@ from clearhead.serve.service import Service
 from clearhead.serve.translations import Source, Translated, Translator
 from clearhead.serve.worker import Failed, Full, Ticket
 from clearhead.serve.writing import Prompt, Update
-from clearhead.web import LOOPBACK, Bodies
+from clearhead.web import Bodies, bearer, stranger
 
 _log = logging.getLogger("clearhead")
 
@@ -53,15 +53,11 @@ class Guard:
         """403 for another host or origin, 401 without the key."""
         headers = Headers(scope=scope)
         if self.key is not None:
-            kind, _, given = headers.get("authorization", "").partition(" ")
-            is_known = kind.lower() == "bearer" and secrets.compare_digest(given.strip().encode("latin-1"), self.key)
+            given = bearer(headers)
+            is_known = given is not None and secrets.compare_digest(given.encode("latin-1"), self.key)
             return None if is_known else failure(401, "authorization: expected a bearer with the server's key")
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):
-            return failure(403, "host: expected this machine, such as 127.0.0.1, got another name")
-        if origins not in ([], [f"http://{hosts[0]}"]):
-            return failure(403, "origin: expected a program or this server's own pages, got another site")
-        return None
+        why = stranger(headers)
+        return None if why is None else failure(403, why)
 
 
 class Server:

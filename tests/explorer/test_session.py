@@ -312,5 +312,5 @@ def test_a_pass_may_read_what_another_wrote() -> None:
     written = [token["id"] for token in plain["tokens"]["decoder"]][1:]
     _, same = ask(session, "run", run={**run, "target": "anything", "written": written})
     assert torch.equal(same["output.values"], tensors["output.values"])
-    with pytest.raises(UserError, match="expected none, for this model reads one text"):
+    with pytest.raises(UserError, match="expected none, because this model reads one text"):
         ask(session_of("decoder_pre_learned"), "run", run={**start(session_of("decoder_pre_learned")), "written": [1]})

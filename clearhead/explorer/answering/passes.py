@@ -170,7 +170,7 @@ class Passes:
         writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
         if run.written is not None:
             if not model.is_encoder_decoder:
-                raise UserError("written: expected none, for this model reads one text; leave it out")
+                raise UserError("written: expected none, because this model reads one text; leave it out")
             return model.reader.known(run.written, stack=model.config.decoder), ()
         if not writes or run.target is not None:
             return None, ()
@@ -193,13 +193,12 @@ class Passes:
 def axes_of(model: Model) -> dict[str, str]:
     """The axes of every address, read from a pass over the smallest possible input."""
     inputs: list[Tokens] = []
-    kind = next(model.network.parameters())
     for stack in model.config.stacks.values():
         if isinstance(reads := stack.input, PatchInput):
-            size = reads.image_size
-            inputs.append(Tokens(torch.zeros(1, reads.n_channels, size, size).to(kind)))
+            smallest = torch.zeros(1, reads.n_channels, reads.image_size, reads.image_size)
         else:
-            inputs.append(Tokens(torch.zeros(1, 1, dtype=torch.long, device=kind.device)))
+            smallest = torch.zeros(1, 1, dtype=torch.long)
+        inputs.append(model.here(Tokens(smallest)))
     with Evaluating(model.network), torch.no_grad(), model.tracing() as seen:
         model.network(*inputs)
     return dict(seen.axes)

@@ -79,7 +79,7 @@ def export_page(
     image: "Picture | None" = None,
     edits: Sequence[Mapping[str, JsonValue]] = (),
 ) -> Path:
-    """Write the explorer on this input as one HTML file, and return where it is.
+    """Writes the explorer on this input as one HTML file, and returns where it is.
 
     It opens in a browser without a server or a network. The file holds a model of at most 2.5 million parameters, so
     that every edit works. For a larger model it holds the answers to this input: as it is, with `edits` (such as
@@ -90,7 +90,7 @@ def export_page(
 
 
 def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
-    """Write the file on the first input, with its edited run beside it. Raises UserError if it cannot be written."""
+    """Writes the file on the first input, with its edited run beside it. Raises UserError if it cannot be written."""
     run, other, state = opened.start, None, None
     if edits:
         stated = [checked(Edit, edit) for edit in edits]

@@ -21,7 +21,7 @@ MOST_RECORDED = 8
 
 
 def export_translations(opened: Opened, runs: Sequence[RunRequest], path: str | Path) -> int:
-    """Write the explorer on the first of these translations; the reader may choose the others by their text.
+    """Writes the explorer on the first of these translations. The reader may choose the others by their text.
 
     Returns how many translations the file holds: the first ones, each source text once. Raises UserError for a model
     without cross-attention, if there is no text, and if the file cannot be written.

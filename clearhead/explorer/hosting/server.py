@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.static_files import FILES, static_file
-from clearhead.web import LOOPBACK, Bodies, parsed
+from clearhead.web import Bodies, bearer, parsed, stranger
 
 _log = logging.getLogger("clearhead")
 
@@ -98,14 +98,9 @@ class Guard:
     def refusal(self, scope: Scope) -> Response | None:
         """403 for another host or origin, 401 without the token."""
         headers = Headers(scope=scope)
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):
-            return failure(403, "host: expected this machine, such as 127.0.0.1, got another name")
-        if origins not in ([], [f"http://{hosts[0]}"]):
-            return failure(403, "origin: expected this page, got another")
-        given = [self.in_address(scope), cookie_parser(headers.get("cookie", "")).get(self.cookie)]
-        kind, _, bearer = headers.get("authorization", "").partition(" ")
-        given.append(bearer if kind.lower() == "bearer" else None)
+        if (why := stranger(headers)) is not None:
+            return failure(403, why)
+        given = [self.in_address(scope), cookie_parser(headers.get("cookie", "")).get(self.cookie), bearer(headers)]
         if not any(self.is_token(one) for one in given):
             return failure(401, "token: expected the one that `clearhead explore` printed; open the whole address")
         return None

@@ -130,7 +130,7 @@ def matched(text: str, pieces: Sequence[str]) -> list[Span | None]:
 def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int] | None) -> ReadInput:
     stacks = model.config.stacks
     if len(stacks) == 1 and other is not None:
-        raise UserError("target: expected none, for this model reads one text of ids; leave it out")
+        raise UserError("target: expected none, because this model reads one text of ids; leave it out")
     texts = [text if isinstance(text, str) else "", other or ""]
     tokens: dict[StackName, tuple[Token, ...]] = {}
     for i, (name, stack) in enumerate(stacks.items()):
