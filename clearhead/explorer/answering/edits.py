@@ -10,7 +10,6 @@ from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.explorer.answering.requests import Edit, RunRequest
-from clearhead.explorer.recording.manifest import Edited
 from clearhead.trace import Address, nearest
 
 
@@ -62,11 +61,6 @@ class Placed:
                 return not growing & set(self.rest[-1:])
             case _:
                 return True
-
-    def said(self) -> Edited:
-        """The edit in a manifest's form."""
-        value = self.edit.value
-        return Edited(at=str(self.where), do=self.edit.do, value=tuple(value) if isinstance(value, list) else value)
 
 
 def placed(edits: Sequence[Edit], axes: Mapping[str, str]) -> list[Placed]:

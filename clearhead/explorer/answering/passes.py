@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,8 +159,6 @@ class Passes:
         edit: dict[str, Edit] = dict(functions(edits, self._value))
         with self._arithmetic(reading).products():
             recording = observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
-        said = tuple(one.said() for one in edits)
-        recording = replace(recording, manifest=recording.manifest.model_copy(update={"edits": said}))
         return Pass(model, reading, edit, recording, target, (*_unknown(model, run), *notes))
 
     def _written(
