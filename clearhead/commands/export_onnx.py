@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.analysis import comparison
 from clearhead.api import CONFIG, Model
 from clearhead.api.pretrained import GENERATION, export
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.commands import tell
-from clearhead.config import NoHead, PatchInput, StackConfig, TokenInput
+from clearhead.config import NoHead, PatchInput
 from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import merged
 from clearhead.model.mode import Evaluating
@@ -57,26 +58,19 @@ def tokens(given: Mapping[str, Tensor]) -> list[Tokens]:
 
 def sample(network: Transformer, *, batch: int, length: int, decoder_length: int) -> dict[str, Tensor]:
     """A random batch of this size, its second row padded on the right; shorter where positions end before."""
-    generator = torch.Generator().manual_seed(0)
-    first, last = network.config.first, network.config.output
-    reads = first.input
-    if isinstance(reads, PatchInput):
-        shape = (batch, reads.n_channels, reads.image_size, reads.image_size)
-        dtype = next(network.parameters()).dtype
-        return {"pixel_values": torch.randn(shape, generator=generator).to(dtype)}
-
-    def ids(stack: StackConfig, length: int, n: int) -> Tensor:
-        return torch.randint(n, (batch, min(length, stack.max_length or length)), generator=generator)
-
-    found = {"input_ids": ids(first, length, reads.vocab_size)}
-    found["attention_mask"] = torch.ones_like(found["input_ids"])
-    found["attention_mask"][1, max(1, found["input_ids"].shape[1] // 2) :] = 0
-    if reads.n_types > 1:
-        found["token_type_ids"] = ids(first, length, reads.n_types)
-    if last is not first:
-        assert isinstance(last.input, TokenInput)
-        found["decoder_input_ids"] = ids(last, decoder_length, last.input.vocab_size)
-    return found
+    config, generator = network.config, torch.Generator().manual_seed(0)
+    length = min(length, config.first.max_length or length)
+    lengths = [length, max(1, length // 2), *[length] * (batch - 2)]
+    found, _ = comparison.sample(network, lengths=lengths, generator=generator)
+    if isinstance(config.first.input, PatchInput):
+        return {name: pixels.to(next(network.parameters()).dtype) for name, pixels in found.items()}
+    if config.first.input.n_types > 1:
+        shape = found["input_ids"].shape
+        found["token_type_ids"] = torch.randint(config.first.input.n_types, shape, generator=generator)
+    if len(config.stacks) == 2:
+        n = min(decoder_length, config.output.max_length or decoder_length)
+        found["decoder_input_ids"] = found["decoder_input_ids"][:, :n].contiguous()
+    return {name: found[name] for name in input_names(network)}
 
 
 def write(model: Model, folder: Path) -> float:

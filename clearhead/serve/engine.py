@@ -21,7 +21,7 @@ from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.slots import Slots
-from clearhead.serve.worker import Failed, Ticket, Worker
+from clearhead.serve.worker import INTERNAL, Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, Token, Update, Writing
 
 _log = logging.getLogger("clearhead")
@@ -203,4 +203,4 @@ def _reason(error: Exception) -> Failed:
         _log.warning("Out of memory: try fewer --slots or a lower --max-length")
         return Failed(503, "out of memory; try again in a moment, or a shorter prompt")
     _log.error("The server could not write", exc_info=error)
-    return Failed(500, "a mistake of ours; the terminal that runs clearhead shows where")
+    return Failed(500, INTERNAL)

@@ -24,7 +24,7 @@ from clearhead.serve.replies import Object, Reply, failure
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Source, Translated, Translator
-from clearhead.serve.worker import Failed, Full, Ticket
+from clearhead.serve.worker import INTERNAL, Failed, Full, Ticket
 from clearhead.serve.writing import Prompt, Update
 from clearhead.web import Bodies, bearer, stranger
 
@@ -249,7 +249,7 @@ def _failed(request: Request, error: Exception) -> Response:
         case ClientDisconnect():
             return failure(400, "the client has gone")
     _log.error("The server could not answer", exc_info=error)
-    return failure(500, "a mistake of ours; the terminal that runs clearhead shows where")
+    return failure(500, INTERNAL)
 
 
 def application(server: Server, *, key: str | None = None) -> ASGIApp:

@@ -13,6 +13,8 @@ import torch
 
 _log = logging.getLogger("clearhead")
 
+INTERNAL = "internal error; the terminal that runs clearhead shows where"
+
 Job = TypeVar("Job")
 Update = TypeVar("Update")
 
@@ -119,7 +121,7 @@ class Worker(ABC, Generic[Job, Update]):
                     self.turn()
                 except Exception:
                     _log.exception("The server could not go on with its requests")
-                    self.fail(self.under_way, Failed(500, "a mistake of ours; the terminal that runs clearhead shows"))
+                    self.fail(self.under_way, Failed(500, INTERNAL))
                 self.post()
         left = [ticket for ticket, _ in self.waiting]
         self.fail([*self.under_way, *left], Failed(503, "the server is stopping"))

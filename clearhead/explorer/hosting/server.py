@@ -163,7 +163,7 @@ class Desk:
 
 
 def answered(session: Answers, question: Mapping[str, JsonValue], *, log: str) -> tuple[int, bytes | str]:
-    """200 and the answer of the session, or the status and the message of an error. `log` is where ours are logged."""
+    """200 and the answer of the session, or the status and the message of an error. `log` shows internal ones."""
     try:
         return 200, session.answer(question)
     except (OutOfMemory, MemoryError) as error:
@@ -172,7 +172,7 @@ def answered(session: Answers, question: Mapping[str, JsonValue], *, log: str) -
         return 400, str(error)
     except Exception:
         _log.exception("The explorer could not answer %.60r", question.get("ask"))
-        return 500, f"a mistake of ours; {log} shows where"
+        return 500, f"internal error; {log} shows where"
 
 
 def question_in(body: bytearray) -> Mapping[str, JsonValue]:
