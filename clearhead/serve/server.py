@@ -24,7 +24,7 @@ from clearhead.serve.replies import Object, Reply, failure
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Source, Translated, Translator
-from clearhead.serve.worker import INTERNAL, Failed, Full, Ticket
+from clearhead.serve.worker import INTERNAL, Failed, Ticket
 from clearhead.serve.writing import Prompt, Update
 from clearhead.web import Bodies, bearer, stranger
 
@@ -236,10 +236,8 @@ def _failed(request: Request, error: Exception) -> Response:
     match error:
         case Wrong():
             return failure(error.status, str(error), field=error.field, code=error.code)
-        case Full():
-            return failure(503, "too many requests are waiting; try again in a moment", code="queue_full")
         case Failed():
-            return failure(error.status, str(error))
+            return failure(error.status, str(error), code=error.code)
         case HTTPException():
             asked = f"{request.method} {request.url.path}"
             known = {404: f"{asked}: no such route here", 405: f"{asked}: not by this method"}
@@ -263,7 +261,7 @@ def application(server: Server, *, key: str | None = None) -> ASGIApp:
             Route("/translate", server.translate, methods=["POST"]),
             Route("/health", server.health),
         ],
-        exception_handlers=dict.fromkeys((Wrong, Full, Failed, HTTPException, ClientDisconnect, Exception), _failed),
+        exception_handlers=dict.fromkeys((Wrong, Failed, HTTPException, ClientDisconnect, Exception), _failed),
     )
     app.router.redirect_slashes = False
     return Guard(app, key=key)

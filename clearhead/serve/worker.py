@@ -19,16 +19,12 @@ Job = TypeVar("Job")
 Update = TypeVar("Update")
 
 
-class Full(Exception):
-    """The queue is full."""
-
-
 class Failed(Exception):
     """The reason why there is no answer, for the client, and the HTTP status."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.code = status, code
 
 
 class Ticket(Generic[Update]):
@@ -69,14 +65,14 @@ class Worker(ABC, Generic[Job, Update]):
         """The tickets of jobs under way."""
 
     def submit(self, ticket: Ticket[Update], jobs: Sequence[Job]) -> None:
-        """Queues jobs. Raises Full if there is no place for all of them."""
+        """Queues jobs. Raises Failed if there is no place for all of them."""
         with self.changed:
             self.check(len(jobs))
             self.waiting.extend((ticket, job) for job in jobs)
             self.changed.notify()
 
     def check(self, n_jobs: int) -> None:
-        """Raises Failed if the queue can never hold this many jobs, and Full if it cannot now."""
+        """Raises Failed if the queue cannot hold this many jobs, now or ever."""
         with self.changed:
             if not self.is_open:
                 raise Failed(503, "the server is stopping")
@@ -84,7 +80,7 @@ class Worker(ABC, Generic[Job, Update]):
                 raise Failed(400, f"expected at most {self.most_waiting} texts in one request, got {n_jobs}")
             self.waiting = deque(entry for entry in self.waiting if not entry[0].is_gone)
             if len(self.waiting) + n_jobs > self.most_waiting:
-                raise Full
+                raise Failed(503, "too many requests are waiting; try again in a moment", code="queue_full")
 
     def take(self, fits: Callable[[list[Job], Job], bool]) -> list[tuple[Ticket[Update], Job]]:
         """Takes the jobs that have waited longest, as long as they fit together."""

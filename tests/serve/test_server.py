@@ -28,7 +28,7 @@ from clearhead.serve.schemas import CompletionRequest
 from clearhead.serve.server import BODY_LIMIT, Server, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
-from clearhead.serve.worker import Full
+from clearhead.serve.worker import Failed
 from clearhead.web import answering, listen
 from tests.serve.tiny import endless_model, writer_model
 from tests.small_models import PAIRS, model_of
@@ -422,7 +422,7 @@ def test_too_many_at_once(model: Model, monkeypatch: pytest.MonkeyPatch):
         assert ask(client, prompt=["one"] * 2)
 
         def full(*_: object) -> None:
-            raise Full
+            raise Failed(503, "too many", code="queue_full")
 
         monkeypatch.setattr(Engine, "submit", full)
         response = client.post("/v1/completions", json={"prompt": "one"})
