@@ -20,7 +20,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class BytePairModel:
     """A byte-pair model as read from its JSON."""
 
     vocabulary: Mapping[str, int]
@@ -32,7 +32,7 @@ class Ranks:
     whole_words: bool
 
     @classmethod
-    def of(cls, model: Mapping[str, object]) -> "Ranks":
+    def of(cls, model: Mapping[str, object]) -> "BytePairModel":
         """Reads a model. Raises UserError if it is not a byte-pair model."""
         merges, vocabulary = model.get("merges"), model.get("vocab")
         if model.get("type") != "BPE" or not isinstance(merges, list) or not isinstance(vocabulary, dict):
@@ -80,7 +80,7 @@ def merge_history(model: Mapping[str, object], words: Iterable[str], *, pieces: 
 
     Raises UserError if the model has no merges.
     """
-    ranks = Ranks.of(model)
+    ranks = BytePairModel.of(model)
     history, final = list[Merge](), list[str]()
     for word in words:
         merges, end = ranks.replay(word)

@@ -12,6 +12,7 @@ import numpy as np
 
 from clearhead.data.report import DataReport, OverlapReport, SideReport, SplitReport
 from clearhead.data.sequences import Shelf, Writer
+from clearhead.data.splits import Example
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.data import Preparation
@@ -19,19 +20,18 @@ from clearhead.recipe.data import Preparation
 TRAIN = "train"
 ROWS = 1024
 """Number of examples encoded at once."""
-Row = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Kept:
     """The kept text of each split except `train`, and the report. The ids are on the shelf."""
 
-    rows: dict[str, list[Row]]
+    rows: dict[str, list[Example]]
     report: DataReport
 
 
 def prepare(
-    splits: Mapping[str, Iterable[Row]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
+    splits: Mapping[str, Iterable[Example]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
 ) -> Kept:
     """Applies the policy to every split and writes each side's ids onto the shelf as "train.0", "train.1", ...
 
@@ -58,7 +58,7 @@ def prepare(
     return Kept({name: work.rows for name, work in works.items() if name != TRAIN}, report)
 
 
-def _some(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _some(rows: Iterable[Example]) -> Iterator[list[Example]]:
     turn = iter(rows)
     while some := list(islice(turn, ROWS)):
         yield some
@@ -120,7 +120,7 @@ class _Work:
     shelf: Shelf
     met: set[str] = field(default_factory=set)
     """The members of `elsewhere` that this split has too."""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Example] = field(default_factory=list)
     """The kept examples, except in `train`."""
     n_kept: int = 0
     sides: list[_Side] = field(default_factory=list)
@@ -135,7 +135,7 @@ class _Work:
     def is_train(self) -> bool:
         return self.name == TRAIN
 
-    def take(self, rows: list[Row]) -> None:
+    def take(self, rows: list[Example]) -> None:
         """Processes the next examples."""
         if not self.sides:
             names = ("text",) if len(rows[0]) == 1 else ("source", "target")
@@ -195,16 +195,16 @@ class _Work:
 class _Some:
     """Examples as text and as ids, a tuple of sides each."""
 
-    rows: list[Row]
+    rows: list[Example]
     ids: list[tuple[list[int], ...]]
 
     @classmethod
-    def of(cls, rows: list[Row], tokenizer: Tokenizer) -> "_Some":
+    def of(cls, rows: list[Example], tokenizer: Tokenizer) -> "_Some":
         columns = zip(*rows, strict=True)
         ids = [tokenizer.encode_batch(column, target=side > 0) for side, column in enumerate(columns)]
         return cls(rows, list(zip(*ids, strict=True)))
 
-    def __iter__(self) -> Iterator[tuple[Row, tuple[list[int], ...]]]:
+    def __iter__(self) -> Iterator[tuple[Example, tuple[list[int], ...]]]:
         return zip(list(self.rows), list(self.ids), strict=True)
 
     def keep(self, kept: Sequence[bool]) -> int:
@@ -215,13 +215,13 @@ class _Some:
         return n_before - len(self.rows)
 
 
-def _number(row: Row) -> int:
+def _number(row: Example) -> int:
     """A 64-bit hash. Two of a million examples collide with a probability below one in ten million."""
     digest = hashlib.blake2b("\0".join(row).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
-def _sources(rows: Iterable[Row]) -> list[str]:
+def _sources(rows: Iterable[Example]) -> list[str]:
     return [source for row in rows if (source := row[0].strip())]
 
 
@@ -238,7 +238,7 @@ def _cut(text: str, limit: int, tokenizer: Tokenizer, *, target: bool) -> tuple[
     return "", []
 
 
-def _overlaps(splits: Mapping[str, Sequence[Row]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
+def _overlaps(splits: Mapping[str, Sequence[Example]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
     """The overlap of every split with each one before it, starting with `train`."""
     sources = {name: _sources(rows) for name, rows in splits.items()}
     names, found = list(sources), list[OverlapReport]()

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Literal
 from clearhead.data.files import Unpacked, check_expansion, nearest, opened, read_lines
 from clearhead.errors import UserError
 from clearhead.json_text import parse
-from clearhead.recipe.data import Column, Table
+from clearhead.recipe.data import Column, Table, TableFormat
 
 if TYPE_CHECKING:
     from pyarrow import parquet
 
-Format = Literal["tsv", "csv", "jsonl", "parquet"]
-
 PARQUET_ROWS = 1024
 """Read at once."""
 
-SUFFIXES: dict[str, Format] = {
+SUFFIXES: dict[str, TableFormat] = {
     ".tsv": "tsv",
     ".tab": "tsv",
     ".csv": "csv",
@@ -50,7 +48,7 @@ def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ..
         raise UserError(f"{table.path}: expected rows, got a header alone; try another file")
 
 
-def _format(path: Path) -> Format:
+def _format(path: Path) -> TableFormat:
     name = path.name.lower().removesuffix(".gz")
     for suffix, kind in SUFFIXES.items():
         if name.endswith(suffix):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules, problem_type
-from clearhead.weights.fields import Entry, Field, computed, ignored, named, only, same
+from clearhead.weights.fields import Field, FieldRule, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, tie
 
 PRESETS = {
@@ -39,7 +39,7 @@ CONSTANTS = {
 }
 
 
-def encoder_fields(vocab_size: int) -> tuple[Entry, ...]:
+def encoder_fields(vocab_size: int) -> tuple[FieldRule, ...]:
     """All fields except the positions."""
     return (
         same("vocab_size", "encoder.input.vocab_size", default=vocab_size),

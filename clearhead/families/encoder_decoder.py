@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.config import LanguageHead, ModelConfig, Sinusoidal
 from clearhead.errors import UserError
 from clearhead.families.shared import ACTIVATIONS
-from clearhead.weights.fields import Entry, Values, alias, computed, extra, ignored, named, only, same
+from clearhead.weights.fields import FieldRule, Values, alias, computed, extra, ignored, named, only, same
 from clearhead.weights.mapping import Rule, Turn, derive, ignore, rename, reshape
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _layers(value: int | None, values: Values) -> None:
         raise UserError(f"expected encoder_layers={values['encoder_layers']}, of which it is another name, got {value}")
 
 
-FIELDS: tuple[Entry, ...] = (
+FIELDS: tuple[FieldRule, ...] = (
     same("d_model", *both("d_model"), default=1024),
     same("encoder_layers", "encoder.n_layers", default=12),
     same("encoder_attention_heads", "encoder.n_heads", default=16),
@@ -54,11 +54,11 @@ FIELDS: tuple[Entry, ...] = (
 )
 """The fields without the token tables and the positions."""
 
-LANGUAGE_FIELDS: tuple[Entry, ...] = (extra("final_logits_bias", "head.bias", default=True),)
+LANGUAGE_FIELDS: tuple[FieldRule, ...] = (extra("final_logits_bias", "head.bias", default=True),)
 """The bias on the logits. Our networks may have none, which the reference library treats as 0."""
 
 
-def norms(*, before: bool, of_embedding: bool) -> tuple[Entry, ...]:
+def norms(*, before: bool, of_embedding: bool) -> tuple[FieldRule, ...]:
     """The places of the norms. The reference library no longer reads these fields, but CTranslate2 does."""
     return (
         _always("normalize_before", before),
@@ -67,7 +67,7 @@ def norms(*, before: bool, of_embedding: bool) -> tuple[Entry, ...]:
     )
 
 
-def _always(name: str, value: bool) -> Entry:
+def _always(name: str, value: bool) -> FieldRule:
     """A field that supports one value and always writes it."""
 
     def read(said: bool | None, _: Values) -> None:
@@ -82,7 +82,7 @@ def _always(name: str, value: bool) -> Entry:
 LENGTH = 1024
 """The number of positions written into a config. Our sinusoidal positions have no limit."""
 
-SINUSOIDAL: tuple[Entry, ...] = (
+SINUSOIDAL: tuple[FieldRule, ...] = (
     computed(
         "max_position_embeddings", read=lambda value, _: value, write=lambda _, __: LENGTH, default=LENGTH, like=LENGTH
     ),

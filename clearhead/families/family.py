@@ -12,7 +12,7 @@ from clearhead.config.positions import Positions
 from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.weights.documents import brief
-from clearhead.weights.fields import ANOTHER, Decision, Entry, FieldMap, get, ignored, only, put
+from clearhead.weights.fields import ANOTHER, Decision, FieldMap, FieldRule, get, ignored, only, put
 from clearhead.weights.mapping import Rule
 
 Document = Mapping[str, Any]
@@ -28,7 +28,7 @@ class HeadMap:
     constants: Document
     """Our fixed settings for this head by path: {"head.kind": "language", ...}."""
     rules: Rules = lambda _: ()
-    fields: tuple[Entry, ...] = ()
+    fields: tuple[FieldRule, ...] = ()
     prefix: str = ""
     """Prefix of the family's own tensor names in checkpoints of this class."""
     also: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Family:
     model_type: str
     constants: Document
     """Our settings common to all its models by path: {"decoder.norm": "rms", ...}."""
-    fields: tuple[Entry, ...]
+    fields: tuple[FieldRule, ...]
     rules: Rules
     """The weight table without heads. Their names lack the head's prefix."""
     heads: tuple[HeadMap, ...]
@@ -172,7 +172,7 @@ def _unlimited(positions: Positions) -> Positions:
 
 
 # Fields of any config that change no computed number, or that support only their usual value.
-COMMON: tuple[Entry, ...] = (
+COMMON: tuple[FieldRule, ...] = (
     ignored("architectures", "auto_map", "dtype", "id2label", "is_encoder_decoder", "label2id", "model_type"),
     ignored("name_or_path", "_name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class"),
     ignored("tie_word_embeddings", "pooling_of_texts"),

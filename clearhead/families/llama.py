@@ -7,7 +7,7 @@ from clearhead.config import LanguageHead, ModelConfig, Rotary, StackConfig, Tok
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.rotary import modern, rotary
 from clearhead.families.shared import ACTIVATIONS, labels, problem_type, tagging_dropout
-from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
+from clearhead.weights.fields import Field, FieldRule, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, ignore, rename, tie
 
 PRESETS = {
@@ -29,7 +29,7 @@ PRESETS = {
     )
 }
 
-Width = Callable[[Values], int]
+WidthRule = Callable[[Values], int]
 
 CONSTANTS = {
     "decoder.input.kind": "tokens",
@@ -49,7 +49,7 @@ def sizes(
     hidden_act: str = "silu",
     eps: float = 1e-6,
     max_length: int,
-) -> tuple[Entry, ...]:
+) -> tuple[FieldRule, ...]:
     """The fields that all of these families share. The arguments are a family's defaults for absent fields."""
     return (
         same("vocab_size", "decoder.input.vocab_size", default=vocab_size),
@@ -83,7 +83,7 @@ def sizes(
     )
 
 
-def _width(theirs: str, ours: str, *, there: Width, here: Width, default: int | None) -> Field:
+def _width(theirs: str, ours: str, *, there: WidthRule, here: WidthRule, default: int | None) -> Field:
     """A width that is None in our config if it follows from the other fields, and is always written."""
 
     def read(value: int | None, values: Values) -> int | None:

@@ -17,7 +17,7 @@ from clearhead.families.encoder_decoder import (
     streams,
 )
 from clearhead.families.family import Family, HeadMap
-from clearhead.weights.fields import Entry, Values, computed, ignored, only, same
+from clearhead.weights.fields import FieldRule, Values, computed, ignored, only, same
 from clearhead.weights.mapping import Rule
 
 
@@ -33,7 +33,7 @@ def _tied(tied: bool, values: Values) -> bool:
 
 
 SHARED = "share_encoder_decoder_embeddings"
-TABLES: tuple[Entry, ...] = (
+TABLES: tuple[FieldRule, ...] = (
     same("vocab_size", "encoder.input.vocab_size", default=58_101),
     computed(
         "decoder_vocab_size",

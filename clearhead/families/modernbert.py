@@ -8,7 +8,7 @@ from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, head_width, labels, problem_type
-from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
+from clearhead.weights.fields import Field, FieldRule, Values, computed, ignored, named, only, same
 from clearhead.weights.mapping import Rule, rename, split, tie
 
 BASE = {FULL: 160_000.0, LOCAL: 10_000.0}
@@ -197,7 +197,7 @@ def classifier_rules(_: ModelConfig) -> Sequence[Rule]:
     return rename("classifier.{p}", "head.output.{p}"), *TRANSFORM
 
 
-def transform_fields() -> tuple[Entry, ...]:
+def transform_fields() -> tuple[FieldRule, ...]:
     """The dense layer before every output. Its activation must be the network's."""
 
     def read(name: str, values: Values) -> None:

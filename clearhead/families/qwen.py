@@ -7,7 +7,7 @@ from clearhead.families.family import Family
 from clearhead.families.llama import BIASES, CONSTANTS, heads, rules, sizes
 from clearhead.families.rotary import modern
 from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS
-from clearhead.weights.fields import Entry, Values, computed, only
+from clearhead.weights.fields import FieldRule, Values, computed, only
 
 
 def _local(values: Values) -> list[int]:
@@ -50,7 +50,7 @@ def _first(_: Any, ours: Values) -> int:
     return min(_windowed(ours), default=ours["decoder"]["n_layers"])
 
 
-WINDOW: tuple[Entry, ...] = (
+WINDOW: tuple[FieldRule, ...] = (
     computed("max_window_layers", read=lambda value, _: value, write=_first, default=28, like=28),
     computed("layer_types", "decoder.window_layers", read=_layers, write=_types, default=None),
     computed("sliding_window", "decoder.window", read=_window, write=lambda window, _: window, default=4096),

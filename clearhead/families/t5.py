@@ -7,7 +7,7 @@ from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, labels, problem_type
-from clearhead.weights.fields import Entry, Values, alias, computed, ignored, same
+from clearhead.weights.fields import FieldRule, Values, alias, computed, ignored, same
 from clearhead.weights.mapping import Rule, leave_out, rename, tie
 
 ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
@@ -44,7 +44,7 @@ def _projection(_: Any, ours: Values) -> str:
     return "gated-gelu" if stack["activation"] == "gelu_tanh" else f"gated-{_name(stack['activation'])}"
 
 
-def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
+def fields(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
     """The entries of a model with these stacks."""
 
     def each(*names: str) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def _layers(n: int | None, values: Values) -> int:
     return values["num_layers"] if n is None else n
 
 
-TWO_STACKS: tuple[Entry, ...] = (
+TWO_STACKS: tuple[FieldRule, ...] = (
     computed("num_decoder_layers", "decoder.n_layers", read=_layers, write=lambda n, _: n, default=None),
     *fields(BOTH),
 )
@@ -115,7 +115,7 @@ def _scaled(scale: float | None, ours: Values) -> bool:
     return scale is not None
 
 
-LANGUAGE_FIELDS: tuple[Entry, ...] = (
+LANGUAGE_FIELDS: tuple[FieldRule, ...] = (
     computed(
         "tie_word_embeddings",
         "head.tied",

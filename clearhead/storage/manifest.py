@@ -13,18 +13,17 @@ from typing import Literal
 
 import safetensors
 import torch
-from pydantic import JsonValue, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
 from clearhead.config import Config
 from clearhead.errors import UserError, reason
+from clearhead.json_text import PLAIN_NAME, JsonObject
 
 FORMAT = 1
 MANIFEST = "MANIFEST.json"
 OLDER = "try an older checkpoint"
-JsonObject = dict[str, JsonValue]
 OBJECT: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 STEP = re.compile(r"step-(\d{8,})")
-PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 FILE_NAME = re.compile(rf"{PLAIN_NAME.pattern}(?:/{PLAIN_NAME.pattern})*")
 """The name of a file in a checkpoint, or in a folder within it."""
 

@@ -68,7 +68,7 @@ class Ignored:
     theirs: tuple[str, ...]
 
 
-Entry = Field | Only | Alias | Ignored
+FieldRule = Field | Only | Alias | Ignored
 
 KINDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
 ANOTHER = "try the config.json it was saved with"
@@ -142,7 +142,7 @@ class Decision:
 class FieldMap:
     """The entries of one architecture."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FieldRule, ...]
 
     def values(self, document: Values, *, where: str) -> dict[str, Any]:
         """The document with defaults for absent fields. Raises UserError for a missing or unsupported field."""

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 from babel.numbers import get_currency_precision
 
-from clearhead.data.phrases.draft import Draft, Piece
+from clearhead.data.phrases.draft import Draft, Fragment
 
 _FIRST_DAY = date(1900, 1, 1)
 _N_DAYS = (date(2099, 12, 31) - _FIRST_DAY).days
@@ -47,26 +47,26 @@ class Composer:
     def _ids(self, role: str, n: int) -> list[str]:
         return self._rng.sample(self._stock.ids[role], n)
 
-    def _name(self, role: str) -> Piece:
+    def _name(self, role: str) -> Fragment:
         return self._names(role, 1)[0]
 
-    def _names(self, role: str, n: int) -> list[Piece]:
+    def _names(self, role: str, n: int) -> list[Fragment]:
         return [self._draft.name(role, code) for code in self._ids(role, n)]
 
     def _day(self) -> date:
         day = _FIRST_DAY + timedelta(days=self._rng.randint(0, _N_DAYS))
         return day if self._stock.first_days or day.day > 1 else day + timedelta(days=self._rng.randint(1, 20))
 
-    def _date(self, name: str, day: date | None = None) -> Piece:
+    def _date(self, name: str, day: date | None = None) -> Fragment:
         day = day or self._day()
         return self._draft.leaf(self._draft.source.date(name, day), self._draft.target.date(name, day))
 
-    def _time(self) -> Piece:
+    def _time(self) -> Fragment:
         hour, minute = self._rng.randint(0, 23), self._rng.choice((0, 15, 30, 45, self._rng.randint(0, 59)))
         sides = (side.date("time", _FIRST_DAY, hour, minute) for side in (self._draft.source, self._draft.target))
         return self._draft.leaf(*sides)
 
-    def _quantity(self, key: str, value: str) -> Piece:
+    def _quantity(self, key: str, value: str) -> Fragment:
         return self._draft.leaf(self._draft.source.quantity(key, value), self._draft.target.quantity(key, value))
 
     def _count(self) -> str:
@@ -80,10 +80,10 @@ class Composer:
             )
         return f"{rng.randint(1, 30)}.{rng.randint(1, 9)}"
 
-    def _units(self, n: int) -> list[Piece]:
+    def _units(self, n: int) -> list[Fragment]:
         return [self._quantity(f"unit:{unit}", self._count()) for unit in self._ids("unit", n)]
 
-    def _duration(self, mix: str = "") -> Piece:
+    def _duration(self, mix: str = "") -> Fragment:
         names = (mix or self._rng.choice(_MIXES)).split()
         names = [name for name in names if name in self._stock.ids["duration"]]
         values = (1 if self._rng.random() < 0.12 else self._rng.randint(2, _LARGEST[name]) for name in names)
@@ -92,15 +92,15 @@ class Composer:
             [self._quantity(f"duration:{name}", str(value)) for name, value in zip(names, values, strict=True)],
         )
 
-    def _relative(self) -> Piece:
+    def _relative(self) -> Fragment:
         key = self._rng.choice(self._stock.ids["relative"])
         value = 1 if self._rng.random() < 0.12 else self._rng.randint(2, _LARGEST[key.split(":")[1]])
         return self._quantity(key, str(value))
 
-    def _amounts(self, n: int) -> list[Piece]:
+    def _amounts(self, n: int) -> list[Fragment]:
         return [self._amount(code) for code in self._ids("currency", n)]
 
-    def _amount(self, code: str = "") -> Piece:
+    def _amount(self, code: str = "") -> Fragment:
         code = code or self._ids("currency", 1)[0]
         value = self._count().split(".")[0]
         draw = self._rng.random()
@@ -116,11 +116,11 @@ class Composer:
         cents = self._rng.choice((10, 25, 50, 75, 90, 95, 99, self._rng.randint(1, 99)))
         return f"{self._rng.randint(1, 99)}.{cents:02d}"
 
-    def _signed(self, code: str) -> Piece:
+    def _signed(self, code: str) -> Fragment:
         value = self._cents() if get_currency_precision(code) == 2 else str(self._rng.randint(1, 999))
         return self._draft.leaf(self._draft.source.sign(code, value), self._draft.target.sign(code, value))
 
-    def _months(self) -> Piece:
+    def _months(self) -> Fragment:
         """`March – May 2021`: two months of one year. Each language puts the year in its own place."""
         first, second = sorted(self._rng.sample(range(1, 13), 2))
         year = self._day().year
@@ -134,29 +134,29 @@ class Composer:
             )
         return self._draft.leaf(*sides)
 
-    def _quarter(self) -> Piece:
+    def _quarter(self) -> Fragment:
         return self._date("quarter")
 
-    def _locale(self) -> Piece:
+    def _locale(self) -> Fragment:
         return self._brackets(self._name("language"), self._name("country"))
 
     # Joints.
 
-    def _list(self, pieces: Sequence[Piece], kind: str = "") -> Piece:
+    def _list(self, pieces: Sequence[Fragment], kind: str = "") -> Fragment:
         return self._draft.listed(kind or self._rng.choice(("and", "and", "or")), pieces)
 
-    def _dash(self, first: Piece, second: Piece) -> Piece:
+    def _dash(self, first: Fragment, second: Fragment) -> Fragment:
         return self._draft.join("dash", first, second)
 
-    def _brackets(self, outer: Piece, inner: Piece) -> Piece:
+    def _brackets(self, outer: Fragment, inner: Fragment) -> Fragment:
         return self._draft.join("brackets", outer, inner)
 
-    def _range(self, first: Piece, second: Piece) -> Piece:
+    def _range(self, first: Fragment, second: Fragment) -> Fragment:
         return self._draft.join("range", first, second)
 
     # Kinds.
 
-    def dates(self) -> Piece:
+    def dates(self) -> Fragment:
         draw = self._rng.random()
         if draw < 0.35:
             return self._date("full")
@@ -173,7 +173,7 @@ class Composer:
             return self._list([self._quarter(), self._quarter()])
         return self._dash(self._date("long"), self._name_of("weekday", 2))
 
-    def times(self) -> Piece:
+    def times(self) -> Fragment:
         draw = self._rng.random()
         if draw < 0.3:
             return self._duration()
@@ -187,15 +187,15 @@ class Composer:
             return self._dash(self._relative(), self._duration())
         return self._dash(self._time(), self._duration())
 
-    def countries(self) -> Piece:
+    def countries(self) -> Fragment:
         return self._named("country")
 
-    def languages(self) -> Piece:
+    def languages(self) -> Fragment:
         if self._rng.random() < 0.3:
             return self._list([self._locale(), self._locale()])
         return self._named("language")
 
-    def amounts(self) -> Piece:
+    def amounts(self) -> Fragment:
         draw = self._rng.random()
         if draw < 0.4:
             return self._list(self._amounts(self._rng.randint(2, 3)))
@@ -208,20 +208,20 @@ class Composer:
             return self._dash(self._name_of("currency", 2), self._amount())
         return self._dash(*self._amounts(2))
 
-    def units(self) -> Piece:
+    def units(self) -> Fragment:
         draw = self._rng.random()
         if draw < 0.6:
             return self._list(self._units(2 if draw < 0.3 else 3))
         first, second = self._units(2)
         return self._brackets(first, second) if draw < 0.8 else self._dash(first, second)
 
-    def lists(self) -> Piece:
+    def lists(self) -> Fragment:
         role = self._rng.choice(("country", "language", "currency", "month", "weekday"))
         return self._list(self._names(role, self._rng.randint(4, 5)))
 
-    def compositions(self) -> Piece:
+    def compositions(self) -> Fragment:
         country = self._name("country")
-        shapes: tuple[Callable[[], Piece], ...] = (
+        shapes: tuple[Callable[[], Fragment], ...] = (
             lambda: self._dash(self._draft.join("glue", self._time(), self._date("full")), country),
             lambda: self._dash(self._name_of("country", 2), self._duration()),
             lambda: self._dash(self._locale(), self._amount()),
@@ -234,7 +234,7 @@ class Composer:
         )
         return self._rng.choice(shapes)()
 
-    def _named(self, role: str) -> Piece:
+    def _named(self, role: str) -> Fragment:
         draw = self._rng.random()
         if draw < 0.45:
             return self._list(self._names(role, 3))
@@ -243,7 +243,7 @@ class Composer:
             return self._dash(names[0], self._list(names[2:]))
         return self._dash(self._list(names[:2]), self._list(names[2:]))
 
-    def _name_of(self, role: str, n: int) -> Piece:
+    def _name_of(self, role: str, n: int) -> Fragment:
         return self._list(self._names(role, n))
 
     def _later(self, day: date) -> date:
@@ -251,7 +251,7 @@ class Composer:
         return later if self._stock.first_days or later.day > 1 else later + timedelta(days=1)
 
 
-SHAPES: Mapping[str, Callable[[Composer], Piece]] = {
+SHAPES: Mapping[str, Callable[[Composer], Fragment]] = {
     "dates": Composer.dates,
     "times and durations": Composer.times,
     "countries": Composer.countries,

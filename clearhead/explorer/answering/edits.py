@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.requests import Edit, RunRequest
+from clearhead.explorer.answering.requests import EditRequest, RunRequest
 from clearhead.explorer.recording.manifest import Edited
 from clearhead.trace import Address
 
@@ -35,7 +35,7 @@ class Placed:
     where: Address
     axes: str
     """The axes of the whole value, the batch first."""
-    edit: Edit
+    edit: EditRequest
 
     @property
     def rest(self) -> list[str]:
@@ -70,7 +70,7 @@ class Placed:
         return Edited(at=str(self.where), do=self.edit.do, value=tuple(value) if isinstance(value, list) else value)
 
 
-def placed(edits: Sequence[Edit], axes: Mapping[str, str]) -> list[Placed]:
+def placed(edits: Sequence[EditRequest], axes: Mapping[str, str]) -> list[Placed]:
     """Each edit with the axes of its address, by path in `axes`. Raises UserError for an unknown path or axis."""
     found: list[Placed] = []
     for edit in edits:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from clearhead.data.merges import Ranks
+from clearhead.data.merges import BytePairModel
 from clearhead.data.schemes import SPACE
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
@@ -110,9 +110,9 @@ def _history(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[list[str], li
 
 
 @lru_cache(maxsize=4)
-def _ranks(tokenizer: Tokenizer) -> Ranks | None:
+def _ranks(tokenizer: Tokenizer) -> BytePairModel | None:
     model: Mapping[str, object] = json.loads(tokenizer.library.to_str())["model"]
     try:
-        return Ranks.of(model)
+        return BytePairModel.of(model)
     except UserError:
         return None

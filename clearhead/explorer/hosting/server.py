@@ -73,7 +73,7 @@ class Answers(Protocol):
         ...
 
 
-class Guard:
+class TokenGuard:
     """Lets through who comes from this machine, from the page itself, with the token; seals every response.
 
     The names of this machine are the only hosts, whatever the port: another name that leads here is a rebound one, and
@@ -223,4 +223,4 @@ def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
         exception_handlers={HTTPException: refused},
     )
     app.router.redirect_slashes = False
-    return Guard(app, token=token, cookie=cookie)
+    return TokenGuard(app, token=token, cookie=cookie)

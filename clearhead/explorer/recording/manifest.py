@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from clearhead.config import Config, ModelConfig
+from clearhead.json_text import JsonObject
 from clearhead.model.ops import Mask, Op
-from clearhead.weights.documents import JsonObject
 
 FORMAT: Literal["clearhead-trace/1"] = "clearhead-trace/1"
 
-Length = Annotated[int, Field(gt=0, le=2**32)]
+AxisLength = Annotated[int, Field(gt=0, le=2**32)]
 
 
 StackName = Literal["encoder", "decoder"]
@@ -39,7 +39,7 @@ class Edited(Config):
 class TensorFact(Config):
     """A stored tensor: its lengths and the letters of its axes (docs/glossary.md)."""
 
-    shape: tuple[Length, ...]
+    shape: tuple[AxisLength, ...]
     axes: str
     by_hand: bool = False
     """An edit made it, not its op."""
@@ -47,7 +47,7 @@ class TensorFact(Config):
     """Some cells are -inf; a second tensor marks them."""
 
 
-class Check(Config):
+class RecomputeCheck(Config):
     """The largest differences after evaluating every op again."""
 
     recompute_max_abs: NonNegativeFloat
@@ -57,7 +57,7 @@ class Check(Config):
     """Of attention weights, from 1."""
 
 
-class Manifest(Config):
+class TraceManifest(Config):
     """All of trace.json."""
 
     format: Literal["clearhead-trace/1"]
@@ -69,7 +69,7 @@ class Manifest(Config):
     edits: tuple[Edited, ...] = ()
     tensors: dict[str, TensorFact]
     ops: tuple[Op, ...]
-    check: Check | None = None
+    check: RecomputeCheck | None = None
 
     def to_document(self) -> JsonObject:
         """The manifest as JSON; an op leaves out its defaults."""
