@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.config import LanguageHead, ModelConfig, Sinusoidal
 from clearhead.errors import UserError
 from clearhead.families.shared import ACTIVATIONS
-from clearhead.weights.fields import FieldRule, Values, alias, computed, extra, ignored, named, only, same
+from clearhead.weights.fields import FieldRule, alias, computed, extra, ignored, implied, named, only, same
 from clearhead.weights.mapping import Rule, Turn, derive, ignore, rename, reshape
 
 if TYPE_CHECKING:
@@ -24,11 +24,6 @@ def both(name: str) -> tuple[str, ...]:
 # --- fields ------------------------------------------------------------------------------------------------------
 
 
-def _layers(value: int | None, values: Values) -> None:
-    if value not in (None, values["encoder_layers"]):
-        raise UserError(f"expected encoder_layers={values['encoder_layers']}, of which it is another name, got {value}")
-
-
 FIELDS: tuple[FieldRule, ...] = (
     same("d_model", *both("d_model"), default=1024),
     same("encoder_layers", "encoder.n_layers", default=12),
@@ -37,7 +32,12 @@ FIELDS: tuple[FieldRule, ...] = (
     same("decoder_layers", "decoder.n_layers", default=12),
     same("decoder_attention_heads", "decoder.n_heads", default=16),
     same("decoder_ffn_dim", "decoder.d_ff", default=4096),
-    computed("num_hidden_layers", read=_layers, write=lambda _, ours: ours["encoder"]["n_layers"], default=None),
+    implied(
+        "num_hidden_layers",
+        lambda theirs: theirs["encoder_layers"],
+        write=lambda ours: ours["encoder"]["n_layers"],
+        what="which is encoder_layers",
+    ),
     named("activation_function", *both("activation"), names=ACTIVATIONS, default="gelu"),
     same("scale_embedding", *both("input.scale"), default=False),
     same("dropout", *both("dropout"), default=0.1),
@@ -50,7 +50,7 @@ FIELDS: tuple[FieldRule, ...] = (
     only("decoder_layerdrop", 0.0),
     # In older configs: fields that the library no longer reads, and how the network was trained or distilled.
     ignored("add_bias_logits", "classif_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated"),
-    ignored("_num_labels", "gradient_checkpointing", "replacing_rate", "student_*_layers"),
+    ignored("replacing_rate", "student_*_layers"),
 )
 """The fields without the token tables and the positions."""
 
@@ -69,12 +69,7 @@ def norms(*, before: bool, of_embedding: bool) -> tuple[FieldRule, ...]:
 
 def _always(name: str, value: bool) -> FieldRule:
     """A field that supports one value and always writes it."""
-
-    def read(said: bool | None, _: Values) -> None:
-        if said not in (None, value):
-            raise UserError(f"expected {value}, the only value that is supported, got {said!r}")
-
-    return computed(name, read=read, write=lambda _, __: value, default=None)
+    return implied(name, lambda _: value, write=lambda _: value, what="the only value that is supported")
 
 
 # --- sinusoidal positions ----------------------------------------------------------------------------------------
@@ -83,9 +78,7 @@ LENGTH = 1024
 """The number of positions written into a config. Our sinusoidal positions have no limit."""
 
 SINUSOIDAL: tuple[FieldRule, ...] = (
-    computed(
-        "max_position_embeddings", read=lambda value, _: value, write=lambda _, __: LENGTH, default=LENGTH, like=LENGTH
-    ),
+    computed("max_position_embeddings", write=lambda *_: LENGTH, default=LENGTH, like=LENGTH),
     extra("sinusoidal_layout", *both("positions.layout"), default="concatenated"),
     only("static_position_embeddings", True),
 )

@@ -185,7 +185,7 @@ COMMON: tuple[FieldRule, ...] = (
     ignored("diversity_penalty", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty"),
     ignored("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences", "remove_invalid_values"),
     ignored("exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "finetuning_task"),
-    ignored("hidden_dropout", "classifier_dropout"),
+    ignored("hidden_dropout", "classifier_dropout", "gradient_checkpointing", "_num_labels"),
     only("is_decoder", False),
     only("add_cross_attention", False),
     only("cross_attention_hidden_size", None),
