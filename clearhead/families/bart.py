@@ -12,7 +12,7 @@ from clearhead.families.encoder_decoder import (
 )
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import end_token_classifier, labels, span
-from clearhead.weights.fields import only, same
+from clearhead.weights.fields import Only, same
 from clearhead.weights.mapping import Rule, ignore, rename
 
 
@@ -42,9 +42,9 @@ FAMILY = Family(
         same("max_position_embeddings", *both("positions.max_length"), default=1024),
         *FIELDS,
         *norms(before=False, of_embedding=True),
-        only("tie_word_embeddings", True),
-        only("static_position_embeddings", False),
-        only("do_blenderbot_90_layernorm", False),
+        Only("tie_word_embeddings", True),
+        Only("static_position_embeddings", False),
+        Only("do_blenderbot_90_layernorm", False),
     ),
     rules=all_rules,
     heads=(

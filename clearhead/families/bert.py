@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, output_matrix, pooler_rules, problem_type, span
-from clearhead.weights.fields import Field, FieldRule, computed, ignored, named, only, same
+from clearhead.families.shared import encoder_sizes, labels, output_matrix, pooler_rules, problem_type, span
+from clearhead.weights.fields import Field, FieldRule, Only, computed, ignored, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, tie
 
 PRESETS = {
@@ -44,16 +44,8 @@ def encoder_fields(vocab_size: int) -> tuple[FieldRule, ...]:
     return (
         same("vocab_size", "encoder.input.vocab_size", default=vocab_size),
         same("type_vocab_size", "encoder.input.n_types", default=2),
-        same("hidden_size", "encoder.d_model", default=768),
-        same("num_hidden_layers", "encoder.n_layers", default=12),
-        same("num_attention_heads", "encoder.n_heads", default=12),
-        same("intermediate_size", "encoder.d_ff", default=3072),
-        named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
-        same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
-        same("initializer_range", "init.std", default=0.02),
-        same("hidden_dropout_prob", "encoder.dropout", default=0.1),
-        same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.1),
-        only("position_embedding_type", "absolute"),
+        *encoder_sizes(dropout=0.1),
+        Only("position_embedding_type", "absolute"),
         ignored("use_bfloat16", "embedding_size"),
         # Notes by the checkpoint's authors, and settings of other programs.
         ignored("directionality", "language", "name", "pooler_fc_size", "pooler_num_*", "pooler_size_per_head"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.config import LanguageHead, ModelConfig, Sinusoidal
 from clearhead.errors import UserError
 from clearhead.families.shared import ACTIVATIONS
-from clearhead.weights.fields import FieldRule, alias, computed, extra, ignored, implied, named, only, same
+from clearhead.weights.fields import Alias, FieldRule, Only, computed, extra, ignored, implied, named, same
 from clearhead.weights.mapping import Rule, Turn, derive, ignore, rename, reshape
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ FIELDS: tuple[FieldRule, ...] = (
     same("attention_dropout", *both("attn_dropout"), default=0.0),
     same("activation_dropout", *both("ffn_dropout"), default=0.0),
     same("init_std", "init.std", default=0.02),
-    alias("hidden_size", of="d_model"),
-    alias("num_attention_heads", of="encoder_attention_heads"),
-    only("encoder_layerdrop", 0.0),
-    only("decoder_layerdrop", 0.0),
+    Alias("hidden_size", of="d_model"),
+    Alias("num_attention_heads", of="encoder_attention_heads"),
+    Only("encoder_layerdrop", 0.0),
+    Only("decoder_layerdrop", 0.0),
     # In older configs: fields that the library no longer reads, and how the network was trained or distilled.
     ignored("add_bias_logits", "classif_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated"),
     ignored("replacing_rate", "student_*_layers"),
@@ -80,7 +80,7 @@ LENGTH = 1024
 SINUSOIDAL: tuple[FieldRule, ...] = (
     computed("max_position_embeddings", write=lambda *_: LENGTH, default=LENGTH, like=LENGTH),
     extra("sinusoidal_layout", *both("positions.layout"), default="concatenated"),
-    only("static_position_embeddings", True),
+    Only("static_position_embeddings", True),
 )
 
 

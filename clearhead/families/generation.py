@@ -154,8 +154,8 @@ def read_generation(
         told = ", ".join(f"{name}={fields[name]!r}"[:60] for name in left_out)
         _log.warning("%s: not followed, so texts may differ from the reference's: %s", place, told)
     return GenerationConfig.model_validate(
-        _lengths(document, encoder_decoder=encoder_decoder)
-        | _choice(document)
+        _choice(document)
+        | _lengths(document, encoder_decoder=encoder_decoder)
         | _tokens(document, encoder_decoder=encoder_decoder)
     )
 
@@ -197,24 +197,15 @@ def _lengths(said: GenerationFields, *, encoder_decoder: bool) -> dict[str, Json
 
 
 def _choice(said: GenerationFields) -> dict[str, JsonValue]:
-    """The settings of search or sampling."""
-    beams, n_best = said.num_beams or 1, said.num_return_sequences or 1
-    found: dict[str, JsonValue] = {
-        "beams": beams,
-        "n_best": n_best if said.samples else min(n_best, beams),
-        "length_penalty": said.length_penalty,
-        "early_stopping": said.early_stopping,
-        "seed": said.seed,
-        "repetition_penalty": said.repetition_penalty,
-        "no_repeat_ngram": said.no_repeat_ngram_size or None,
-    }
+    """The settings with the same values, and those of search or sampling."""
+    found: dict[str, JsonValue] = {ours: getattr(said, theirs) for theirs, ours in SAME.items()}
+    found["no_repeat_ngram"] = said.no_repeat_ngram_size or None
     if said.samples:
-        found |= {
-            "temperature": 1.0 if said.temperature is None else said.temperature,
-            "top_k": TOP_K if said.top_k is None else said.top_k or None,
-            "top_p": said.top_p,
-            "min_p": said.min_p,
-        }
+        found["temperature"] = 1.0 if said.temperature is None else said.temperature
+        found["top_k"] = TOP_K if said.top_k is None else said.top_k or None
+    else:
+        found |= dict.fromkeys(("temperature", "top_p", "min_p"))
+        found["n_best"] = min(said.num_return_sequences or 1, said.num_beams or 1)
     return {name: value for name, value in found.items() if value is not None}
 
 

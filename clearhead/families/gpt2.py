@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from clearhead.config import LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, labels, last_token_classifier, output_matrix, span, tagging_dropout
-from clearhead.weights.fields import Values, alias, computed, ignored, inherited, named, only, same
+from clearhead.weights.fields import Alias, Only, Values, computed, ignored, inherited, named, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, split, transpose
 
 
@@ -62,11 +62,11 @@ FIELDS = (
     inherited("embd_pdrop", "decoder.embed_dropout", of="dropout", default=0.1),
     same("attn_pdrop", "decoder.attn_dropout", default=0.1),
     computed("scale_attn_weights", "decoder.attn_scale", read=_scale, write=_scaled, default=True, like=True),
-    alias("hidden_size", of="n_embd"),
-    alias("max_position_embeddings", of="n_positions"),
-    alias("num_attention_heads", of="n_head"),
-    alias("num_hidden_layers", of="n_layer"),
-    only("scale_attn_by_inverse_layer_idx", False),
+    Alias("hidden_size", of="n_embd"),
+    Alias("max_position_embeddings", of="n_positions"),
+    Alias("num_attention_heads", of="n_head"),
+    Alias("num_hidden_layers", of="n_layer"),
+    Only("scale_attn_by_inverse_layer_idx", False),
     # It sets the precision of one product and changes nothing in exact arithmetic.
     ignored("reorder_and_upcast_attn"),
     ignored("n_ctx", "n_special", "predict_special_tokens", "summary_*"),

@@ -6,7 +6,7 @@ from clearhead.config import LanguageHead, ModelConfig, Rotary, StackConfig, Tok
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.rotary import modern, rotary
 from clearhead.families.shared import ACTIVATIONS, labels, last_token_classifier, output_matrix, span, tagging_dropout
-from clearhead.weights.fields import Field, FieldRule, Values, computed, ignored, inherited, named, only, same
+from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, inherited, named, same
 from clearhead.weights.mapping import Rule, ignore, rename
 
 PRESETS = {
@@ -75,8 +75,8 @@ def sizes(
         same("initializer_range", "init.std", default=0.02),
         same("attention_dropout", "decoder.attn_dropout", default=0.0),
         *rotary(max_length=max_length),
-        only("pretraining_tp", 1),
-        only("rope_interleaved", False),
+        Only("pretraining_tp", 1),
+        Only("rope_interleaved", False),
         ignored("is_llama_config", "max_sequence_length", "transformers.js_config"),
         ignored("unsloth_*"),
     )

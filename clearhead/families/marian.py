@@ -17,7 +17,7 @@ from clearhead.families.encoder_decoder import (
     streams,
 )
 from clearhead.families.family import Family, HeadMap
-from clearhead.weights.fields import FieldRule, Values, computed, only, same
+from clearhead.weights.fields import FieldRule, Only, Values, computed, same
 from clearhead.weights.mapping import Rule
 
 
@@ -85,7 +85,7 @@ PEGASUS = Family(
         *SINUSOIDAL,
         *FIELDS,
         *norms(before=True, of_embedding=False),
-        only("tie_word_embeddings", True),
+        Only("tie_word_embeddings", True),
     ),
     rules=pegasus_rules,
     heads=(

@@ -20,7 +20,7 @@ from clearhead.families.shared import (
     problem_type,
     window_layers,
 )
-from clearhead.weights.fields import Field, FieldRule, Values, computed, ignored, inherited, named, only, same
+from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, inherited, named, same
 from clearhead.weights.mapping import Rule, rename, split
 
 BASE = {FULL: 160_000.0, LOCAL: 10_000.0}
@@ -136,7 +136,7 @@ FIELDS = (
     same("attention_dropout", "encoder.attn_dropout", default=0.0),
     same("mlp_dropout", "encoder.ffn_dropout", default=0.0),
     head_width(),
-    only("rope_scaling", None),
+    Only("rope_scaling", None),
     longest(),
     ignored("initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
     ignored("sparse_pred*", "repad_logits_with_grad", "decoder_bias", "classifier_*"),

@@ -7,7 +7,7 @@ from clearhead.families.family import Family
 from clearhead.families.llama import BIASES, CONSTANTS, heads, rules, sizes
 from clearhead.families.rotary import modern
 from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS, layer_types, local_layers, window_layers, windowed
-from clearhead.weights.fields import FieldRule, Values, computed, only
+from clearhead.weights.fields import FieldRule, Only, Values, computed
 
 
 def _local(values: Values) -> list[int]:
@@ -51,7 +51,7 @@ WINDOW: tuple[FieldRule, ...] = (
         default=False,
         like=False,
     ),
-    only("use_mrope", False),
+    Only("use_mrope", False),
 )
 
 QWEN2 = Family(

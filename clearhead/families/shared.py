@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig, NoHead
-from clearhead.config.heads import ProblemType
 from clearhead.errors import UserError
 from clearhead.families.family import Document, HeadMap
 from clearhead.weights.documents import brief
-from clearhead.weights.fields import Field, FieldRule, Values, computed, implied, same
+from clearhead.weights.fields import Field, FieldRule, Values, computed, extra, implied, named, same
 from clearhead.weights.mapping import Rule, rename, tie
 
 FULL, LOCAL = "full_attention", "sliding_attention"
@@ -79,14 +78,7 @@ def _count(n: int | None, _: Values) -> None:
 
 def problem_type() -> Field:
     """The kind of a classifier's outputs: one class, several classes or numbers."""
-    known = get_args(ProblemType)
-
-    def read(value: str | None, _: Values) -> str | None:
-        if value is not None and value not in known:
-            raise UserError(f"expected one of {', '.join(known)}, got {brief(value)}")
-        return value
-
-    return replace(computed("problem_type", "head.problem_type", read=read, default=None), extra=True)
+    return extra("problem_type", "head.problem_type", default=None)
 
 
 def head_width() -> Field:
@@ -104,6 +96,21 @@ def tagging_dropout() -> Field:
     """The dropout of a decoder's tagging head, which no config class defines but any config may set."""
     return computed(
         "classifier_dropout", "head.dropout", read=lambda share, _: 0.1 if share is None else share, default=None
+    )
+
+
+def encoder_sizes(*, dropout: float) -> tuple[FieldRule, ...]:
+    """The fields of an encoder of the base size, under the names that Devlin et al. gave them."""
+    return (
+        same("hidden_size", "encoder.d_model", default=768),
+        same("num_hidden_layers", "encoder.n_layers", default=12),
+        same("num_attention_heads", "encoder.n_heads", default=12),
+        same("intermediate_size", "encoder.d_ff", default=3072),
+        named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
+        same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
+        same("initializer_range", "init.std", default=0.02),
+        same("hidden_dropout_prob", "encoder.dropout", default=dropout),
+        same("attention_probs_dropout_prob", "encoder.attn_dropout", default=dropout),
     )
 
 

@@ -7,7 +7,7 @@ from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, end_token_classifier, labels
-from clearhead.weights.fields import FieldRule, Values, alias, computed, ignored, same
+from clearhead.weights.fields import Alias, FieldRule, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, leave_out, rename, tie
 
 ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
@@ -79,10 +79,10 @@ def fields(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
             like=False,
             nullable=False,
         ),
-        alias("hidden_size", of="d_model"),
-        alias("num_attention_heads", of="num_heads"),
-        alias("num_hidden_layers", of="num_layers"),
-        alias("head_dim", of="d_kv"),
+        Alias("hidden_size", of="d_model"),
+        Alias("num_attention_heads", of="num_heads"),
+        Alias("num_hidden_layers", of="num_layers"),
+        Alias("head_dim", of="d_kv"),
         # Initialisation, fields of other heads, and lengths, which relative positions do not limit.
         ignored("initializer_factor", "scale_decoder_outputs", "n_positions"),
         *(() if "decoder" in stacks else (ignored("num_decoder_layers"),)),

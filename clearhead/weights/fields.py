@@ -47,7 +47,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Only:
-    """A field of a mechanism that this library does not have. It must have this value."""
+    """A field of a mechanism that this library does not have: absent, null or this value."""
 
     theirs: str
     value: JsonValue
@@ -138,16 +138,6 @@ def computed(
     `like` is an example of the required kind, if there is only one.
     """
     return Field(theirs, ours, default, read, write, like=like, nullable=nullable)
-
-
-def only(theirs: str, value: JsonValue) -> Only:
-    """A field that must be absent, null or this value."""
-    return Only(theirs, value)
-
-
-def alias(theirs: str, *, of: str) -> Alias:
-    """Another name for the field `of`."""
-    return Alias(theirs, of)
 
 
 def ignored(*theirs: str) -> Ignored:
