@@ -51,9 +51,9 @@ def generate(
     """Yields one `Step` for each token, then `Finished`. The network is in evaluation mode only during a step.
 
     A decoder continues `prompts` (left-padded), or begins with the start token; with an encoder it first reads
-    `source`, one row a prompt. Special tokens that the config names win over bos_id, eos_id and pad_id. Inputs that
-    are done leave the batch. `numbers` (default: their rows) identify the inputs, and decide
-    their samples: a text does not depend on its batch. A trace records each step as one forward pass.
+    `source`, one row a prompt. Special tokens that the config names take precedence over bos_id, eos_id and pad_id.
+    Inputs that are done leave the batch. `numbers` (default: their rows) identify the inputs and decide their samples,
+    so that a text does not depend on its batch. A trace records each step as one forward pass.
 
     Raises UserError, at the call, for a prompt that is too long or an input that this network does not take.
     """

@@ -54,11 +54,11 @@ class CorruptCheckpoint(UserError):
 
 
 def verify(folder: Path, *, others: bool = False, remedy: str = OLDER) -> Manifest:
-    """The manifest of a folder whose files are all as they were written.
+    """Reads a manifest and checks that every file is as it was written.
 
     Raises CorruptCheckpoint, which names the file, if one is missing or has changed, or, unless `others` is true, if
-    there is an extra one. Raises UserError for a format newer than this version reads. `remedy` is what to do about a
-    file that has changed.
+    there is an extra one. Raises UserError for a format newer than this version reads. `remedy` tells the user what to
+    do about a file that has changed.
     """
     manifest = _manifest(folder, remedy)
     named = STEP.fullmatch(folder.name)
