@@ -147,7 +147,6 @@ ANALYSES: dict[str, Callable[[Transformer], object]] = {
     "attribute": lambda n: attribute(n, [SOURCE, TARGET], 3),
     "cross_attention": lambda n: [x.weights.tolist() for x in cross_attention(n, [[4, 5]], [[6, 7]], bos_id=1)],
     "states": lambda n: states(n, [Tokens(SOURCE), Tokens(TARGET)]),
-    "states_traced": lambda n: states(n, [Tokens(SOURCE), Tokens(TARGET)], traced=True),
     "complete": lambda n: complete(n, source=[[4, 5]], config=GenerationConfig(max_new_tokens=3), bos_id=1, eos_id=2),
 }
 

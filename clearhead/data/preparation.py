@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -47,7 +48,7 @@ def prepare(
         for rows in _some(others.get(name, split)):
             work.take(rows)
         if not work.n_kept:
-            n_read = work.counts["read"]
+            n_read = work.counts["n_read"]
             raise UserError(f"{name}: expected examples, got none: all {n_read} left out; try a higher max_length")
     report = DataReport(
         vocab_size=tokenizer.vocab_size,
@@ -125,11 +126,8 @@ class _Work:
     n_kept: int = 0
     sides: list[_Side] = field(default_factory=list)
     repeats: Repeats = field(default_factory=Repeats)
-    counts: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("read", "empty", "duplicates", "duplicates_removed", "overlap_removed", "dropped", "cut"), 0
-        )
-    )
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """By the fields of the report."""
 
     @property
     def is_train(self) -> bool:
@@ -141,14 +139,14 @@ class _Work:
             names = ("text",) if len(rows[0]) == 1 else ("source", "target")
             size = self.tokenizer.vocab_size
             self.sides = [_Side(name, self.shelf.writer(f"{self.name}.{i}", size)) for i, name in enumerate(names)]
-        self.counts["read"] += len(rows)
+        self.counts["n_read"] += len(rows)
         self.met |= self.elsewhere.intersection(_sources(rows))
         some = _Some.of(rows, self.tokenizer)
-        self.counts["empty"] += some.keep([all(t.strip() for t in row) and all(ids) for row, ids in some])
+        self.counts["n_empty"] += some.keep([all(t.strip() for t in row) and all(ids) for row, ids in some])
         self.leave_out_repeated(some)
         if self.is_train and self.preparation.remove_overlap:
             kept = [row[0].strip() not in self.elsewhere for row in some.rows]
-            self.counts["overlap_removed"] += some.keep(kept)
+            self.counts["n_overlap_removed"] += some.keep(kept)
         if self.preparation.max_length is not None and len(self.sides) > 1:
             self.limit_lengths(some, self.preparation.max_length)
         for i, side in enumerate(self.sides):
@@ -159,16 +157,16 @@ class _Work:
 
     def leave_out_repeated(self, some: "_Some") -> None:
         first = self.repeats.first(np.array([_number(row) for row in some.rows], dtype=np.uint64))
-        self.counts["duplicates"] += len(first) - int(first.sum())
+        self.counts["n_duplicates"] += len(first) - int(first.sum())
         if self.is_train and self.preparation.remove_duplicates:
-            self.counts["duplicates_removed"] += some.keep(first.tolist())
+            self.counts["n_duplicates_removed"] += some.keep(first.tolist())
 
     def limit_lengths(self, some: "_Some", limit: int) -> None:
         fits = [max(map(len, ids)) <= limit for ids in some.ids]
         if self.is_train and self.preparation.too_long == "drop":
-            self.counts["dropped"] += some.keep(fits)
+            self.counts["n_dropped"] += some.keep(fits)
             return
-        self.counts["cut"] += fits.count(False)
+        self.counts["n_cut"] += fits.count(False)
         for i, (row, sides) in enumerate(some):
             cut = [
                 (text, ids) if len(ids) <= limit else _cut(text, limit, self.tokenizer, target=side > 0)
@@ -177,18 +175,8 @@ class _Work:
             some.rows[i], some.ids[i] = tuple(text for text, _ in cut), tuple(ids for _, ids in cut)
 
     def report(self) -> SplitReport:
-        return SplitReport(
-            name=self.name,
-            n_read=self.counts["read"],
-            n_kept=self.n_kept,
-            sides=tuple(side.report(self.n_kept) for side in self.sides),
-            n_empty=self.counts["empty"],
-            n_duplicates=self.counts["duplicates"],
-            n_duplicates_removed=self.counts["duplicates_removed"],
-            n_overlap_removed=self.counts["overlap_removed"],
-            n_dropped=self.counts["dropped"],
-            n_cut=self.counts["cut"],
-        )
+        sides = tuple(side.report(self.n_kept) for side in self.sides)
+        return SplitReport(name=self.name, n_kept=self.n_kept, sides=sides, **self.counts)
 
 
 @dataclass

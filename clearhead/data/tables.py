@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from clearhead.data.files import Unpacked, check_expansion, nearest, opened, read_lines
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, Table, TableFormat
 
@@ -152,7 +152,7 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
                     yield [text_at(row, name, where=f"{path}:row {at}") for name in names]
                     at += 1
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path}: expected parquet, got {' '.join(str(error).split())[:200]}") from None
+            raise UserError(f"{path}: expected parquet, got {reason(error)}") from None
 
 
 def _check_pages(path: Path, about: "parquet.FileMetaData", size: int) -> None:

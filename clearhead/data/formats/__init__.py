@@ -82,16 +82,8 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def is_there(files: Mapping[str, bytes]) -> bool:
-    """Whether a tokenizer is among the files."""
-    return any(
-        [
-            MODEL_FILE in files,
-            LIST_FILE in files,
-            {SOURCE, TARGET} & files.keys(),
-            {IDS, MERGES_FILE} <= files.keys(),
-            *(fnmatchcase(name, pattern) for pattern in ALONE for name in files),
-        ]
-    )
+    """Whether `read_folder` found a tokenizer."""
+    return not files.keys() <= {*BESIDE, MODEL_CONFIG}
 
 
 def open_files(files: Mapping[str, bytes], where: str) -> OpenedTokenizer:

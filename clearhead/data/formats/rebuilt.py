@@ -13,7 +13,6 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers.decoders import Decoder
 from tokenizers.models import Model
-from tokenizers.normalizers import BertNormalizer as WordNormalizer
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer as WordSplitter
 from tokenizers.pre_tokenizers import PreTokenizer
@@ -22,8 +21,10 @@ from tokenizers.processors import RobertaProcessing as PairProcessing
 from clearhead.data.formats.byte_pairs import SINGLE_DIGITS, splitter
 from clearhead.data.formats.checked import flag
 from clearhead.data.formats.classes import TokenizerClass
+from clearhead.data.formats.sentence_pieces import decoder
 from clearhead.data.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
 from clearhead.data.formats.wire import PieceKind, PieceModel
+from clearhead.data.formats.word_pieces import word_normalizer
 from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 
@@ -191,14 +192,7 @@ def _prefix(settings: Settings, default: bool) -> bool:
 
 
 def _words(_: Vocabulary, settings: Settings) -> Pipeline:
-    accents = settings.get("strip_accents")
-    normalizer = WordNormalizer(
-        clean_text=True,
-        handle_chinese_chars=flag(settings, "tokenize_chinese_chars", True),
-        strip_accents=None if accents is None else flag(settings, "strip_accents", False),
-        lowercase=flag(settings, "do_lower_case", True),
-    )
-    return normalizer, WordSplitter(), decoders.WordPiece(prefix="##")
+    return word_normalizer(settings), WordSplitter(), decoders.WordPiece(prefix="##")
 
 
 def _words_2019(_: Vocabulary, settings: Settings) -> Pipeline:
@@ -213,12 +207,8 @@ def _single_digits(_: Vocabulary, settings: Settings) -> Pipeline:
 def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
     prefix = _prefix(settings, True)
     scheme = ("always" if flag(settings, "legacy", False) else "first") if prefix else "never"
-    joins = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    return (
-        None,
-        pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False),
-        decoders.Sequence([*joins, *([decoders.Strip(" ", 1, 0)] if prefix else [])]),
-    )
+    splits = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False)
+    return None, splits, decoder(byte_fallback=True, prefix=prefix)
 
 
 def _spaced(vocabulary: Vocabulary, settings: Settings) -> Pipeline:

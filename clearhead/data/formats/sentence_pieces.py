@@ -67,12 +67,8 @@ def _shifted(model: PieceModel, where: str) -> PieceModel:
 
 def _sentinels(model: PieceModel, settings: Mapping[str, object]) -> list[Piece]:
     """<extra_id_99> to <extra_id_0>, which span corruption needs and files leave out (Raffel et al. 2020)."""
-    is_denoiser = model.algorithm == UNIGRAM and (model.pad_id, model.eos_id, model.unk_id, model.bos_id) == (
-        0,
-        1,
-        2,
-        -1,
-    )
+    ids = (model.pad_id, model.eos_id, model.unk_id, model.bos_id)
+    is_denoiser = model.algorithm == UNIGRAM and ids == (0, 1, 2, -1)
     n = settings.get("extra_ids", 100 if is_denoiser else 0)
     if not isinstance(n, int) or not 0 <= n <= 10_000:
         raise UserError(f"tokenizer_config.json:extra_ids: expected a count up to 10000, got {str(n)[:40]!r}")

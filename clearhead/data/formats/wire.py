@@ -109,6 +109,8 @@ def _piece(data: bytes) -> Piece:
             case 2, bytes() if len(value) == 4:
                 piece = replace(piece, score=_finite(value))
             case 3, int():
+                if value not in {*PieceKind}:
+                    raise _Malformed(f"a piece of kind {value}")
                 piece = replace(piece, kind=PieceKind(value))
             case _:
                 pass
@@ -132,7 +134,7 @@ def parse(content: bytes, where: str) -> PieceModel:
     """Parses a .model or .spm file."""
     try:
         return _checked(_model(content))
-    except (_Malformed, ValueError) as error:  # ValueError: UTF-8 and kinds of piece
+    except (_Malformed, ValueError) as error:  # ValueError: UTF-8
         raise UserError(f"{where}: expected a SentencePiece model, got {error}; try fetching it again") from None
 
 

@@ -8,20 +8,13 @@ from datetime import date, timedelta
 from babel.numbers import get_currency_precision
 
 from clearhead.data.phrases.draft import Draft, Fragment
+from clearhead.data.phrases.locale_text import LocaleText, Parts
 
 _FIRST_DAY = date(1900, 1, 1)
 _N_DAYS = (date(2099, 12, 31) - _FIRST_DAY).days
 
 _LARGEST = {"year": 30, "month": 11, "week": 12, "day": 30, "hour": 23, "minute": 59, "second": 59}
-_MIXES = (
-    "year month",
-    "week day",
-    "day hour",
-    "hour minute",
-    "minute second",
-    "day hour minute",
-    "hour minute second",
-)
+_MIXES = ("year month", "week day", "day hour", "hour minute", "minute second", "day hour minute", "hour minute second")
 
 
 @dataclass(frozen=True)
@@ -57,17 +50,20 @@ class Composer:
         day = _FIRST_DAY + timedelta(days=self._rng.randint(0, _N_DAYS))
         return day if self._stock.first_days or day.day > 1 else day + timedelta(days=self._rng.randint(1, 20))
 
+    def _leaf(self, parts: Callable[[LocaleText], Parts]) -> Fragment:
+        """The same parts in both languages."""
+        return self._draft.leaf(parts(self._draft.source), parts(self._draft.target))
+
     def _date(self, name: str, day: date | None = None) -> Fragment:
         day = day or self._day()
-        return self._draft.leaf(self._draft.source.date(name, day), self._draft.target.date(name, day))
+        return self._leaf(lambda side: side.date(name, day))
 
     def _time(self) -> Fragment:
         hour, minute = self._rng.randint(0, 23), self._rng.choice((0, 15, 30, 45, self._rng.randint(0, 59)))
-        sides = (side.date("time", _FIRST_DAY, hour, minute) for side in (self._draft.source, self._draft.target))
-        return self._draft.leaf(*sides)
+        return self._leaf(lambda side: side.date("time", _FIRST_DAY, hour, minute))
 
     def _quantity(self, key: str, value: str) -> Fragment:
-        return self._draft.leaf(self._draft.source.quantity(key, value), self._draft.target.quantity(key, value))
+        return self._leaf(lambda side: side.quantity(key, value))
 
     def _count(self) -> str:
         """Draws 1, a small or middling number, or a decimal. Every plural form is common and no number is long."""
@@ -75,25 +71,22 @@ class Composer:
         if draw < 0.3:
             return "1"
         if draw < 0.85:
-            return str(
-                rng.randint(2, 9) if draw < 0.5 else rng.randint(10, 99) if draw < 0.75 else rng.randint(100, 999)
-            )
+            low, high = (2, 9) if draw < 0.5 else (10, 99) if draw < 0.75 else (100, 999)
+            return str(rng.randint(low, high))
         return f"{rng.randint(1, 30)}.{rng.randint(1, 9)}"
 
     def _units(self, n: int) -> list[Fragment]:
         return [self._quantity(f"unit:{unit}", self._count()) for unit in self._ids("unit", n)]
 
-    def _duration(self, mix: str = "") -> Fragment:
-        names = (mix or self._rng.choice(_MIXES)).split()
-        names = [name for name in names if name in self._stock.ids["duration"]]
-        values = (1 if self._rng.random() < 0.12 else self._rng.randint(2, _LARGEST[name]) for name in names)
-        return self._draft.listed(
-            "unit",
-            [self._quantity(f"duration:{name}", str(value)) for name, value in zip(names, values, strict=True)],
-        )
+    def _duration(self) -> Fragment:
+        names = [name for name in self._rng.choice(_MIXES).split() if name in self._stock.ids["duration"]]
+        return self._draft.listed("unit", [self._some(f"duration:{name}") for name in names])
 
     def _relative(self) -> Fragment:
-        key = self._rng.choice(self._stock.ids["relative"])
+        return self._some(self._rng.choice(self._stock.ids["relative"]))
+
+    def _some(self, key: str) -> Fragment:
+        """An amount of time, with one unit more often than chance would draw it."""
         value = 1 if self._rng.random() < 0.12 else self._rng.randint(2, _LARGEST[key.split(":")[1]])
         return self._quantity(key, str(value))
 
@@ -118,24 +111,21 @@ class Composer:
 
     def _signed(self, code: str) -> Fragment:
         value = self._cents() if get_currency_precision(code) == 2 else str(self._rng.randint(1, 999))
-        return self._draft.leaf(self._draft.source.sign(code, value), self._draft.target.sign(code, value))
+        return self._leaf(lambda side: side.sign(code, value))
 
     def _months(self) -> Fragment:
         """`March – May 2021`: two months of one year. Each language puts the year in its own place."""
         first, second = sorted(self._rng.sample(range(1, 13), 2))
         year = self._day().year
-        sides = []
-        for side in (self._draft.source, self._draft.target):
-            start = side.date("from month", date(year, first, 2))
-            end = side.date("to month", date(year, second, 2))
-            sides.append(
-                tuple(("month1" if key == "month" else key, text) for key, text in start)
-                + tuple(("month2" if key == "month" else key, text) for key, text in end)
-            )
-        return self._draft.leaf(*sides)
 
-    def _quarter(self) -> Fragment:
-        return self._date("quarter")
+        def parts(side: LocaleText) -> Parts:
+            start, end = side.date("from month", date(year, first, 2)), side.date("to month", date(year, second, 2))
+            return (
+                *(("month1" if key == "month" else key, text) for key, text in start),
+                *(("month2" if key == "month" else key, text) for key, text in end),
+            )
+
+        return self._leaf(parts)
 
     def _locale(self) -> Fragment:
         return self._brackets(self._name("language"), self._name("country"))
@@ -170,7 +160,7 @@ class Composer:
         if draw < 0.85 and self._stock.month_ranges:
             return self._months()
         if draw < 0.93:
-            return self._list([self._quarter(), self._quarter()])
+            return self._list([self._date("quarter"), self._date("quarter")])
         return self._dash(self._date("long"), self._name_of("weekday", 2))
 
     def times(self) -> Fragment:
@@ -237,7 +227,7 @@ class Composer:
     def _named(self, role: str) -> Fragment:
         draw = self._rng.random()
         if draw < 0.45:
-            return self._list(self._names(role, 3))
+            return self._name_of(role, 3)
         names = self._names(role, 4)
         if draw < 0.65:
             return self._dash(names[0], self._list(names[2:]))

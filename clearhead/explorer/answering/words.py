@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -91,22 +90,19 @@ def _history(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[list[str], li
     word = word.removesuffix(ranks.suffix)
     if len(word) > LONGEST_HISTORY:
         return None
-    history, end = ranks.replay(word)
-    if end != list(pieces):
+    start, history = ranks.start(word), ranks.replay(word)
+    if (history[-1][1] if history else start) != list(pieces):
         return None  # Bytes of a character that has no piece.
 
     def shown(names: Sequence[str]) -> list[str]:
         ids = [tokenizer.library.token_to_id(name) for name in names]
         return [text if i is None else tokenizer.tokens([i])[0] for i, text in zip(ids, names, strict=True)]
 
-    left = ranks.start(word)
-    first, merges = shown(left), list[dict[str, object]]()
-    for merge in history:
-        at = next(i for i, pair in enumerate(pairwise(left)) if pair == (merge.left, merge.right))
-        left = [*left[:at], merge.left + merge.right.removeprefix(ranks.prefix), *left[at + 2 :]]
-        names = shown([merge.left, merge.right])
-        merges.append({"left": names[0], "right": names[1], "rank": merge.rank, "pieces": shown(left)})
-    return first, merges
+    merges: list[dict[str, object]] = []
+    for merge, after in history:
+        left, right = shown([merge.left, merge.right])
+        merges.append({"left": left, "right": right, "rank": merge.rank, "pieces": shown(after)})
+    return shown(start), merges
 
 
 @lru_cache(maxsize=4)
