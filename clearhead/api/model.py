@@ -277,14 +277,10 @@ class Model:
         text = card(
             self.config, folder.name, architecture=architecture, about=self.about, has_tokenizer=self.has_tokenizer
         )
-        raw = {"README.md": text.encode()}
-        if self.has_tokenizer:
-            raw |= self.tokenizer_files()
-        json = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
-        both = Checkpoint(
-            {**files.tensors, **beside.tensors}, {**files.json, **json, **beside.json}, {**raw, **beside.raw}
-        )
-        return checkpoints.write_folder(folder, both)
+        raw = {"README.md": text.encode(), **(self.tokenizer_files() if self.has_tokenizer else {}), **beside.raw}
+        images = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
+        json = {**files.json, **images, **beside.json}
+        return checkpoints.write_folder(folder, Checkpoint({**files.tensors, **beside.tensors}, json, raw))
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
         return [self._here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
