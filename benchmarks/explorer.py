@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).parents[1] / "clearhead/explorer/static"
 PHRASE = "20 May 2024, 3 weeks ago, and 1 million euros"
+TARGET = "20 mai 2024, il y a 3 semaines, et 1 million d’euros"
+"""What the decoder reads. An untrained network writes anything, and its length decides how long an edit takes."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WARM_UP = 3
 STRIDE = 7
@@ -96,7 +98,7 @@ def explorer(*, rounds: int = 30) -> None:
         small, large = demo_model(), random_decoder()
         holds = [table("sizes", [*bundle(), overview(large)])]
         with browser() as page:
-            figures = served(page, Session(small, name="demo", text=PHRASE), rounds)
+            figures = served(page, Session(small, name="demo", text=PHRASE, target=TARGET), rounds)
             holds.append(table("the demo's model, served", figures))
             holds.append(exported(page, "the demo's model", small, folder / "demo.html", rounds))
             figures = served(page, numbers(large, 64), rounds)
@@ -217,7 +219,7 @@ def edited(page: "Page", rounds: int, limit: float) -> list[Figure]:
 
 def exported(page: "Page", what: str, model: Model, path: Path, rounds: int) -> bool:
     """An exported file, opened with the network off."""
-    export_page(model, PHRASE if model.has_tokenizer else ids(64), path=path)
+    export_page(model, *((PHRASE, TARGET) if model.has_tokenizer else (ids(64),)), path=path)
     page.context.set_offline(True)
     try:
         figures = painted([opened(page, path.as_uri()) for _ in range(5)], 2.0)

@@ -76,7 +76,7 @@ def test_a_folder_is_never_overwritten(tmp_path: Path, translator: Model, writer
     assert canonical(load(tmp_path / "model").config) == canonical(translator.config)
 
 
-def kept_as_ours(model: Model) -> checkpoints.Files:
+def kept_as_ours(model: Model) -> checkpoints.Checkpoint:
     """The files of a model as a run keeps it."""
     return replace(own_files(model.network, model.generation), raw=model.tokenizer.to_files())
 
@@ -123,12 +123,12 @@ def test_what_is_no_model_is_told(tmp_path: Path, translator: Model):
         ({name: config[name] for name in ("clearhead", "model")}, "no 'generation'"),
     ):
         folder = tmp_path / f"wrong{len(str(wrong))}"
-        checkpoints.write_folder(folder, checkpoints.Files(files.tensors, {"config.json": wrong}, files.raw))
+        checkpoints.write_folder(folder, checkpoints.Checkpoint(files.tensors, {"config.json": wrong}, files.raw))
         with pytest.raises(UserError) as error:
             load(folder)
         assert told(error).startswith(f"{folder}/config.json")
         assert says in told(error)
-    lacking = checkpoints.write_folder(tmp_path / "lacking", checkpoints.Files(json={"config.json": config}))
+    lacking = checkpoints.write_folder(tmp_path / "lacking", checkpoints.Checkpoint(json={"config.json": config}))
     with pytest.raises(UserError, match="expected a file of the model, got none"):
         load(lacking)
 

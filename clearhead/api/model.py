@@ -33,7 +33,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
-from clearhead.storage.checkpoints import Files
+from clearhead.storage.checkpoints import Checkpoint
 from clearhead.trace import Edit, Trace, trace
 
 if TYPE_CHECKING:
@@ -248,16 +248,14 @@ class Model:
             _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
         files = own_files(network, self.settings()) if exported is None else exported.files
         architecture = None if exported is None else exported.architecture
-        beside = Files() if exported is None else self.sentences.files()
+        beside = Checkpoint() if exported is None else self.sentences.files()
         text = card(
             self.config, folder.name, architecture=architecture, about=self.about, has_tokenizer=self.has_tokenizer
         )
-        raw = {"README.md": text.encode()}
-        if self.has_tokenizer:
-            raw |= self.tokenizer_files()
-        json = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
-        both = Files({**files.tensors, **beside.tensors}, {**files.json, **json, **beside.json}, {**raw, **beside.raw})
-        return checkpoints.write_folder(folder, both)
+        raw = {"README.md": text.encode(), **(self.tokenizer_files() if self.has_tokenizer else {}), **beside.raw}
+        images = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
+        json = {**files.json, **images, **beside.json}
+        return checkpoints.write_folder(folder, Checkpoint({**files.tensors, **beside.tensors}, json, raw))
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
         return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]

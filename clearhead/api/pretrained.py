@@ -111,7 +111,7 @@ def converted(tensors: Mapping[str, Tensor], dtype: torch.dtype, *, where: objec
 class Exported:
     """A model in the form of other libraries."""
 
-    files: checkpoints.Files
+    files: checkpoints.Checkpoint
     architecture: str
     """The class of theirs that opens it."""
 
@@ -135,4 +135,4 @@ def export(
         json[GENERATION] = settings
     if index is not None:
         json[INDEX] = index
-    return Exported(checkpoints.Files(tensors=shards, json=json), head.architecture)
+    return Exported(checkpoints.Checkpoint(tensors=shards, json=json), head.architecture)

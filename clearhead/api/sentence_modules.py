@@ -8,10 +8,11 @@ from typing import Any, get_args
 from torch import Tensor
 
 from clearhead.errors import UserError
-from clearhead.model.sentences import ACTIVATIONS, Dense, Mode, Norm, Pooling, Step, Unit
+from clearhead.json_text import JsonObject
+from clearhead.model.sentences import ACTIVATIONS, Dense, Mode, Pooling, Step, Unit, VectorLayerNorm
 from clearhead.storage.tensors import check_finite
 from clearhead.weights import safetensors
-from clearhead.weights.documents import AGAIN, JsonObject, brief, read_json, shown
+from clearhead.weights.documents import AGAIN, brief, read_json, shown
 from clearhead.weights.modules import CONFIG, MODULES, Listed
 
 REMEDY = "try model.network"
@@ -47,7 +48,7 @@ class Module:
                     "residual.weight": step.residual_weight,
                 }
                 return {name: tensor for name, tensor in found.items() if tensor is not None}
-            case Norm() as step:
+            case VectorLayerNorm() as step:
                 return {"norm.weight": step.weight, "norm.bias": step.bias}
         return {}
 
@@ -74,7 +75,7 @@ def check_widths(modules: Sequence[Module], width: int, folder: Path) -> None:
             case Pooling(modes):
                 wide = len(modes) * width
                 continue
-            case Dense(weight) | Norm(weight):
+            case Dense(weight) | VectorLayerNorm(weight):
                 needs = weight.shape[-1]
                 if needs != wide:
                     where = f"{folder / module.listed.path / CONFIG}"
@@ -122,7 +123,7 @@ def _dense(config: JsonObject, place: Path) -> Step:
 def _norm(config: JsonObject, place: Path) -> Step:
     only_known(config, ("dimension",), str(place / CONFIG))
     found = _tensors(place, {f"norm.{name}": [config.get("dimension")] for name in ("weight", "bias")})
-    return Norm(found["norm.weight"], found["norm.bias"])
+    return VectorLayerNorm(found["norm.weight"], found["norm.bias"])
 
 
 def _unit(config: JsonObject, place: Path) -> Step:

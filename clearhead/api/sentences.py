@@ -12,10 +12,11 @@ from pydantic import JsonValue
 from clearhead.api.sentence_modules import REMEDY, Module, check_widths, only_known, read_module
 from clearhead.errors import UserError
 from clearhead.families import family_of
+from clearhead.json_text import JsonObject
 from clearhead.model.sentences import Pooling, Step
-from clearhead.storage.checkpoints import Files
+from clearhead.storage.checkpoints import Checkpoint
 from clearhead.weights import modules
-from clearhead.weights.documents import MODEL, JsonObject, brief, read_json, shown
+from clearhead.weights.documents import MODEL, brief, read_json, shown
 from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 
 _log = logging.getLogger("clearhead")
@@ -60,14 +61,14 @@ class Sentences:
         """The steps that make a vector of the states."""
         return tuple(module.step for module in self.modules) or (Pooling(),)
 
-    def files(self) -> Files:
+    def files(self) -> Checkpoint:
         """These settings as that library's files; none if there was no modules.json."""
         if self.network is None:
-            return Files()
+            return Checkpoint()
         listed = [replace(self.network, path=""), *(module.listed for module in self.modules)]
         entries = json.dumps([one.to_document(i) for i, one in enumerate(listed)], indent=2)
         own = [module for module in self.modules if module.listed.path]
-        return Files(
+        return Checkpoint(
             {f"{one.listed.path}/{MODEL}": tensors for one in own if (tensors := one.weights())},
             {**self.documents, **{f"{one.listed.path}/{CONFIG}": one.config for one in own}},
             {MODULES: entries.encode()},

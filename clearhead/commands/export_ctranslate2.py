@@ -29,7 +29,7 @@ PAD = "<pad>"
 FAILURES = (ValueError, RuntimeError, AttributeError, AssertionError, LookupError, TypeError, ImportError)
 """The errors that these libraries raise for a model that they do not support."""
 
-Rows: TypeAlias = list[list[int]]
+TokenRows: TypeAlias = list[list[int]]
 
 
 def reader(model: Model) -> Literal["Translator", "Generator", "Encoder"]:
@@ -43,7 +43,7 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
     """Writes the model with weights of this type. Returns the output's largest relative difference from ours."""
     model.network.float()
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as temporary, hushed():
-        ends = Ends.of(model)
+        ends = BoundaryTokens.of(model)
         try:
             if is_plain(model.config):
                 converter: Any = DecoderConverter(model, ends.end)
@@ -75,7 +75,7 @@ def refuse(model: Model, name: str) -> None:
         expected, got = "an encoder without a head, as CTranslate2 has them", f"one with a {head.kind} head"
     elif model.network.decoder is not None and not isinstance(head, LanguageHead):
         expected, got = "a language head", "no head" if isinstance(head, NoHead) else f"a {head.kind} head"
-    elif model.is_encoder_decoder and None in (Ends.of(model).start, Ends.of(model).end):
+    elif model.is_encoder_decoder and None in (BoundaryTokens.of(model).start, BoundaryTokens.of(model).end):
         expected, got = "tokens that a text starts and ends with", "none"
     if expected:
         raise UserError(f"{name}: expected {expected}, got {got}; try --to onnx")
@@ -94,7 +94,7 @@ def state(model: Model, path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Ends:
+class BoundaryTokens:
     """The first and the last token of a decoder's text; None if unknown."""
 
     start: int | None
@@ -115,7 +115,7 @@ class Converter(TransformersConverter):
     It assumes that some models start without a token, with a last one, PAD, whose vector is 0.
     """
 
-    def __init__(self, folder: Path, ends: Ends) -> None:
+    def __init__(self, folder: Path, ends: BoundaryTokens) -> None:
         super().__init__(str(folder))
         self.ends = ends
         self.model: Any = None
@@ -189,9 +189,9 @@ def difference(model: Model, folder: Path) -> float:
     return relative(batch.real(ours), batch.real(torch.from_numpy(np.array(found))))
 
 
-def log_probabilities(model: Model, source: Rows, target: Rows, *, n_words: int) -> Tensor:
+def log_probabilities(model: Model, source: TokenRows, target: TokenRows, *, n_words: int) -> Tensor:
     """Log-probabilities of all targets' tokens and ends, in order. Words from `n_words` on are excluded."""
-    ends = Ends.of(model)
+    ends = BoundaryTokens.of(model)
     assert ends.start is not None
     assert ends.end is not None
     with Evaluating(model.network), torch.no_grad():
@@ -206,10 +206,10 @@ def relative(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).abs().max() / ours.abs().max())
 
 
-def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: int) -> Rows:
+def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: int) -> TokenRows:
     """Random tokens that CTranslate2 has and that are not special, as many as positions allow."""
     generator = torch.Generator().manual_seed(seed)
-    ids, ends = model.tokenizer, Ends.of(model)
+    ids, ends = model.tokenizer, BoundaryTokens.of(model)
     marks = {ids.pad_id, ids.bos_id, ids.eos_id, ids.unk_id, ends.start, ends.end}
     plain = [i for i in range(len(known)) if i not in marks] or [*range(len(known))]
     limits = [s.max_length - 1 for s in model.config.stacks.values() if s.max_length]

@@ -11,7 +11,7 @@ from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.serve.engine import Engine
-from clearhead.serve.server import Server, application
+from clearhead.serve.server import Routes, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
 from clearhead.web import LOOPBACK, answering, listen, wait
@@ -47,7 +47,7 @@ def serve_command(
         worker = worker_of(service, queue=queue)
         url = f"http://{host}:{port}"
         worker.start()
-        running = answering(application(Server(service, worker), key=key), listener, name="serve")
+        running = answering(application(Routes(service, worker), key=key), listener, name="serve")
         try:
             print(url, flush=True)
             tell(f"Serving {service.name}. Ctrl-C ends it. Try:\n{example(service, url, keyed=key is not None)}")

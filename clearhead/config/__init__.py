@@ -4,7 +4,7 @@ A `ModelConfig` is one or two `StackConfig`s and a head. Encoder-decoder, encode
 differ only in which of these are present and in the values of their fields.
 """
 
-from clearhead.config.base import Config, Probability
+from clearhead.config.base import Config, Probability, Share
 from clearhead.config.heads import ClassificationHead, Head, LanguageHead, NoHead, SpanHead, TaggingHead
 from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import (
@@ -40,6 +40,7 @@ __all__ = [
     "RelativeBias",
     "Rotary",
     "RotaryScaling",
+    "Share",
     "Sinusoidal",
     "SpanHead",
     "StackConfig",

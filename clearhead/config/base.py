@@ -12,6 +12,7 @@ class Config(BaseModel):
 
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
 # Bounds far above any real network, so that products of sizes do not overflow.
 Width = Annotated[int, Field(gt=0, le=2**20)]

@@ -169,7 +169,7 @@ def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Mod
     )
     config = TRAINING.model_copy(update={"seed": seed})
     network = new_network(architecture(CHOICE, tokenizer.vocab_size), task, config)
-    files = checkpoints.Files(json={CONFIG: model_json(network.config, GENERATION)}, raw=tokenizer.to_files())
+    files = checkpoints.Checkpoint(json={CONFIG: model_json(network.config, GENERATION)}, raw=tokenizer.to_files())
     say(
         f"Training an encoder-decoder from nothing on {len(corpus.train):,} of them, such as\n"
         f"    {train_pairs.source[0]}\n    {train_pairs.target[0]}"

@@ -14,7 +14,7 @@ from torch import Tensor
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError, reason
 from clearhead.explorer.recording import codecs
-from clearhead.explorer.recording.manifest import FORMAT, Manifest
+from clearhead.explorer.recording.manifest import FORMAT, TraceManifest
 from clearhead.explorer.recording.recording import LIKELIEST, Output, Recording, record
 from clearhead.model.record import masks_of, ops_of
 from clearhead.storage import checkpoints
@@ -42,7 +42,7 @@ def save(recording: Recording, folder: Path) -> Path:
     if recording.output is not None:
         blobs[_blob("head")] |= {f"output.{name}": value for name, value in vars(recording.output).items()}
     files = {name: tensors for name, tensors in blobs.items() if tensors}
-    return checkpoints.write_folder(folder, checkpoints.Files(files, {TRACE: recording.manifest.to_document()}))
+    return checkpoints.write_folder(folder, checkpoints.Checkpoint(files, {TRACE: recording.manifest.to_document()}))
 
 
 def open(folder: Path) -> Recording:  # noqa: A001 - trace_file.open, as in gzip.open
@@ -50,7 +50,7 @@ def open(folder: Path) -> Recording:  # noqa: A001 - trace_file.open, as in gzip
     verify(folder)
     path = folder / TRACE
     try:
-        manifest = Manifest.model_validate(read_json(path, limit=LIMIT))
+        manifest = TraceManifest.model_validate(read_json(path, limit=LIMIT))
     except ValidationError as error:
         first = error.errors()[0]
         field = shown(".".join(map(str, first["loc"]))) or "format"
@@ -85,7 +85,7 @@ def _blob(address: str) -> str:
     return f"{part}.safetensors"
 
 
-def _check(manifest: Manifest, path: Path) -> None:
+def _check(manifest: TraceManifest, path: Path) -> None:
     """Raises UserError unless the ops are those of the config and the tensors are those of the ops."""
     for stack in manifest.config.stacks.values():
         if (stack.n_heads + stack.head_width) * stack.n_layers > 1 << 20 or stack.n_layers > len(manifest.ops):

@@ -14,7 +14,19 @@ from clearhead.model.dropout import dropout
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight
 from clearhead.model.norm import Norm, build_norm
-from clearhead.model.ops import KINDS, Call, Kind, Mask, Sized, Sizes, Steps, its_inputs, its_result, product_flops
+from clearhead.model.ops import (
+    KINDS,
+    Call,
+    Kind,
+    Mask,
+    Sized,
+    Sizes,
+    Steps,
+    its_inputs,
+    its_result,
+    only_sized,
+    product_flops,
+)
 from clearhead.model.positions import PositionEncoding
 from clearhead.model.reach import Reach, ReachSteps
 from clearhead.trace import looked_at, tap, tell_padding, tracing
@@ -232,12 +244,6 @@ def _sum_heads(call: Call) -> Tensor:
     return call.x[0].sum(0) + call.w[0] if call.w else call.x[0].sum(0)
 
 
-def _fused(call: Call) -> Tensor:
-    q, k, v = call.x
-    group = len(q) // len(k)
-    return (q @ k.repeat_interleave(group, 0).mT).softmax(-1) @ v.repeat_interleave(group, 0)
-
-
 def _saved_by_the_kernel(call: Sized) -> tuple[Sizes, ...]:
     """Its inputs, its result, and the sum of each row's exponentials in float32."""
     return *call.x, call.out, Sizes(call.out.shape[:-1])
@@ -273,7 +279,7 @@ KINDS |= {
     "project": Kind(_project, lambda call: (*call.x[0].shape[:-1], call.w[0][0]), its_inputs, product_flops),
     "sum_heads": Kind(_sum_heads, lambda call: call.x[0].shape[1:]),
     "attention": Kind(
-        _fused,
+        only_sized,
         saves=_saved_by_the_kernel,
         flops=lambda call: 4 * prod(call.out.shape) * call.x[1].shape[1],
     ),

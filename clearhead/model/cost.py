@@ -7,6 +7,7 @@ tensors autograd saves, which are added up, each tensor once, in float32 and as 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from clearhead.config import NoHead, PatchInput
 from clearhead.model import attention
@@ -54,17 +55,18 @@ def parts(network: Transformer, source: int, target: int, *, explicit: bool | No
     `explicit`: how attention is computed; default: as on a CPU.
     """
     lengths = {"encoder": source, "decoder": target}
-    by_step = {
-        name: length <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, length in lengths.items()
-    }
-    steps = Steps(training=True, explicit=by_step)
-    network.steps(steps, layers=(0, 1))  # The second block represents all later ones.
-    single, mixed = (_walk(network, steps, lengths, lowers=lowers) for lowers in (False, True))
+    single, mixed = (_walk(network, lengths, explicit, lowers=lowers) for lowers in (False, True))
     found = list(_components(network, lengths))
     flops, kept, n_bytes, cached = (
         _by_component(counts, found, network) for counts in (single.flops, single.n_bytes, mixed.n_bytes, single.cached)
     )
     return [replace(one, cost=Cost(flops[one], kept[one] // 4, n_bytes[one], cached[one] // 4)) for one in found]
+
+
+def largest_kept(network: Transformer, source: int, target: int, *, explicit: bool | None = None) -> int:
+    """Numbers of the largest tensor that a block keeps for its backward pass."""
+    saved = _walk(network, {"encoder": source, "decoder": target}, explicit, lowers=False).saved
+    return max(prod(one.shape) for one, owner in saved.items() if ".blocks." in owner)
 
 
 # --- components -------------------------------------------------------------------------------------------------------
@@ -164,8 +166,11 @@ def _by_component(counts: Counter[str], found: list[Component], network: Transfo
     return total
 
 
-def _walk(network: Transformer, steps: Steps, lengths: Mapping[str, int], *, lowers: bool) -> _Walk:
+def _walk(network: Transformer, lengths: Mapping[str, int], explicit: bool | None, *, lowers: bool) -> _Walk:
     """Counts op by op. With `lowers`, matrix products read and make bfloat16, as under autocast."""
+    by_step = {name: n <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, n in lengths.items()}
+    steps = Steps(training=True, explicit=by_step)
+    network.steps(steps, layers=(0, 1))  # The second block represents all later ones.
     walk = _Walk(_inputs(network, lengths))
     shapes = {name: tuple(parameter.shape) for name, parameter in network.named_parameters(remove_duplicate=False)}
     for owner, op in zip(steps.owners, steps.ops, strict=True):

@@ -5,6 +5,8 @@ from typing import Literal
 
 from torch import nn
 
+from clearhead.config import StackConfig
+
 Axis = Literal["heads", "units"]
 
 
@@ -31,3 +33,21 @@ def cut(value: object, rank: int, size: int) -> object:
     assert isinstance(value, list)
     n = len(value) // size
     return value[rank * n : (rank + 1) * n]
+
+
+def counts(config: StackConfig) -> dict[Axis, dict[str, int]]:
+    """What each axis of a stack counts, by the fields of its config."""
+    return {"heads": {"n_heads": config.n_heads, "n_kv_heads": config.kv_heads}, "units": {"d_ff": config.d_ff}}
+
+
+def uneven(stack: nn.Module, config: StackConfig, ranks: int) -> dict[str, int]:
+    """The counts that a stack divides among processes but `ranks` does not divide evenly, by field."""
+    axes = {part.axis for module in stack.modules() for part in divisions_of(module)}
+    found = {field: n for axis, fields in counts(config).items() if axis in axes for field, n in fields.items()}
+    return {field: n for field, n in found.items() if n % ranks}
+
+
+def share(config: StackConfig, ranks: int) -> StackConfig:
+    """The stack that one of `ranks` processes computes."""
+    shares = {field: n // ranks for fields in counts(config).values() for field, n in fields.items()}
+    return config.model_copy(update={"d_head": config.head_width, **shares})

@@ -77,7 +77,7 @@ class Sized:
     out: Sizes = field(default_factory=lambda: Sizes(()))
 
 
-Saved = Callable[[Sized], Iterable[Sizes]]
+SavedSizes = Callable[[Sized], Iterable[Sizes]]
 
 
 def no_values(_: Sized) -> Iterable[Sizes]:
@@ -127,7 +127,7 @@ class Kind:
     evaluate: Callable[[Call], Tensor]
     shape: Callable[[Sized], tuple[int, ...]] = same_shape
     """The shape of the result."""
-    saves: Saved = no_values
+    saves: SavedSizes = no_values
     """The tensors that autograd keeps; weights are not counted."""
     flops: Callable[[Sized], int] | None = None
     """FLOPs of a matrix product, which autocast computes in bfloat16; None for other ops, which are not counted."""
@@ -146,6 +146,11 @@ KINDS: dict[str, Kind] = {}
 """Every kind by its name. The file of a mechanism adds the kinds that only it needs."""
 
 
+def only_sized(call: Call) -> Tensor:
+    """In place of the arithmetic of ops that only training lists, for their sizes."""
+    raise AssertionError(f"{call.op.out}: {call.op.op} is not evaluated")
+
+
 def _linear(call: Call) -> Tensor:
     return F.linear(call.x[0], call.w[0], call.w[1] if len(call.w) > 1 else None)
 
@@ -157,8 +162,8 @@ KINDS |= {
     "multiply": Kind(lambda call: call.x[0] * call.x[1], saves=its_inputs),
     "soft_cap": Kind(lambda call: call.op.by["cap"] * (call.x[0] / call.op.by["cap"]).tanh(), saves=one_more),
     "linear": Kind(_linear, lambda call: (*call.x[0].shape[:-1], call.w[0][0]), its_inputs, product_flops),
-    "dropout": Kind(lambda call: call.x[0] * call.op.by["rate"], saves=one_more),
-    "cast": Kind(lambda call: call.x[0].to(call.x[1].dtype), width=lambda call: call.x[1].width, is_view=True),
+    "dropout": Kind(only_sized, saves=one_more),
+    "cast": Kind(only_sized, width=lambda call: call.x[1].width, is_view=True),
 }
 
 

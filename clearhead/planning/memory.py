@@ -14,12 +14,11 @@ from typing import Literal, Self
 
 from torch import nn
 
-from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
-from clearhead.model import attention
-from clearhead.model.cost import Component, parts
+from clearhead.config import LanguageHead, ModelConfig, TokenInput
+from clearhead.model.cost import Component, largest_kept, parts
+from clearhead.model.division import share, uneven
 from clearhead.model.loss import CHUNK
 from clearhead.model.shapes import unallocated
-from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Muon, Optimizer
 
 Parallel = Literal["ddp", "fsdp"]
@@ -136,23 +135,20 @@ class Network:
         """Components with the costs of one row."""
         return parts(self.module, shape.source, shape.target, explicit=explicit)
 
+    def largest(self, shape: Shape, explicit: bool | None) -> int:
+        """Numbers of the largest tensor that a block keeps of one row."""
+        return largest_kept(self.module, shape.source, shape.target, explicit=explicit)
+
 
 def divided(config: ModelConfig, ranks: int) -> ModelConfig:
     """The network that one of `ranks` ranks of tensor parallelism computes."""
-
-    def divide(stack: StackConfig | None) -> StackConfig | None:
-        if stack is None:
-            return None
-        narrow = {"n_heads": stack.n_heads // ranks, "n_kv_heads": stack.kv_heads // ranks, "d_ff": stack.d_ff // ranks}
-        return stack.model_copy(update={"d_head": stack.head_width, **narrow})
-
-    return config.model_copy(update={"encoder": divide(config.encoder), "decoder": divide(config.decoder)})
+    stacks = {"encoder": config.encoder, "decoder": config.decoder}
+    return config.model_copy(update={name: share(stack, ranks) for name, stack in stacks.items() if stack})
 
 
 def divides(config: ModelConfig, ranks: int) -> bool:
     """Whether heads and feed-forward units can be divided among so many ranks."""
-    stacks = [stack for stack in (config.encoder, config.decoder) if stack]
-    return all(n % ranks == 0 for stack in stacks for n in (stack.n_heads, stack.kv_heads, stack.d_ff))
+    return not any(uneven(stack, stack.config, ranks) for stack in unallocated(config).stacks().values())
 
 
 @dataclass(frozen=True)
@@ -190,10 +186,6 @@ class Activations:
         lengths = {"encoder": shape.source, "decoder": shape.target}
         there = [(in_blocks[name], stack, lengths[name]) for name, stack in network.module.stacks().items()]
         logits = logit_bytes(config, shape)
-        widest = [
-            max(stack.config.d_ff, stack.config.n_heads * length * _is_explicit(stack, length, setting)) * length
-            for _, stack, length in there
-        ]
         return cls(
             blocks=sum(in_blocks.values()),
             one_block=max(n_bytes // stack.config.n_layers for n_bytes, stack, _ in there),
@@ -203,7 +195,7 @@ class Activations:
             others=others - logits,
             logits=logits,
             head_gradients=logits and 4 * config.output.d_model * (vocabulary(config) + shape.positions),
-            largest=4 * shape.rows * max(widest),
+            largest=4 * shape.rows * network.largest(shape, setting.explicit),
         )
 
     def kept(self, setting: Setting) -> int:
@@ -221,11 +213,6 @@ class Activations:
         return self.head_gradients + 2 * self.largest
 
 
-def _is_explicit(stack: Stack, length: int, setting: Setting) -> bool:
-    by_length = length <= attention.EXPLICIT_UP_TO if setting.explicit is None else setting.explicit
-    return by_length or not attention.has_kernel(stack.config.soft_cap, stack.positions)
-
-
 def logit_bytes(config: ModelConfig, shape: Shape) -> int:
     """4 bytes for each position and token of the vocabulary; 0 without a language head."""
     return 4 * shape.positions * vocabulary(config)
@@ -238,7 +225,7 @@ def vocabulary(config: ModelConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Memory:
+class PeakMemory:
     """Peak bytes of one rank during an update."""
 
     weights: int
@@ -270,7 +257,9 @@ class Memory:
         return self.resting + max(computing, self.gradients + self.update)
 
 
-def memory_of(network: Network, shape: Shape, setting: Setting, *, optimizer: Optimizer, ema: bool = False) -> Memory:
+def memory_of(
+    network: Network, shape: Shape, setting: Setting, *, optimizer: Optimizer, ema: bool = False
+) -> PeakMemory:
     """The memory of one rank, for one batch of this shape on it."""
     shards = setting.data if setting.parallel == "fsdp" else 1
     activations = Activations.of(network, shape, setting)
@@ -278,7 +267,7 @@ def memory_of(network: Network, shape: Shape, setting: Setting, *, optimizer: Op
     copies = 2 * (network.linear - halved) if setting.mixed else 0
     if shards > 1:  # the unit at work and the next one, gathered; and the gradients of one, before they are sent
         copies += 3 * 4 * network.largest_unit
-    return Memory(
+    return PeakMemory(
         weights=(4 * network.weights - 2 * halved) // shards,
         copies=copies,
         gradients=(4 * network.weights - 2 * halved) // shards,

@@ -22,7 +22,7 @@ from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.slots import Slots
 from clearhead.serve.worker import INTERNAL, Failed, Ticket, Worker
-from clearhead.serve.writing import Prompt, Token, Update, Writing
+from clearhead.serve.writing import Prompt, ScoredToken, Update, Writing
 
 _log = logging.getLogger("clearhead")
 
@@ -144,13 +144,13 @@ class Engine(Worker[Prompt, Update]):
         first, self.rows = len(self.rows), self.rows + new
         self.write(logits[torch.tensor(parents, device=self.device)], first=first)
 
-    def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[Token]:
+    def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[ScoredToken]:
         """The prompt's tokens with their places and log-probabilities."""
         detokenizer, offsets = Detokenizer(self.tokenizer, []), list[int]()
         for token in prompt.ids:
             offsets.append(len(detokenizer.settled))
             detokenizer.add([token])
-        return [Token(token, at, *score) for token, at, score in zip(prompt.ids, offsets, scores, strict=True)]
+        return [ScoredToken(token, at, *score) for token, at, score in zip(prompt.ids, offsets, scores, strict=True)]
 
     def step(self) -> Tensor:
         """Runs the last token of every row through the network -> n v: the logits of the next token."""

@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clearhead.serve import schemas
 from clearhead.serve.engine import Engine
-from clearhead.serve.replies import Object, Reply, failure
+from clearhead.serve.replies import Object, ReplyFormat, failure
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
 from clearhead.serve.service import Service
-from clearhead.serve.translations import Source, Translated, Translator
+from clearhead.serve.translations import SourceText, Translated, Translator
 from clearhead.serve.worker import INTERNAL, Failed, Ticket
 from clearhead.serve.writing import Prompt, Update
 from clearhead.web import Bodies, bearer, stranger
@@ -38,7 +38,7 @@ BODY_SECONDS = 20.0
 T = TypeVar("T")
 
 
-class Guard:
+class KeyGuard:
     """Admits requests to this machine's names that come from no other site. With a key, admits those that have it."""
 
     def __init__(self, app: ASGIApp, *, key: str | None) -> None:
@@ -60,7 +60,7 @@ class Guard:
         return None if why is None else failure(403, why)
 
 
-class Server:
+class Routes:
     """Answers requests with the worker's news."""
 
     def __init__(self, service: Service, worker: Engine | Translator) -> None:
@@ -95,7 +95,7 @@ class Server:
         assert isinstance(self.worker, Translator)
         ticket: Ticket[Translated] = Ticket()
         try:
-            self.worker.submit(ticket, [Source(number, one) for number, one in enumerate(ids)])
+            self.worker.submit(ticket, [SourceText(number, one) for number, one in enumerate(ids)])
 
             async def all_of_them() -> list[Translated]:
                 return [await ticket.next() for _ in ids]
@@ -162,7 +162,7 @@ class Server:
         """The texts, at once or as they are written."""
         assert isinstance(self.worker, Engine)
         model = self.service.model
-        reply = Reply(self.service.name, model.tokenizer, prompts, chats, bool(asked.return_token_ids), echoes)
+        reply = ReplyFormat(self.service.name, model.tokenizer, prompts, chats, bool(asked.return_token_ids), echoes)
         ticket: Ticket[Update] = Ticket()
         self.worker.submit(ticket, prompts)
         n_texts = sum(prompt.n for prompt in prompts)
@@ -192,7 +192,7 @@ class _Stream:
             self.ticket.is_gone = True
 
 
-async def _events(ticket: Ticket[Update], reply: Reply, n_texts: int, *, counts: bool) -> AsyncIterator[str]:
+async def _events(ticket: Ticket[Update], reply: ReplyFormat, n_texts: int, *, counts: bool) -> AsyncIterator[str]:
     try:
         while n_texts:
             update = await ticket.next()
@@ -250,18 +250,18 @@ def _failed(request: Request, error: Exception) -> Response:
     return failure(500, INTERNAL)
 
 
-def application(server: Server, *, key: str | None = None) -> ASGIApp:
+def application(routes: Routes, *, key: str | None = None) -> ASGIApp:
     """The whole application. With a key it answers requests that send it as a bearer token."""
     app = Starlette(
         routes=[
-            Route("/v1/models", server.models),
-            Route("/v1/models/{name:path}", server.model),
-            Route("/v1/completions", server.completions, methods=["POST"]),
-            Route("/v1/chat/completions", server.chat, methods=["POST"]),
-            Route("/translate", server.translate, methods=["POST"]),
-            Route("/health", server.health),
+            Route("/v1/models", routes.models),
+            Route("/v1/models/{name:path}", routes.model),
+            Route("/v1/completions", routes.completions, methods=["POST"]),
+            Route("/v1/chat/completions", routes.chat, methods=["POST"]),
+            Route("/translate", routes.translate, methods=["POST"]),
+            Route("/health", routes.health),
         ],
         exception_handlers=dict.fromkeys((Wrong, Failed, HTTPException, ClientDisconnect, Exception), _failed),
     )
     app.router.redirect_slashes = False
-    return Guard(app, key=key)
+    return KeyGuard(app, key=key)

@@ -15,8 +15,8 @@ _log = logging.getLogger("clearhead")
 
 INTERNAL = "internal error; the terminal that runs clearhead shows where"
 
-Job = TypeVar("Job")
-Update = TypeVar("Update")
+JobT = TypeVar("JobT")
+UpdateT = TypeVar("UpdateT")
 
 
 class Failed(Exception):
@@ -27,16 +27,16 @@ class Failed(Exception):
         self.status, self.code = status, code
 
 
-class Ticket(Generic[Update]):
+class Ticket(Generic[UpdateT]):
     """A waiting request's end of the queue. The request makes it in its event loop; the worker sends it news."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.updates: asyncio.Queue[Update | Failed] = asyncio.Queue()
+        self.updates: asyncio.Queue[UpdateT | Failed] = asyncio.Queue()
         self.is_gone = False
         """Whether the client has hung up. The worker looks at it in every turn."""
 
-    async def next(self) -> Update:
+    async def next(self) -> UpdateT:
         """Waits for the next news. Raises Failed."""
         update = await self.updates.get()
         if isinstance(update, Failed):
@@ -44,15 +44,15 @@ class Ticket(Generic[Update]):
         return update
 
 
-class Worker(ABC, Generic[Job, Update]):
+class Worker(ABC, Generic[JobT, UpdateT]):
     """Takes jobs in order and works on them turn by turn, until it is closed."""
 
     def __init__(self, *, most_waiting: int) -> None:
         self.most_waiting = most_waiting
-        self.waiting: deque[tuple[Ticket[Update], Job]] = deque()
+        self.waiting: deque[tuple[Ticket[UpdateT], JobT]] = deque()
         self.changed = threading.Condition()
         self.is_open = True
-        self.news: list[tuple[Ticket[Update], Update | Failed]] = []
+        self.news: list[tuple[Ticket[UpdateT], UpdateT | Failed]] = []
         self.thread = threading.Thread(target=self.run, name="network", daemon=True)
 
     @abstractmethod
@@ -61,10 +61,10 @@ class Worker(ABC, Generic[Job, Update]):
 
     @property
     @abstractmethod
-    def under_way(self) -> Sequence[Ticket[Update]]:
+    def under_way(self) -> Sequence[Ticket[UpdateT]]:
         """The tickets of jobs under way."""
 
-    def submit(self, ticket: Ticket[Update], jobs: Sequence[Job]) -> None:
+    def submit(self, ticket: Ticket[UpdateT], jobs: Sequence[JobT]) -> None:
         """Queues jobs. Raises Failed if there is no place for all of them."""
         with self.changed:
             self.check(len(jobs))
@@ -82,9 +82,9 @@ class Worker(ABC, Generic[Job, Update]):
             if len(self.waiting) + n_jobs > self.most_waiting:
                 raise Failed(503, "too many requests are waiting; try again in a moment", code="queue_full")
 
-    def take(self, fits: Callable[[list[Job], Job], bool]) -> list[tuple[Ticket[Update], Job]]:
+    def take(self, fits: Callable[[list[JobT], JobT], bool]) -> list[tuple[Ticket[UpdateT], JobT]]:
         """Takes the jobs that have waited longest, as long as they fit together."""
-        taken: list[tuple[Ticket[Update], Job]] = []
+        taken: list[tuple[Ticket[UpdateT], JobT]] = []
         with self.changed:
             while self.waiting:
                 ticket, job = self.waiting[0]
@@ -95,7 +95,7 @@ class Worker(ABC, Generic[Job, Update]):
                 self.waiting.popleft()
         return taken
 
-    def tell(self, ticket: Ticket[Update], update: Update | Failed) -> None:
+    def tell(self, ticket: Ticket[UpdateT], update: UpdateT | Failed) -> None:
         """Collects news for a request. All news of a turn are sent together."""
         self.news.append((ticket, update))
 
@@ -130,7 +130,7 @@ class Worker(ABC, Generic[Job, Update]):
                 self.changed.wait()
             return self.is_open
 
-    def fail(self, tickets: Sequence[Ticket[Update]], why: Failed) -> None:
+    def fail(self, tickets: Sequence[Ticket[UpdateT]], why: Failed) -> None:
         """Tells these requests, each once, that they get no answer."""
         for ticket in dict.fromkeys(tickets):
             if not ticket.is_gone:
@@ -147,6 +147,6 @@ class Worker(ABC, Generic[Job, Update]):
                 loop.call_soon_threadsafe(_deliver, own)
 
 
-def _deliver(news: Sequence[tuple[Ticket[Update], Update | Failed]]) -> None:
+def _deliver(news: Sequence[tuple[Ticket[UpdateT], UpdateT | Failed]]) -> None:
     for ticket, update in news:
         ticket.updates.put_nowait(update)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
-from clearhead.model.division import cut, divisions_of
+from clearhead.model.division import cut, divisions_of, uneven
 from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
@@ -39,9 +39,9 @@ def divide(network: Transformer, config: Training, ranks: Ranks) -> None:
     # On a grid it warns for every tensor that two exchanges are needed, one for each axis.
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     if ranks.tensor_size > 1:
-        for stack in filter(None, (network.encoder, network.decoder)):
+        for stack in network.stacks().values():
             _divide_stack(stack, ranks)
-    for stack in filter(None, (network.encoder, network.decoder)):
+    for stack in network.stacks().values():
         for block in stack.blocks:
             fully_shard(block, mesh=ranks.mesh["data"])
     fully_shard(network, mesh=ranks.mesh["data"])
@@ -65,16 +65,12 @@ def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks
 
 def check_heads(network: Transformer, tensor_size: int) -> None:
     """Raises UserError unless `tensor_size` divides the numbers of heads and feed-forward units."""
-    for name, stack in (("encoder", network.encoder), ("decoder", network.decoder)):
-        if stack is None:
-            continue
-        config = stack.config
-        for field, value in (("n_heads", config.n_heads), ("n_kv_heads", config.kv_heads), ("d_ff", config.d_ff)):
-            if value % tensor_size:
-                raise UserError(
-                    f"training.tensor_parallel: expected a divisor of model.{name}.{field}={value}, got {tensor_size};"
-                    " try a smaller one, or training.parallel=fsdp alone"
-                )
+    for name, stack in network.stacks().items():
+        for field, value in uneven(stack, stack.config, tensor_size).items():
+            raise UserError(
+                f"training.tensor_parallel: expected a divisor of model.{name}.{field}={value}, got {tensor_size};"
+                " try a smaller one, or training.parallel=fsdp alone"
+            )
 
 
 def _divide_stack(stack: Stack, ranks: Ranks) -> None:

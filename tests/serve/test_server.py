@@ -25,7 +25,7 @@ from clearhead.serve import schemas
 from clearhead.serve import server as module
 from clearhead.serve.engine import Engine
 from clearhead.serve.schemas import CompletionRequest
-from clearhead.serve.server import BODY_LIMIT, Server, application
+from clearhead.serve.server import BODY_LIMIT, Routes, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
 from clearhead.serve.worker import Failed
@@ -42,7 +42,7 @@ def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None 
     service = Service(model, NAME, slots=slots, max_length=64)
     worker = worker_of(service, queue=queue)
     worker.start()
-    app = application(Server(service, worker), key=key)
+    app = application(Routes(service, worker), key=key)
     try:
         yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
     finally:
@@ -445,7 +445,7 @@ def test_a_mistake_of_ours_ends_one_answer(
         assert json.loads(last)["error"]["type"] == "server_error"
         assert (response.status_code, "ZeroDivisionError" in caplog.text) == (200 if stream else 500, True)
         assert ask(client, prompt="one")
-        monkeypatch.setattr(module.Reply, "whole", lambda *_: 1 / 0)
+        monkeypatch.setattr(module.ReplyFormat, "whole", lambda *_: 1 / 0)
         assert client.post("/v1/completions", json={"prompt": "one"}).status_code == 500
 
 
@@ -460,7 +460,7 @@ def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, E
     listener = listen()
     port: int = listener.getsockname()[1]
     worker.start()
-    running = answering(application(Server(service, worker)), listener, name="test")
+    running = answering(application(Routes(service, worker)), listener, name="test")
     try:
         yield port, worker
     finally:

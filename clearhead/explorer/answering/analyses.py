@@ -18,8 +18,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Address as Where
-from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun, Several, Whole
+from clearhead.explorer.answering.requests import Addresses, AddressText, Asked, Natural, OfRun, SmallCount, Whole
 from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
 
@@ -55,7 +54,7 @@ def effects(opened: Opened, question: EffectsQuestion) -> Reply:
 class StatisticsQuestion(OfRun):
     """Asks what each head does; `at` asks for the value-weighted norms of these weights."""
 
-    at: Annotated[list[Where], Field(max_length=4096)] = Field(default_factory=list[str])
+    at: Annotated[list[AddressText], Field(max_length=4096)] = Field(default_factory=list[str])
 
 
 def statistics(opened: Opened, question: StatisticsQuestion) -> Reply:
@@ -75,7 +74,7 @@ def statistics(opened: Opened, question: StatisticsQuestion) -> Reply:
 class LensQuestion(OfRun):
     """Asks what the network would say after each block."""
 
-    k: Several = 5
+    k: SmallCount = 5
 
 
 def lens(opened: Opened, question: LensQuestion) -> Reply:
@@ -118,7 +117,7 @@ class ById(Asked):
 class ByAddress(Asked):
     """Any recorded vector as wide as the token table."""
 
-    at: Where
+    at: AddressText
 
 
 class NeighboursQuestion(OfRun):
@@ -126,7 +125,7 @@ class NeighboursQuestion(OfRun):
 
     stack: StackName
     of: ById | ByAddress
-    k: Several = 10
+    k: SmallCount = 10
 
 
 def neighbours(opened: Opened, question: NeighboursQuestion) -> Reply:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.requests import Edit, RunRequest
+from clearhead.explorer.answering.requests import EditRequest, RunRequest
 from clearhead.trace import Address, nearest
 
 
@@ -33,7 +33,7 @@ class Placed:
     where: Address
     axes: str
     """The axes of the whole value, the batch first."""
-    edit: Edit
+    edit: EditRequest
 
     @property
     def rest(self) -> list[str]:
@@ -63,7 +63,7 @@ class Placed:
                 return True
 
 
-def placed(edits: Sequence[Edit], axes: Mapping[str, str]) -> list[Placed]:
+def placed(edits: Sequence[EditRequest], axes: Mapping[str, str]) -> list[Placed]:
     """Each edit with the axes of its address, by path in `axes`. Raises UserError for an unknown path or axis."""
     found: list[Placed] = []
     for edit in edits:

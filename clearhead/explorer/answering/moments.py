@@ -7,8 +7,9 @@ from pathlib import Path
 
 from clearhead.api import Model, load, model_folder
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.storage.checkpoints import place_of, step_of
-from clearhead.storage.manifest import STEP, JsonObject
+from clearhead.storage.manifest import STEP
 from clearhead.training.consumers import METRICS, read_metrics
 
 MOST_LOSSES = 400

@@ -26,7 +26,7 @@ from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering import pictures
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
 from clearhead.explorer.answering.moments import Moments
-from clearhead.explorer.answering.replies import Kept
+from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.writing import EditedGeneration, greedy
 from clearhead.explorer.recording.recording import Recording, observe
@@ -95,10 +95,10 @@ class Passes:
     def __init__(self, model: Model, folder: Path | None, examples: "Sequence[Picture]") -> None:
         """`folder` is that of a run or a checkpoint; `examples` are images that a page may ask for by number."""
         self.model, self.moments, self.examples = model, Moments(folder), examples
-        self._models: Kept[Model] = Kept(2)
-        self._variants: Kept[Model] = Kept(8)
-        self._axes: Kept[dict[str, str]] = Kept(8)
-        self._passes: Kept[Pass] = Kept(64, n_bytes=KEPT_BYTES, size=_size)
+        self._models: LRUCache[Model] = LRUCache(2)
+        self._variants: LRUCache[Model] = LRUCache(8)
+        self._axes: LRUCache[dict[str, str]] = LRUCache(8)
+        self._passes: LRUCache[Pass] = LRUCache(64, n_bytes=KEPT_BYTES, size=_size)
         self._depth = 0
         self._quickest: Arithmetic | None = None
         self._is_large = sum(p.numel() for p in model.network.parameters()) >= LARGE

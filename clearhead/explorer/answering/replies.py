@@ -1,4 +1,4 @@
-"""`Reply`, a JSON part and tensors in one safetensors file, and `Kept`, a bounded cache."""
+"""`Reply`, a JSON part and tensors in one safetensors file, and `LRUCache`, a bounded cache."""
 
 import json
 from collections import OrderedDict
@@ -54,7 +54,7 @@ def check_size(n_bytes: int) -> None:
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class LRUCache(Generic[T]):
     """A cache of the values used last, bounded in number and bytes."""
 
     def __init__(self, count: int, *, n_bytes: int | None = None, size: Callable[[T], int] = lambda _: 0) -> None:

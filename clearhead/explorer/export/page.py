@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue
 from clearhead.api import Model
 from clearhead.explorer.answering.opened import UNNAMED, Opened
 from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Edit, OfRun, RunRequest, checked
+from clearhead.explorer.answering.requests import EditRequest, OfRun, RunRequest, checked
 from clearhead.explorer.export.contents import Contents, contents, is_live
 from clearhead.explorer.static_files import static_file
 from clearhead.storage.disk import replace_file
@@ -93,7 +93,7 @@ def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonVal
     """Writes the file on the first input, with its edited run beside it. Raises UserError if it cannot be written."""
     run, other, state = opened.start, None, None
     if edits:
-        stated = [checked(Edit, edit) for edit in edits]
+        stated = [checked(EditRequest, edit) for edit in edits]
         other = run.model_copy(update={"edits": stated})
         state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
     replace_file(Path(path), html_of(opened, run, other, state=state))

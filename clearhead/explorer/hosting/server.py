@@ -73,7 +73,7 @@ class Answers(Protocol):
         ...
 
 
-class Guard:
+class TokenGuard:
     """Admits requests of this machine and of the page itself that carry the token. Adds `HEADERS` to every response.
 
     Only the names of this machine are hosts, because any other name that leads here was rebound by DNS. Any port will
@@ -226,4 +226,4 @@ def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
         exception_handlers={HTTPException: refused},
     )
     app.router.redirect_slashes = False
-    return Guard(app, token=token, cookie=cookie)
+    return TokenGuard(app, token=token, cookie=cookie)

@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from clearhead.config import Config, ModelConfig, StackName
+from clearhead.json_text import JsonObject
 from clearhead.model.ops import Mask, Op
-from clearhead.weights.documents import JsonObject
 
 FORMAT: Literal["clearhead-trace/1"] = "clearhead-trace/1"
 
-Length = Annotated[int, Field(gt=0, le=2**32)]
+AxisLength = Annotated[int, Field(gt=0, le=2**32)]
 
 
 class Token(Config):
@@ -36,7 +36,7 @@ class Edited(Config):
 class TensorFact(Config):
     """A stored tensor: its lengths and the letters of its axes (docs/glossary.md)."""
 
-    shape: tuple[Length, ...]
+    shape: tuple[AxisLength, ...]
     axes: str
     by_hand: bool = False
     """Whether an edit made it, instead of its op."""
@@ -44,7 +44,7 @@ class TensorFact(Config):
     """Some cells are -inf; a second tensor marks them."""
 
 
-class Check(Config):
+class RecomputeCheck(Config):
     """The largest differences after evaluating every op again."""
 
     recompute_max_abs: NonNegativeFloat
@@ -54,7 +54,7 @@ class Check(Config):
     """Of attention weights, from 1."""
 
 
-class Manifest(Config):
+class TraceManifest(Config):
     """All of trace.json."""
 
     format: Literal["clearhead-trace/1"]
@@ -66,7 +66,7 @@ class Manifest(Config):
     edits: tuple[Edited, ...] = ()
     tensors: dict[str, TensorFact]
     ops: tuple[Op, ...]
-    check: Check | None = None
+    check: RecomputeCheck | None = None
 
     @property
     def by_hand(self) -> frozenset[str]:

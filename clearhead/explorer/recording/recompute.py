@@ -11,7 +11,7 @@ from clearhead.model.record import evaluated
 
 
 @dataclass(frozen=True)
-class Difference:
+class Deviation:
     """The difference between a recorded value and the result of its op."""
 
     most: float
@@ -29,10 +29,10 @@ def differences(
     numbers: Mapping[str, Tensor],
     masks: Mapping[str, Mask],
     network: nn.Module,
-) -> dict[str, Difference]:
+) -> dict[str, Deviation]:
     """The differences by address. A value that an edit made counts as an input, and has none."""
     made: dict[str, Tensor] = dict(numbers)
-    found: dict[str, Difference] = {}
+    found: dict[str, Deviation] = {}
     for op in ops:
         if op.out in values and op.out in by_hand:
             continue
@@ -45,5 +45,5 @@ def differences(
         if recorded.shape != result.shape:
             raise ValueError(f"{op.out}: {op.op} makes {tuple(result.shape)}, got {tuple(recorded.shape)}")
         most = float((result - recorded).abs().max())
-        found[op.out] = Difference(most, most / max(float(recorded.abs().max()), 1e-30))
+        found[op.out] = Deviation(most, most / max(float(recorded.abs().max()), 1e-30))
     return found

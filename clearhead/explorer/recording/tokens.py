@@ -16,7 +16,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.recording.manifest import Token
 from clearhead.model import Tokens
 
-Span = tuple[int, int]
+CharSpan = tuple[int, int]
 LengthCheck = Callable[[Mapping[StackName, int]], None]
 """Takes the number of tokens by stack and raises UserError if they are too many."""
 
@@ -28,7 +28,7 @@ class ReadInput:
     inputs: list[Tokens]
     """On the network's device."""
     tokens: dict[StackName, tuple[Token, ...]]
-    grid: Span | None = None
+    grid: CharSpan | None = None
     """Rows and columns of an image's patches."""
 
 
@@ -87,7 +87,7 @@ def _image(model: Model, picture: Input) -> ReadInput:
 def _tokens(tokenizer: Tokenizer, given: Tokens, texts: Sequence[str], *, target: bool) -> tuple[Token, ...]:
     ids = given.ids[0].tolist()
     types = [0] * len(ids) if given.types is None else given.types[0].tolist()
-    spans: list[Span | None] = [None] * len(ids)
+    spans: list[CharSpan | None] = [None] * len(ids)
     start = 0
     for text in filter(None, texts):
         bare = tokenizer.encode(text, target=target)
@@ -101,7 +101,7 @@ def _tokens(tokenizer: Tokenizer, given: Tokens, texts: Sequence[str], *, target
     return tuple(Token(id=i, text=text, span=span, type=kind) for i, text, span, kind in rows)
 
 
-def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[Span | None]:
+def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[CharSpan | None]:
     """Where each token of a text stands in it, [start, end) in characters; `ids` are what encoding it gives."""
     places = tokenizer.offsets(text)
     if len(places) == len(ids) and tokenizer.encode(text) == list(ids):
@@ -109,9 +109,9 @@ def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[Span |
     return matched(text, tokenizer.tokens(ids))  # The tokenizer has another target side.
 
 
-def matched(text: str, pieces: Sequence[str]) -> list[Span | None]:
+def matched(text: str, pieces: Sequence[str]) -> list[CharSpan | None]:
     """Where each piece stands in a text, in order, with only spaces between; None for a piece that does not."""
-    spans: list[Span | None] = []
+    spans: list[CharSpan | None] = []
     cursor = 0
     for piece in pieces:
         bare = piece.replace(SPACE, " ").strip()
