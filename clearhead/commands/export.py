@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +50,6 @@ class Written:
     hint: str
 
 
-Writer = Callable[[Path, Path, Choice, str], Written]
-
-
 def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, revision: str | None = None) -> None:
     """Writes the folder, whole or not at all, and describes it in one line."""
     check_options(to, choice)
@@ -65,8 +62,8 @@ def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, r
     check_free(place)
     tell(f"reading {name}")
     folder = locate(name, revision=revision)
-    writers: dict[Format, Writer] = {"hf": to_hf, "ctranslate2": to_ctranslate2, "onnx": to_onnx}
-    written = writers[to](folder, place, choice, name)
+    write = {"hf": to_hf, "ctranslate2": to_ctranslate2, "onnx": to_onnx}[to]
+    written = write(folder, place, choice, name)
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     print(f"{place}: {written.what}, {size / 1e6:,.1f} MB", flush=True)
     tell(f"Open it with {written.hint}")
