@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +50,6 @@ class Written:
     hint: str
 
 
-Writer = Callable[[Path, Path, ExportOptions, str], Written]
-
-
 def export_command(
     name: str, *, to: ExportFormat, out: Path | None, options: ExportOptions, revision: str | None = None
 ) -> None:
@@ -67,8 +64,8 @@ def export_command(
     check_free(place)
     tell(f"reading {name}")
     folder = locate(name, revision=revision)
-    writers: dict[ExportFormat, Writer] = {"hf": to_hf, "ctranslate2": to_ctranslate2, "onnx": to_onnx}
-    written = writers[to](folder, place, options, name)
+    write = {"hf": to_hf, "ctranslate2": to_ctranslate2, "onnx": to_onnx}[to]
+    written = write(folder, place, options, name)
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     print(f"{place}: {written.what}, {size / 1e6:,.1f} MB", flush=True)
     tell(f"Open it with {written.hint}")
