@@ -1,6 +1,7 @@
 """Reads JSON from elsewhere, with one line for each mistake. Imports no torch."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,10 @@ from pydantic import JsonValue
 
 from clearhead.errors import UserError
 
+JsonObject = dict[str, JsonValue]
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+"""A file or folder that a document may name: no path, and not hidden."""
 LEVELS = 100
 """How deep tables and lists may be nested."""
 

@@ -56,7 +56,7 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
         ranks.together(lambda: beginning.begin_folder(folder, recipe) if ranks.is_first else None)
     require_limit(recipe.training)
     recipe, network, prepared = ranks.together(lambda: begin(recipe, ranks))
-    files = checkpoints.Files(
+    files = checkpoints.Checkpoint(
         json={
             CONFIG: model_json(network.config, recipe.generation),
             RECIPE: recipe.model_dump(mode="json"),
@@ -103,7 +103,7 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
     ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
     own = {name: saved.json[name] for name in (CONFIG, DATA)} | {RECIPE: recipe.model_dump(mode="json")}
-    files, network = checkpoints.Files(json=own, raw=saved.raw), Transformer(config)
+    files, network = checkpoints.Checkpoint(json=own, raw=saved.raw), Transformer(config)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks)
     run.restore(newest)
@@ -127,7 +127,9 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
     check_model(config, training, ranks)
 
 
-def _reopen(folder: Path, newest: Path, changes: Mapping[str, object]) -> tuple[Recipe, Prepared, checkpoints.Files]:
+def _reopen(
+    folder: Path, newest: Path, changes: Mapping[str, object]
+) -> tuple[Recipe, Prepared, checkpoints.Checkpoint]:
     """The changed recipe, the task, and the checkpoint's files."""
     saved = checkpoints.load(newest)
     if RECIPE not in saved.json:

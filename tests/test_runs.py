@@ -207,7 +207,7 @@ def test_a_checkpoint_with_a_number_that_is_none_is_refused_by_name(tmp_path: Pa
     name = next(n for n, t in tensors[f"{file}.safetensors"].items() if t.is_floating_point() and t.numel() > 1)
     tensors[f"{file}.safetensors"][name].view(-1)[-1] = number
     checkpoints.discard(place)
-    checkpoints.save(tmp_path / "run", 2, checkpoints.Files(tensors, saved.json, saved.raw))
+    checkpoints.save(tmp_path / "run", 2, checkpoints.Checkpoint(tensors, saved.json, saved.raw))
     wanted = rf"step-00000002/{file}\.safetensors:{re.escape(name)}: expected finite numbers, got NaN or infinity; try"
     ways: list[Callable[[], object]] = [lambda: resume(tmp_path / "run")]
     if file == "model":

@@ -11,7 +11,6 @@ from clearhead.config import PatchInput
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.model.transformer import Stack
-from clearhead.trace import trace
 
 LOGITS = "head.logits"
 CLOSE = 1e-5
@@ -29,18 +28,13 @@ class Difference:
     """The difference as a share of max(1, max |theirs|)."""
 
 
-def states(network: Transformer, tokens: Sequence[Tokens], *, traced: bool = False) -> dict[str, Tensor]:
+def states(network: Transformer, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
     """The residual stream after the embedding and after each block, the final norms, and the logits, by address.
 
-    Reads the results of the modules on any path, unless `traced`. Packed inputs give packed values.
+    Reads the results of the modules, whatever path they take. Packed inputs give packed values.
     """
-    places = modules(network)
-    if traced:
-        with Evaluating(network), torch.no_grad(), trace(network) as seen:
-            logits = network(*tokens)
-        return {address: seen[address] for address in places} | {LOGITS: logits}
     found: dict[str, Tensor] = {}
-    handles = [module.register_forward_hook(_keep(found, address)) for address, module in places.items()]
+    handles = [module.register_forward_hook(_keep(found, address)) for address, module in modules(network).items()]
     try:
         with Evaluating(network), torch.no_grad():
             logits = network(*tokens)
@@ -70,7 +64,7 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
     found: dict[str, Tensor] = {}
     for (name, stack), values in zip(ours.items(), hidden, strict=True):
         addresses = [f"{name}.blocks.0.resid_pre", *(f"{name}.blocks.{i}.resid_post" for i in range(len(stack.blocks)))]
-        # That of images is not.
+        # The library does not normalise the last state of an image encoder.
         if stack.final_norm is not None and not isinstance(stack.config.input, PatchInput):
             addresses[-1] = f"{name}.final_norm.out"
         found |= zip(addresses, values, strict=True)

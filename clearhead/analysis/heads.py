@@ -15,7 +15,7 @@ from clearhead.model.attention import Attention
 from clearhead.model.linear import effective_weight
 from clearhead.trace import Trace
 
-Kind = Literal["previous", "same", "next", "first", "uniform", "other"]
+HeadKind = Literal["previous", "same", "next", "first", "uniform", "other"]
 
 POINTED = 0.5
 """A head with at least this share of its weight on one place is named after that place."""
@@ -43,9 +43,9 @@ class HeadStatistics:
     """sum_s w |s - t| in positions."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> HeadKind:
         """The place with the largest weight, if at least POINTED; otherwise uniform from UNIFORM on, or other."""
-        places: dict[Kind, float] = {
+        places: dict[HeadKind, float] = {
             "first": self.first, "previous": self.previous, "same": self.same, "next": self.next
         }  # fmt: skip
         best = max(places, key=lambda place: places[place])

@@ -1,6 +1,6 @@
 """Writes README.md of a saved model: what it is, how to open it, and the figures of its training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 
@@ -12,37 +12,30 @@ def card(
     config: ModelConfig, name: str, *, architecture: str | None, about: Mapping[str, JsonValue], has_tokenizer: bool
 ) -> str:
     """The text. `architecture` is the class as which other libraries open the model; None if they have none."""
-    header = ["---", f"library_name: {'transformers' if architecture else 'clearhead'}", "tags:", "- clearhead", "---"]
-    facts: list[tuple[str, object]] = [
-        ("Architecture", architecture or "clearhead's own"),
-        ("Parameters", f"{summarize(config).parameters:,}"),
-    ]
-    facts += [(title, described(stack)) for title, stack in stacks(config)]
-    lines = [*header, "", f"# {name}", "", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts)]
+    library = "transformers" if architecture else "clearhead"
+    facts = {"Architecture": architecture or "clearhead's own", "Parameters": f"{summarize(config).parameters:,}"}
+    facts |= {title.capitalize(): described(stack) for title, stack in config.stacks.items()}
+    lines = ["---", f"library_name: {library}", "tags:", "- clearhead", "---", "", f"# {name}", "", *table(facts)]
     if about:
-        lines += ["", "## Training", "", "| | |", "|---|---|", *(f"| {key} | {shown(v)} |" for key, v in about.items())]
-    lines += [
-        "",
-        "## Use",
-        "",
-        "```python",
-        "import clearhead",
-        "",
-        'model = clearhead.load("FOLDER")',
-        use(config),
-        "```",
-    ]
+        lines += ["", "## Training", "", *table(about)]
+    lines += ["", "## Use", "", *code("import clearhead", "", 'model = clearhead.load("FOLDER")', use(config))]
     if architecture:
         imports = f"from transformers import {architecture}" + (", AutoTokenizer" if has_tokenizer else "")
-        lines += ["", "or", "", "```python", imports, "", f'model = {architecture}.from_pretrained("FOLDER")']
-        lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")'] if has_tokenizer else []
-        lines += ["```"]
+        opened = [f'model = {architecture}.from_pretrained("FOLDER")']
+        opened += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")'] if has_tokenizer else []
+        lines += ["", "or", "", *code(imports, "", *opened)]
     return "\n".join(lines) + "\n"
 
 
-def stacks(config: ModelConfig) -> Sequence[tuple[str, StackConfig]]:
-    """The model's stacks by title."""
-    return [(title, stack) for title, stack in (("Encoder", config.encoder), ("Decoder", config.decoder)) if stack]
+def table(rows: Mapping[str, JsonValue]) -> list[str]:
+    """A table of names and values, numbers with four digits."""
+    shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in rows.items()}
+    return ["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in shown.items())]
+
+
+def code(*lines: str) -> list[str]:
+    """A block of Python."""
+    return ["```python", *lines, "```"]
 
 
 def described(stack: StackConfig) -> str:
@@ -63,8 +56,3 @@ def use(config: ModelConfig) -> str:
     if config.decoder is None:
         return 'model.embed(["…"])'
     return 'model.generate("…")' if config.encoder is None else 'model.translate(["…"])'
-
-
-def shown(value: JsonValue) -> str:
-    """A figure for people."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

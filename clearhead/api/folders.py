@@ -9,12 +9,12 @@ from pydantic import JsonValue, ValidationError
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.families import family_of, preset
-from clearhead.json_text import parse
+from clearhead.json_text import PLAIN_NAME, parse
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
-from clearhead.storage.manifest import MANIFEST, PLAIN_NAME
+from clearhead.storage.manifest import MANIFEST
 from clearhead.storage.tensors import model_tensors
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.weights.hub import is_path, nearest
@@ -65,12 +65,12 @@ def _best(folder: Path) -> Path | None:
     return folder / name if (folder / name).is_dir() else None
 
 
-def own_files(network: Transformer, generation: GenerationConfig) -> checkpoints.Files:
+def own_files(network: Transformer, generation: GenerationConfig) -> checkpoints.Checkpoint:
     """Config and weights in the form of a training run."""
-    return checkpoints.Files({WEIGHTS: model_tensors(network)}, {CONFIG: model_json(network.config, generation)})
+    return checkpoints.Checkpoint({WEIGHTS: model_tensors(network)}, {CONFIG: model_json(network.config, generation)})
 
 
-def training_facts(saved: checkpoints.Files) -> dict[str, JsonValue]:
+def training_facts(saved: checkpoints.Checkpoint) -> dict[str, JsonValue]:
     """The facts about its training that a checkpoint holds, for a model card."""
     progress = saved.json.get("train.json", {})
     return {title: progress[name] for name, title in PROGRESS.items() if progress.get(name) is not None}

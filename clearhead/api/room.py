@@ -19,7 +19,7 @@ BROKEN = (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorEr
 
 
 def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device, int8: bool) -> None:
-    """Raise OutOfMemory unless the weights of this folder fit into memory in this type and on this device.
+    """Raises OutOfMemory unless the weights of this folder fit into memory in this type and on this device.
 
     Weights in their stored type are mapped. They take addresses, but only memory that the kernel can reclaim.
     """

@@ -78,10 +78,10 @@ def export(
         shard_gb: For hf: gigabytes of weights a file at most (default: 5).
         revision: Branch, tag or commit on the hub.
     """
-    from clearhead.commands.export import Choice, export_command
+    from clearhead.commands.export import ExportOptions, export_command
 
-    choice = Choice(dtype=dtype, quantization=quantization, shard_gb=shard_gb)
-    export_command(model, to=to, out=out, choice=choice, revision=revision)
+    options = ExportOptions(dtype=dtype, quantization=quantization, shard_gb=shard_gb)
+    export_command(model, to=to, out=out, options=options, revision=revision)
 
 
 @app.command(sort_key=11, help_epilogue="")

@@ -15,7 +15,7 @@ NARROWEST, WIDEST = 20, 1000
 """Columns of a terminal. What lays out text never ends, or fills the memory, where there are fewer or more."""
 
 
-class Stream(io.RawIOBase):
+class OutputStream(io.RawIOBase):
     """Writes bytes until one write fails, and drops the rest.
 
     The first failure is kept in `failure`. It is raised too, with `name` in place of a file's name, unless the stream
@@ -51,7 +51,7 @@ class Stream(io.RawIOBase):
         return self._raw.fileno()
 
 
-def prepare() -> Stream:
+def prepare() -> OutputStream:
     """Make the standard streams safe to use; returns what standard output writes to.
 
     A closed stream becomes the null device, so that no file takes its number. Characters that an encoding lacks are
@@ -72,13 +72,13 @@ def prepare() -> Stream:
     return output
 
 
-def _guarded(stream: TextIO | None, number: int, name: str, *, optional: bool) -> tuple[Stream, TextIO]:
+def _guarded(stream: TextIO | None, number: int, name: str, *, optional: bool) -> tuple[OutputStream, TextIO]:
     known = stream if isinstance(stream, io.TextIOWrapper) else None
     with suppress(OSError):
         if known is not None:
             known.flush()
     bytes_of = known.buffer if known is not None else io.FileIO(number, "w", closefd=False)
-    raw = Stream(getattr(bytes_of, "raw", bytes_of), name, optional=optional)
+    raw = OutputStream(getattr(bytes_of, "raw", bytes_of), name, optional=optional)
     guarded = io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=known.encoding if known is not None else "utf-8",

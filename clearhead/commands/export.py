@@ -20,9 +20,9 @@ from clearhead.storage.disk import temporary_name
 from clearhead.storage.manifest import sync
 from clearhead.weights.hub import locate
 
-Format = Literal["hf", "ctranslate2", "onnx"]
+ExportFormat = Literal["hf", "ctranslate2", "onnx"]
 
-NEEDS: dict[Format, tuple[str, ...]] = {
+NEEDS: dict[ExportFormat, tuple[str, ...]] = {
     "hf": (),
     "ctranslate2": ("ctranslate2", "transformers"),
     "onnx": ("onnx", "onnxscript"),
@@ -34,7 +34,7 @@ ROUNDED = 0.25
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExportOptions:
     """Options of the command line besides the format."""
 
     dtype: str | None = None
@@ -50,51 +50,47 @@ class Written:
     hint: str
 
 
-def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, revision: str | None = None) -> None:
-    """Write the folder, whole or not at all, and describe it in one line."""
-    check_options(to, choice)
+def export_command(
+    name: str, *, to: ExportFormat, out: Path | None, options: ExportOptions, revision: str | None = None
+) -> None:
+    """Writes the folder, whole or not at all, and describes it in one line."""
+    check_options(to, options)
     for package in NEEDS[to]:
         if importlib.util.find_spec(package) is None:
             raise UserError(f"--to {to}: expected the package {package}, got none; try pip install 'clearhead[export]'")
     # A model on the hub is in a folder there that is named after its revision.
     called = Path(name).resolve().name if Path(name).exists() else name.rpartition("/")[2]
     place = out or Path(f"{called}-{to}")
-    if os.path.lexists(place):
-        raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
+    check_free(place)
     tell(f"reading {name}")
     folder = locate(name, revision=revision)
-    match to:
-        case "hf":
-            written = to_hf(folder, place, choice, name=name)
-        case "ctranslate2":
-            written = to_ctranslate2(folder, place, choice, name=name)
-        case "onnx":
-            written = to_onnx(folder, place, choice, name=name)
+    write = {"hf": to_hf, "ctranslate2": to_ctranslate2, "onnx": to_onnx}[to]
+    written = write(folder, place, options, name)
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     print(f"{place}: {written.what}, {size / 1e6:,.1f} MB", flush=True)
     tell(f"Open it with {written.hint}")
 
 
-def check_options(to: Format, choice: Choice) -> None:
+def check_options(to: ExportFormat, options: ExportOptions) -> None:
     """Raises UserError for an option that does not apply to the format."""
-    if choice.quantization is not None and to != "ctranslate2":
+    if options.quantization is not None and to != "ctranslate2":
         raise UserError(f"--quantization: expected it with --to ctranslate2, got --to {to}; try --dtype")
-    if choice.quantization is not None and choice.dtype is not None:
+    if options.quantization is not None and options.dtype is not None:
         raise UserError("--quantization and --dtype both name the type of the weights; give one")
-    if choice.shard_gb is not None and to != "hf":
+    if options.shard_gb is not None and to != "hf":
         raise UserError(f"--shard-gb: expected it with --to hf, got --to {to}; leave it out")
-    if choice.shard_gb is not None and choice.shard_gb <= 0:
-        raise UserError(f"--shard-gb: expected more than 0, got {choice.shard_gb:g}; try 5")
-    if choice.dtype == "bfloat16" and to == "onnx":
+    if options.shard_gb is not None and options.shard_gb <= 0:
+        raise UserError(f"--shard-gb: expected more than 0, got {options.shard_gb:g}; try 5")
+    if options.dtype == "bfloat16" and to == "onnx":
         raise UserError("--dtype: expected float32 or float16 with --to onnx, got bfloat16; try float16")
 
 
-def to_hf(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
+def to_hf(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
     """The folder that the Hugging Face libraries open."""
-    model = load(source, dtype=choice.dtype)
+    model = load(source, dtype=options.dtype)
     architecture = head_there(model, name).architecture
     tell(f"writing {place}")
-    limit = SHARD_BYTES if choice.shard_gb is None else int(choice.shard_gb * 1e9)
+    limit = SHARD_BYTES if options.shard_gb is None else int(options.shard_gb * 1e9)
     model.save(place, shard_bytes=limit)
     return Written(
         f"{architecture} for the Hugging Face libraries, {dtype_of(model)}",
@@ -102,7 +98,7 @@ def to_hf(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
     )
 
 
-def to_ctranslate2(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
+def to_ctranslate2(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
     """The folder that CTranslate2 opens."""
     from clearhead.commands.export_ctranslate2 import convert, reader, refuse
 
@@ -110,7 +106,7 @@ def to_ctranslate2(source: Path, place: Path, choice: Choice, *, name: str) -> W
     head_there(model, name)
     refuse(model, name)
     stored = dtype_of(model)
-    weights = choice.quantization or choice.dtype or stored
+    weights = options.quantization or options.dtype or stored
     with whole(place) as folder, quiet():
         gap = convert(model, folder, weights, name=name)
         exact = weights in ("float32", stored)
@@ -121,11 +117,11 @@ def to_ctranslate2(source: Path, place: Path, choice: Choice, *, name: str) -> W
     )
 
 
-def to_onnx(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
+def to_onnx(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
     """The folder with model.onnx."""
     from clearhead.commands.export_onnx import FILE, signature, write
 
-    weights = choice.dtype or "float32"
+    weights = options.dtype or "float32"
     model = load(source, dtype=weights)
     with whole(place) as folder, quiet():
         gap = write(model, folder)
@@ -154,13 +150,19 @@ def dtype_of(model: Model) -> str:
 
 
 def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:
-    """Report the difference of the export from the model. Raises NumericError if it is too large."""
+    """Reports the difference of the export from the model. Raises NumericError if it is too large."""
     if not gap <= (EXACT if exact else ROUNDED):
         raise NumericError(
             f"{name}: expected an export that computes what the model does, got one whose output differs by"
             f" {gap:.1%} of the largest value; nothing written, {remedy}"
         )
     tell(f"checked on a random input: its output differs from clearhead's by {gap:.0e} of the largest value")
+
+
+def check_free(place: Path) -> None:
+    """Raises UserError if there is a file or folder."""
+    if os.path.lexists(place):
+        raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
 
 
 @contextmanager
@@ -174,8 +176,7 @@ def whole(place: Path) -> Iterator[Path]:
         yield folder
         for path in [*folder.rglob("*"), folder]:
             sync(path)
-        if os.path.lexists(place):
-            raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
+        check_free(place)
         os.rename(folder, place)  # noqa: PTH104 - one system call
         sync(place.parent)
     finally:

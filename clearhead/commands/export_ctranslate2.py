@@ -25,11 +25,11 @@ from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 
 PAD = "<pad>"
-"""The converter drops this token where it is the last, as the one that only starts texts."""
+"""If this token is the last, the converter drops it, because it takes it for one that only starts texts."""
 FAILURES = (ValueError, RuntimeError, AttributeError, AssertionError, LookupError, TypeError, ImportError)
 """The errors that these libraries raise for a model that they do not support."""
 
-Rows: TypeAlias = list[list[int]]
+TokenRows: TypeAlias = list[list[int]]
 
 
 def reader(model: Model) -> Literal["Translator", "Generator", "Encoder"]:
@@ -43,7 +43,7 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
     """Writes the model with weights of this type. Returns the output's largest relative difference from ours."""
     model.network.float()
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder.parent) as temporary, hushed():
-        ends = Ends.of(model)
+        ends = BoundaryTokens.of(model)
         try:
             if is_plain(model.config):
                 converter: Any = DecoderConverter(model, ends.end)
@@ -65,10 +65,9 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
 
 
 def refuse(model: Model, name: str) -> None:
-    """Raises UserError for a model of which the converter would silently omit a part."""
+    """Raises UserError for a model that the converter would write without one of its parts."""
     head, expected, got = model.config.head, "", ""
-    stack = model.config.encoder or model.config.decoder
-    if stack is not None and isinstance(stack.input, PatchInput):
+    if isinstance(model.config.first.input, PatchInput):
         expected, got = "a model that reads text", "one that reads images"
     elif not model.has_tokenizer:
         expected, got = "a tokenizer with the model, whose words CTranslate2 keeps", "none"
@@ -76,16 +75,15 @@ def refuse(model: Model, name: str) -> None:
         expected, got = "an encoder without a head, as CTranslate2 has them", f"one with a {head.kind} head"
     elif model.network.decoder is not None and not isinstance(head, LanguageHead):
         expected, got = "a language head", "no head" if isinstance(head, NoHead) else f"a {head.kind} head"
-    elif model.is_encoder_decoder and None in (Ends.of(model).start, Ends.of(model).end):
+    elif model.is_encoder_decoder and None in (BoundaryTokens.of(model).start, BoundaryTokens.of(model).end):
         expected, got = "tokens that a text starts and ends with", "none"
     if expected:
         raise UserError(f"{name}: expected {expected}, got {got}; try --to onnx")
 
 
 def state(model: Model, path: Path) -> None:
-    """Add fields of older versions to config.json, which the converter needs."""
-    stack = model.config.encoder or model.config.decoder
-    assert stack is not None
+    """Adds fields of older versions to config.json, which the converter needs."""
+    stack = model.config.first
     assert isinstance(stack.input, TokenInput)
     older = {
         "position_embedding_type": "absolute",
@@ -96,7 +94,7 @@ def state(model: Model, path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Ends:
+class BoundaryTokens:
     """The first and the last token of a decoder's text; None if unknown."""
 
     start: int | None
@@ -107,9 +105,8 @@ class Ends:
         """The tokens with which this model generates by default."""
         if model.network.decoder is None:
             return cls(None, None)
-        ids, said = model.tokenizer, model.generation.with_ids
-        known = said(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
-        return cls(known.start_id, next(iter(known.end_ids), None))
+        settings = model.settings()
+        return cls(settings.start_id, next(iter(settings.end_ids), None))
 
 
 class Converter(TransformersConverter):
@@ -118,7 +115,7 @@ class Converter(TransformersConverter):
     It assumes that some models start without a token, with a last one, PAD, whose vector is 0.
     """
 
-    def __init__(self, folder: Path, ends: Ends) -> None:
+    def __init__(self, folder: Path, ends: BoundaryTokens) -> None:
         super().__init__(str(folder))
         self.ends = ends
         self.model: Any = None
@@ -152,7 +149,7 @@ class Converter(TransformersConverter):
         return spec
 
     def restore(self, spec: Any) -> None:
-        """Restore the vectors of the last token if it is an ordinary word."""
+        """Restores the vectors of the last token if it is an ordinary word."""
         encoder, decoder = self.model.get_encoder(), self.model.get_decoder()
         table = decoder.get_input_embeddings().weight
         if self.tokenizer.convert_ids_to_tokens(len(table) - 1) == PAD:
@@ -168,8 +165,9 @@ class Converter(TransformersConverter):
 
 
 def difference(model: Model, folder: Path) -> float:
-    """max |theirs - ours| / max |ours| on random tokens, of logits or states; of log-probabilities where there are two
-    stacks, for then CTranslate2 does not show logits.
+    """max |theirs - ours| / max |ours| of logits or states, on random tokens.
+
+    Of log-probabilities for an encoder-decoder, whose logits CTranslate2 does not return.
     """
     settings: dict[str, Any] = {"compute_type": "float32", "intra_threads": torch.get_num_threads()}
     known = words(folder, "source")
@@ -191,9 +189,9 @@ def difference(model: Model, folder: Path) -> float:
     return relative(batch.real(ours), batch.real(torch.from_numpy(np.array(found))))
 
 
-def log_probabilities(model: Model, source: Rows, target: Rows, *, n_words: int) -> Tensor:
+def log_probabilities(model: Model, source: TokenRows, target: TokenRows, *, n_words: int) -> Tensor:
     """Log-probabilities of all targets' tokens and ends, in order. Words from `n_words` on are excluded."""
-    ends = Ends.of(model)
+    ends = BoundaryTokens.of(model)
     assert ends.start is not None
     assert ends.end is not None
     with Evaluating(model.network), torch.no_grad():
@@ -208,13 +206,13 @@ def relative(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).abs().max() / ours.abs().max())
 
 
-def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: int) -> Rows:
+def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: int) -> TokenRows:
     """Random tokens that CTranslate2 has and that are not special, as many as positions allow."""
     generator = torch.Generator().manual_seed(seed)
-    ids, ends = model.tokenizer, Ends.of(model)
+    ids, ends = model.tokenizer, BoundaryTokens.of(model)
     marks = {ids.pad_id, ids.bos_id, ids.eos_id, ids.unk_id, ends.start, ends.end}
     plain = [i for i in range(len(known)) if i not in marks] or [*range(len(known))]
-    limits = [s.max_length - 1 for s in (model.config.encoder, model.config.decoder) if s and s.max_length]
+    limits = [s.max_length - 1 for s in model.config.stacks.values() if s.max_length]
     shortened = [max(1, min(length, *limits)) if limits else length for length in lengths]
     return [[plain[i] for i in torch.randint(len(plain), (n,), generator=generator).tolist()] for n in shortened]
 

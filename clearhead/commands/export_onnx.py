@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.analysis import comparison
 from clearhead.api import CONFIG, Model
 from clearhead.api.pretrained import GENERATION, export
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.commands import tell
-from clearhead.config import NoHead, PatchInput, StackConfig, TokenInput
+from clearhead.config import NoHead, PatchInput
 from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import merged
 from clearhead.model.mode import Evaluating
@@ -35,12 +36,11 @@ class Plain(nn.Module):
 
 def input_names(network: Transformer) -> list[str]:
     """The names of the graph's inputs."""
-    reads = stacks(network)[0].input
+    reads = network.config.first.input
     if isinstance(reads, PatchInput):
         return ["pixel_values"]
     types = ["token_type_ids"] if reads.n_types > 1 else []
-    both = network.encoder is not None and network.decoder is not None
-    return ["input_ids", "attention_mask", *types, *(["decoder_input_ids"] if both else [])]
+    return ["input_ids", "attention_mask", *types, *["decoder_input_ids"] * (len(network.config.stacks) == 2)]
 
 
 def output_name(network: Transformer) -> str:
@@ -58,36 +58,23 @@ def tokens(given: Mapping[str, Tensor]) -> list[Tokens]:
 
 def sample(network: Transformer, *, batch: int, length: int, decoder_length: int) -> dict[str, Tensor]:
     """A random batch of this size, its second row padded on the right; shorter where positions end before."""
-    generator = torch.Generator().manual_seed(0)
-    first, last = stacks(network)[0], stacks(network)[-1]
-    reads = first.input
-    if isinstance(reads, PatchInput):
-        shape = (batch, reads.n_channels, reads.image_size, reads.image_size)
-        dtype = next(network.parameters()).dtype
-        return {"pixel_values": torch.randn(shape, generator=generator).to(dtype)}
-
-    def ids(stack: StackConfig, length: int, n: int) -> Tensor:
-        return torch.randint(n, (batch, min(length, stack.max_length or length)), generator=generator)
-
-    found = {"input_ids": ids(first, length, reads.vocab_size)}
-    found["attention_mask"] = torch.ones_like(found["input_ids"])
-    found["attention_mask"][1, max(1, found["input_ids"].shape[1] // 2) :] = 0
-    if reads.n_types > 1:
-        found["token_type_ids"] = ids(first, length, reads.n_types)
-    if last is not first:
-        assert isinstance(last.input, TokenInput)
-        found["decoder_input_ids"] = ids(last, decoder_length, last.input.vocab_size)
-    return found
-
-
-def stacks(network: Transformer) -> list[StackConfig]:
-    """The encoder, the decoder, or both."""
-    return [stack for stack in (network.config.encoder, network.config.decoder) if stack is not None]
+    config, generator = network.config, torch.Generator().manual_seed(0)
+    length = min(length, config.first.max_length or length)
+    lengths = [length, max(1, length // 2), *[length] * (batch - 2)]
+    found, _ = comparison.sample(network, lengths=lengths, generator=generator)
+    if isinstance(config.first.input, PatchInput):
+        return {name: pixels.to(next(network.parameters()).dtype) for name, pixels in found.items()}
+    if config.first.input.n_types > 1:
+        shape = found["input_ids"].shape
+        found["token_type_ids"] = torch.randint(config.first.input.n_types, shape, generator=generator)
+    if len(config.stacks) == 2:
+        n = min(decoder_length, config.output.max_length or decoder_length)
+        found["decoder_input_ids"] = found["decoder_input_ids"][:, :n].contiguous()
+    return {name: found[name] for name in input_names(network)}
 
 
 def write(model: Model, folder: Path) -> float:
-    """Write graph, config and tokenizer; returns the largest difference of the graph's output, relative to the largest
-    value.
+    """Writes graph, config and tokenizer. Returns the largest difference of the graph's output, as `difference` does.
 
     Weights of 1.5 GB or more are in files beside the graph, whose own file is limited to 2 GB.
     """
@@ -114,7 +101,7 @@ def write(model: Model, folder: Path) -> float:
 
 
 def forget(graph: Any) -> None:
-    """Remove the source locations of nodes, which are paths of this machine."""
+    """Removes the source locations of nodes, which are paths of this machine."""
     graph.metadata_props.clear()
     for owner in (graph.graph, *graph.functions.values()):
         owner.metadata_props.clear()
@@ -137,7 +124,7 @@ def beside(model: Model) -> dict[str, bytes]:
 
 
 def difference(plain: Plain, path: Path) -> float:
-    """max |graph - ours| / max |ours| on another batch, where there are tokens, by ONNX's reference evaluator."""
+    """max |graph - ours| / max |ours| on the real positions of another batch, by ONNX's reference evaluator."""
     from onnx.reference import ReferenceEvaluator
 
     given = sample(plain.network, batch=4, length=9, decoder_length=7)
@@ -154,7 +141,7 @@ def difference(plain: Plain, path: Path) -> float:
 def signature(model: Model) -> str:
     """The names and shapes of inputs and outputs, as text."""
     network = model.network
-    first = stacks(network)[0].input
+    first = network.config.first.input
     pixels = (first.n_channels, first.image_size, first.image_size) if isinstance(first, PatchInput) else ()
     shapes = {name: ", ".join(map(str, (*AXES.get(name, SEQUENCE), *pixels))) for name in input_names(network)}
     return f"{', '.join(f'{name} [{shape}]' for name, shape in shapes.items())} -> {output_name(network)}"

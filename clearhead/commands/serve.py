@@ -5,13 +5,13 @@ import os
 import re
 
 from clearhead.api import load
-from clearhead.commands import tell
+from clearhead.commands import check_positive, tell
 from clearhead.commands.ending import leave_unless
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.serve.engine import Engine
-from clearhead.serve.server import Server, application
+from clearhead.serve.server import Routes, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
 from clearhead.web import LOOPBACK, answering, listen, wait
@@ -34,13 +34,11 @@ def serve_command(
     revision: str | None,
     device: str,
 ) -> None:
-    """Serve a model until Ctrl-C. Standard output gets one line: the address."""
+    """Serves a model until Ctrl-C. Standard output gets one line: the address."""
     key = known_key()
     if key is None and not LOOPBACK.fullmatch(host):
         raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
-    for option, value in (("slots", slots), ("queue", queue), ("max-length", max_length)):
-        if value < 1:
-            raise UserError(f"--{option}: expected at least 1, got {value}")
+    check_positive(slots=slots, queue=queue, max_length=max_length)
     with listen(port, host=host) as listener:
         port = listener.getsockname()[1]
         keep_freed_memory()
@@ -49,7 +47,7 @@ def serve_command(
         worker = worker_of(service, queue=queue)
         url = f"http://{host}:{port}"
         worker.start()
-        running = answering(application(Server(service, worker), key=key), listener, name="serve")
+        running = answering(application(Routes(service, worker), key=key), listener, name="serve")
         try:
             print(url, flush=True)
             tell(f"Serving {service.name}. Ctrl-C ends it. Try:\n{example(service, url, keyed=key is not None)}")

@@ -4,9 +4,9 @@ A `ModelConfig` is one or two `StackConfig`s and a head. Encoder-decoder, encode
 differ only in which of these are present and in the values of their fields.
 """
 
-from clearhead.config.base import Config, Probability
+from clearhead.config.base import Config, Probability, Share
 from clearhead.config.heads import ClassificationHead, Head, LanguageHead, NoHead, SpanHead, TaggingHead
-from clearhead.config.network import Init, ModelConfig
+from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import (
     ALiBi,
     Learned,
@@ -40,10 +40,12 @@ __all__ = [
     "RelativeBias",
     "Rotary",
     "RotaryScaling",
+    "Share",
     "Sinusoidal",
     "SpanHead",
     "StackConfig",
     "StackInput",
+    "StackName",
     "TaggingHead",
     "TokenInput",
     "WavelengthScaling",

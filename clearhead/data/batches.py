@@ -152,7 +152,7 @@ def _last_start(n_tokens: int, length: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DocumentSlice:
     """Tokens [start, stop) of one document."""
 
     document: int
@@ -164,7 +164,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(OnDemand[list[Piece]]):
+class Rows(OnDemand[list[DocumentSlice]]):
     """Rows of pieces of documents. Takes about 40 bytes a piece."""
 
     __repr__ = brief
@@ -177,8 +177,8 @@ class Rows(OnDemand[list[Piece]]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def make(self, i: int) -> list[Piece]:
-        return [Piece(*piece) for piece in self.pieces[self.numbers.make(i)].tolist()]
+    def make(self, i: int) -> list[DocumentSlice]:
+        return [DocumentSlice(*piece) for piece in self.pieces[self.numbers.make(i)].tolist()]
 
 
 def pack_documents(lengths: Sequence[int] | np.ndarray, width: int, *, seed: int, epoch: int) -> Rows:

@@ -37,7 +37,7 @@ class Content(Config):
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """Facts and sequences made together."""
 
     facts: Facts
@@ -45,12 +45,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Cache:
+class DiskCache:
     """A folder of entries. Without a folder, entries are made in memory and not kept."""
 
     folder: Path | None
 
-    def get(self, name: str, make: Make, *, of: Mapping[str, JsonValue], state: JsonValue) -> Entry:
+    def get(self, name: str, make: Make, *, of: Mapping[str, JsonValue], state: JsonValue) -> CacheEntry:
         """Returns the entry for `of`, and calls `make` only if it is missing or out of date.
 
         `of` identifies the entry and `state` describes what it was made from. An entry is replaced if its `state`
@@ -59,7 +59,7 @@ class Cache:
         """
         if self.folder is None:
             shelf = Shelf()
-            return Entry(make(shelf), shelf.in_memory())
+            return CacheEntry(make(shelf), shelf.in_memory())
         made_of: Facts = {**of, "state": state}
         digest = hashlib.sha256(json.dumps(dict(of), sort_keys=True).encode()).hexdigest()
         place = self.folder / f"{name}-{digest[:24]}"
@@ -80,7 +80,7 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clearhead"
 
 
-def _open(place: Path, made_of: Facts) -> Entry | None:
+def _open(place: Path, made_of: Facts) -> CacheEntry | None:
     """The entry if it exists, was made from `made_of` and its files are intact; otherwise None."""
     try:
         content = Content.model_validate_json((place / CONTENT).read_bytes())
@@ -90,7 +90,7 @@ def _open(place: Path, made_of: Facts) -> Entry | None:
     except (OSError, ValidationError, TypeError):
         return None
     whole = {name: found for name, found in sequences.items() if found is not None}
-    return Entry(content.facts, whole) if len(whole) == len(sequences) else None
+    return CacheEntry(content.facts, whole) if len(whole) == len(sequences) else None
 
 
 def _write(place: Path, made_of: Facts, make: Make) -> None:

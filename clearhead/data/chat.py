@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 
 WHERE = "chat_template"
 Message = Mapping[str, JsonValue]
@@ -57,17 +57,17 @@ def _rendered(template: str, values: Mapping[str, JsonValue]) -> str:
         with meter.allowance(work):
             return sandbox.compiled(template).render(values)
     except jinja2.TemplateSyntaxError as error:
-        raise UserError(f"{WHERE}:{error.lineno}: expected a Jinja template, got {_line(error)}") from None
+        raise UserError(f"{WHERE}:{error.lineno}: expected a Jinja template, got {reason(error)}") from None
     except sandbox.Refused as error:
-        message = f"expected a conversation it accepts, got its refusal: {_line(error)}"
+        message = f"expected a conversation it accepts, got its refusal: {reason(error)}"
         raise UserError(f"{_place(error)}: {message}; try other messages") from None
     except meter.Exhausted as error:
-        raise UserError(f"{_place(error)}: expected a template that ends soon, got {_line(error)}") from None
+        raise UserError(f"{_place(error)}: expected a template that ends soon, got {reason(error)}") from None
     except jinja2.exceptions.SecurityError as error:
-        raise UserError(f"{_place(error)}: expected a template that only reads messages, got {_line(error)}") from None
+        raise UserError(f"{_place(error)}: expected a template that only reads messages, got {reason(error)}") from None
     except Exception as error:  # untrusted code may fail in any way
-        reason = f"{type(error).__name__}: {_line(error)}"
-        raise UserError(f"{_place(error)}: expected messages that it can write, got {reason}") from None
+        got = f"{type(error).__name__}: {reason(error)}"
+        raise UserError(f"{_place(error)}: expected messages that it can write, got {got}") from None
 
 
 def _plain(items: Sequence[Message], *, where: str) -> list[dict[str, JsonValue]]:
@@ -75,7 +75,7 @@ def _plain(items: Sequence[Message], *, where: str) -> list[dict[str, JsonValue]
     try:
         return json.loads(json.dumps([dict(item) for item in items]))
     except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"{where}: expected tables of text, numbers and lists, got {_line(error)}") from None
+        raise UserError(f"{where}: expected tables of text, numbers and lists, got {reason(error)}") from None
 
 
 def _message(message: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -100,7 +100,3 @@ def _place(error: Exception) -> str:
     """chat_template:LINE if the line is known."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
     return f"{WHERE}:{lines[-1]}" if lines else WHERE
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

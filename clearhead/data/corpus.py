@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
 
-from clearhead.data.cache import Cache, Facts, default_folder
+from clearhead.data.cache import DiskCache, Facts, default_folder
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
 from clearhead.data.marks import document_marks
 from clearhead.data.preparation import TRAIN, prepare
@@ -36,7 +36,7 @@ ON_DISK_FROM = 64 * 2**20
 class Corpus:
     """The cache of a recipe's data, and what its entries are made of."""
 
-    cache: Cache
+    cache: DiskCache
     made_of: dict[str, JsonValue]
     state: JsonValue
     """The size and time of each file, so that a change is noticed."""
@@ -51,7 +51,7 @@ class Corpus:
         folder = default_folder() if data.cache is None else data.folder / data.cache.expanduser()
         made_of = data.model_dump(mode="json", exclude={"storage", "cache", "folder", *SPLITS})
         made_of["sources"] = [source.model_dump(mode="json") for source in sources]
-        return cls(Cache(folder if on_disk else None), made_of, [list(state) for state in states])
+        return cls(DiskCache(folder if on_disk else None), made_of, [list(state) for state in states])
 
     def line(self) -> str:
         """One line that says where the ids are kept."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
 
 from clearhead.config import Config
-from clearhead.data.pictures import MAX_PIXELS, check_size, load
+from clearhead.data.pictures import check_size, load
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
@@ -118,24 +118,16 @@ class ImageConfig(Config):
             raise ValueError(f"image_std={std} must be positive")
         return self
 
-    def to_document(self, *, image_processor_type: str | None = None) -> dict[str, JsonValue]:
+    def to_document(self) -> dict[str, JsonValue]:
         """preprocessor_config.json with every field written out, the inverse of `read_preprocessor`.
 
-        `image_processor_type` names the reference library's class. Without it that library chooses the class by
-        the model type in config.json.
+        The reference library then chooses the processor's class by the model type in config.json.
         """
-        document: dict[str, JsonValue] = self.model_dump(mode="json", exclude_none=True)
-        kind: dict[str, JsonValue] = {"image_processor_type": image_processor_type} if image_processor_type else {}
-        return document | kind
+        return self.model_dump(mode="json", exclude_none=True)
 
 
-def read_preprocessor(
-    document: Mapping[str, JsonValue], *, where: str, defaults: ImageConfig | None = None
-) -> ImageConfig:
-    """Reads a preprocessor_config.json. Raises UserError if a field is not supported.
-
-    Absent and null fields take `defaults`: bilinear to 224 x 224, mean and deviation one half.
-    """
+def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> ImageConfig:
+    """Reads a preprocessor_config.json. Raises UserError if a field is not supported."""
     values = {name: value for name, value in document.items() if value is not None and name not in _IGNORED}
     for name, supported in _ONLY.items():
         if (value := values.pop(name, supported)) != supported:
@@ -146,9 +138,8 @@ def read_preprocessor(
         raise UserError(
             f"{where}:{name}: expected no such field, got {repr(values[name])[:100]}; remove it if no pixel needs it"
         )
-    known = (defaults or ImageConfig()).model_dump(mode="json", exclude_none=True)
     try:
-        return ImageConfig.model_validate_json(json.dumps(known | values), strict=True)
+        return ImageConfig.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         raise UserError(_explained(error, values, where)) from None
 
@@ -171,25 +162,17 @@ class ImageProcessor:
     A picture is a path, a Pillow image, or an array y x (c) or c y x of whole numbers from 0 to 255.
     """
 
-    def __init__(
-        self,
-        config: ImageConfig,
-        *,
-        n_channels: int | None = None,
-        max_pixels: int = MAX_PIXELS,
-        where: str = "preprocessor",
-    ) -> None:
+    def __init__(self, config: ImageConfig, *, n_channels: int | None = None, where: str = "preprocessor") -> None:
         """`n_channels` is the model's and defaults to that of `config`. `where` names the file in errors."""
         self.config, self._where = config, where
         self.n_channels = n_channels or config.n_channels
-        self._max_pixels = max_pixels
         if self.n_channels not in {1, 3}:
             raise UserError(f"{where}: expected 1 or 3 channels, got {self.n_channels}; use model.network")
         if config.do_convert_rgb and self.n_channels != 3:
             raise UserError(f"{where}:do_convert_rgb: expected false for one channel, got true; try false")
         for size in (config.size, config.crop_size):
             if isinstance(size, PixelSize):
-                check_size(size.width, size.height, where=where, max_pixels=max_pixels)
+                check_size(size.width, size.height, where=where)
         self._values = self._table()
 
     def __call__(self, images: Sequence["Picture"]) -> NDArray[np.float32]:
@@ -204,16 +187,10 @@ class ImageProcessor:
     def _pixels(self, picture: "Picture", *, where: str) -> NDArray[np.float32]:
         config = self.config
         where = str(picture) if isinstance(picture, str | Path) else where
-        image = load(
-            picture,
-            n_channels=self.n_channels,
-            on_white=config.do_convert_rgb,
-            max_pixels=self._max_pixels,
-            where=where,
-        )
+        image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
         if config.do_resize:
             size = config.size if isinstance(config.size, PixelSize) else config.size.of(image.height, image.width)
-            check_size(size.width, size.height, where=f"{where} resized", max_pixels=self._max_pixels)
+            check_size(size.width, size.height, where=f"{where} resized")
             image = image.resize((size.width, size.height), resample=config.resample)
         bytes_ = np.asarray(image).reshape(image.height, image.width, self.n_channels).transpose(2, 0, 1)
         if config.do_center_crop and config.crop_size is not None:

@@ -1,9 +1,9 @@
 """The merges by which byte-pair encoding builds the pieces of a word. Imports no torch.
 
-The library returns only the final pieces. The merges are replayed from the model's ranks and checked against them.
+The library returns only the final pieces, so the merges are replayed from the model's ranks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class BytePairModel:
     """A byte-pair model as read from its JSON."""
 
     vocabulary: Mapping[str, int]
@@ -29,10 +29,9 @@ class Ranks:
     suffix: str
     unknown: str | None
     bytes_of_unknown: bool
-    whole_words: bool
 
     @classmethod
-    def of(cls, model: Mapping[str, object]) -> "Ranks":
+    def of(cls, model: Mapping[str, object]) -> "BytePairModel":
         """Reads a model. Raises UserError if it is not a byte-pair model."""
         merges, vocabulary = model.get("merges"), model.get("vocab")
         if model.get("type") != "BPE" or not isinstance(merges, list) or not isinstance(vocabulary, dict):
@@ -45,7 +44,6 @@ class Ranks:
             suffix=str(model.get("end_of_word_suffix") or ""),
             unknown=unknown if isinstance(unknown, str) else None,
             bytes_of_unknown=bool(model.get("byte_fallback")),
-            whole_words=bool(model.get("ignore_merges")),
         )
 
     def start(self, word: str) -> list[str]:
@@ -62,32 +60,18 @@ class Ranks:
                 pieces.append(self.unknown)
         return pieces
 
-    def replay(self, word: str) -> tuple[list[Merge], list[str]]:
-        """The merges of a word (lowest rank first, leftmost among equals) and the pieces that remain."""
-        pieces, history = self.start(word), list[Merge]()
+    def replay(self, word: str) -> list[tuple[Merge, list[str]]]:
+        """The merges of a word (lowest rank first, leftmost among equals), each with the pieces after it."""
+        pieces, history = self.start(word), list[tuple[Merge, list[str]]]()
         while True:
             ranked = [(self.merges.get(pair), at) for at, pair in enumerate(pairwise(pieces))]
             known = [(rank, at) for rank, at in ranked if rank is not None]
             if not known:
-                return history, pieces
+                return history
             rank, at = min(known)
-            history.append(Merge(pieces[at], pieces[at + 1], rank))
-            pieces[at : at + 2] = [pieces[at] + pieces[at + 1].removeprefix(self.prefix)]
-
-
-def merge_history(model: Mapping[str, object], words: Iterable[str], *, pieces: Sequence[str]) -> list[Merge]:
-    """The merges of every word in turn. `pieces` is the library's own result for the same words.
-
-    Raises UserError if the model has no merges.
-    """
-    ranks = Ranks.of(model)
-    history, final = list[Merge](), list[str]()
-    for word in words:
-        merges, end = ranks.replay(word)
-        history += merges
-        final += [word] if ranks.whole_words and word in ranks.vocabulary else end
-    assert final == list(pieces), f"replayed {final}, the library gives {list(pieces)}"
-    return history
+            merge = Merge(pieces[at], pieces[at + 1], rank)
+            pieces = [*pieces[:at], merge.left + merge.right.removeprefix(self.prefix), *pieces[at + 2 :]]
+            history.append((merge, pieces))
 
 
 def _pair(merge: object) -> tuple[str, str]:

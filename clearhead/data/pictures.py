@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Picture: TypeAlias = str | Path | Image | NDArray[Any]
 
 MAX_PIXELS = 1 << 26
-"""Default limit on the pixels of a picture."""
+"""Most pixels of a picture."""
 
 _MAX_BYTES = 1 << 28
 _FORMATS = ("PNG", "JPEG", "WEBP")
@@ -29,7 +29,7 @@ _MODES = {1: "L", 3: "RGB"}
 _8_BITS = frozenset("1 L LA La P PA RGB RGBA RGBa RGBX CMYK YCbCr HSV LAB".split())
 
 
-def load(picture: "Picture", *, n_channels: int, on_white: bool, max_pixels: int, where: str) -> "Image":
+def load(picture: "Picture", *, n_channels: int, on_white: bool, where: str) -> "Image":
     """The picture with 1 channel (grey) or 3 (RGB). `on_white` blends transparent pixels onto white.
 
     As in the reference library, a file is turned upright by its EXIF orientation and loses its transparency, and an
@@ -39,23 +39,23 @@ def load(picture: "Picture", *, n_channels: int, on_white: bool, max_pixels: int
     from PIL import Image
 
     if isinstance(picture, str | Path):
-        return _channels(_read(Path(picture), max_pixels=max_pixels), n_channels, on_white=on_white)
+        return _channels(_read(Path(picture)), n_channels, on_white=on_white)
     if isinstance(picture, np.ndarray):
         picture = _from_array(picture, where=where)
     if not isinstance(picture, Image.Image):
         raise UserError(f"{where}: expected a path, an image or an array, got {type(picture).__name__}")
     with _decoding(where):
-        check_size(*picture.size, where=where, max_pixels=max_pixels)
+        check_size(*picture.size, where=where)
         _check_mode(picture, where=where)
         return _channels(picture, n_channels, on_white=on_white)
 
 
-def check_size(width: int, height: int, *, where: str, max_pixels: int) -> None:
+def check_size(width: int, height: int, *, where: str) -> None:
     """Raises UserError if there are no pixels or too many."""
     if not width or not height:
         raise UserError(f"{where}: expected at least one pixel, got {width} x {height}")
-    if width * height > max_pixels:
-        raise UserError(f"{where}: expected at most {max_pixels} pixels, got {width} x {height}; try a smaller image")
+    if width * height > MAX_PIXELS:
+        raise UserError(f"{where}: expected at most {MAX_PIXELS} pixels, got {width} x {height}; try a smaller image")
 
 
 def _require_pillow() -> None:
@@ -65,21 +65,20 @@ def _require_pillow() -> None:
         raise UserError("images: expected the package pillow, got none; try pip install 'clearhead[data]'") from None
 
 
-def _read(path: Path, *, max_pixels: int) -> "Image":
+def _read(path: Path) -> "Image":
     from PIL import Image, ImageOps
 
     where = str(path)
     try:
         about = path.stat()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(f"{where}: expected an image file, got {reason}") from None
+        raise UserError(f"{where}: expected an image file, got {reason(error)}") from None
     if not stat.S_ISREG(about.st_mode):
         raise UserError(f"{where}: expected an image file, got {'a folder' if path.is_dir() else 'something else'}")
     if about.st_size > _MAX_BYTES:
         raise UserError(f"{where}: expected an image of at most {_MAX_BYTES} bytes, got {about.st_size}")
     with _decoding(where), Image.open(path, formats=_FORMATS) as image:
-        check_size(*image.size, where=where, max_pixels=max_pixels)
+        check_size(*image.size, where=where)
         _check_mode(image, where=where)
         return ImageOps.exif_transpose(image).convert("RGB")
 
@@ -100,8 +99,7 @@ def _decoding(where: str) -> Iterator[None]:
     except Image.DecompressionBombError as error:
         raise UserError(f"{where}: expected fewer pixels, got: {error}; try a smaller image") from None
     except Exception as error:  # decoders raise SyntaxError, struct.error, EOFError and more
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{where}: expected a whole image, got {reason or type(error).__name__}") from None
+        raise UserError(f"{where}: expected a whole image, got {reason(error)}") from None
 
 
 def _check_mode(image: "Image", *, where: str) -> None:

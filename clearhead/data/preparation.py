@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,6 +13,7 @@ import numpy as np
 
 from clearhead.data.report import DataReport, OverlapReport, SideReport, SplitReport
 from clearhead.data.sequences import Shelf, Writer
+from clearhead.data.splits import Example
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.data import Preparation
@@ -19,19 +21,18 @@ from clearhead.recipe.data import Preparation
 TRAIN = "train"
 ROWS = 1024
 """Number of examples encoded at once."""
-Row = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Kept:
     """The kept text of each split except `train`, and the report. The ids are on the shelf."""
 
-    rows: dict[str, list[Row]]
+    rows: dict[str, list[Example]]
     report: DataReport
 
 
 def prepare(
-    splits: Mapping[str, Iterable[Row]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
+    splits: Mapping[str, Iterable[Example]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
 ) -> Kept:
     """Applies the policy to every split and writes each side's ids onto the shelf as "train.0", "train.1", ...
 
@@ -47,7 +48,7 @@ def prepare(
         for rows in _some(others.get(name, split)):
             work.take(rows)
         if not work.n_kept:
-            n_read = work.counts["read"]
+            n_read = work.counts["n_read"]
             raise UserError(f"{name}: expected examples, got none: all {n_read} left out; try a higher max_length")
     report = DataReport(
         vocab_size=tokenizer.vocab_size,
@@ -58,7 +59,7 @@ def prepare(
     return Kept({name: work.rows for name, work in works.items() if name != TRAIN}, report)
 
 
-def _some(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _some(rows: Iterable[Example]) -> Iterator[list[Example]]:
     turn = iter(rows)
     while some := list(islice(turn, ROWS)):
         yield some
@@ -120,35 +121,32 @@ class _Work:
     shelf: Shelf
     met: set[str] = field(default_factory=set)
     """The members of `elsewhere` that this split has too."""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Example] = field(default_factory=list)
     """The kept examples, except in `train`."""
     n_kept: int = 0
     sides: list[_Side] = field(default_factory=list)
     repeats: Repeats = field(default_factory=Repeats)
-    counts: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("read", "empty", "duplicates", "duplicates_removed", "overlap_removed", "dropped", "cut"), 0
-        )
-    )
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """By the fields of the report."""
 
     @property
     def is_train(self) -> bool:
         return self.name == TRAIN
 
-    def take(self, rows: list[Row]) -> None:
+    def take(self, rows: list[Example]) -> None:
         """Processes the next examples."""
         if not self.sides:
             names = ("text",) if len(rows[0]) == 1 else ("source", "target")
             size = self.tokenizer.vocab_size
             self.sides = [_Side(name, self.shelf.writer(f"{self.name}.{i}", size)) for i, name in enumerate(names)]
-        self.counts["read"] += len(rows)
+        self.counts["n_read"] += len(rows)
         self.met |= self.elsewhere.intersection(_sources(rows))
         some = _Some.of(rows, self.tokenizer)
-        self.counts["empty"] += some.keep([all(t.strip() for t in row) and all(ids) for row, ids in some])
+        self.counts["n_empty"] += some.keep([all(t.strip() for t in row) and all(ids) for row, ids in some])
         self.leave_out_repeated(some)
         if self.is_train and self.preparation.remove_overlap:
             kept = [row[0].strip() not in self.elsewhere for row in some.rows]
-            self.counts["overlap_removed"] += some.keep(kept)
+            self.counts["n_overlap_removed"] += some.keep(kept)
         if self.preparation.max_length is not None and len(self.sides) > 1:
             self.limit_lengths(some, self.preparation.max_length)
         for i, side in enumerate(self.sides):
@@ -159,16 +157,16 @@ class _Work:
 
     def leave_out_repeated(self, some: "_Some") -> None:
         first = self.repeats.first(np.array([_number(row) for row in some.rows], dtype=np.uint64))
-        self.counts["duplicates"] += len(first) - int(first.sum())
+        self.counts["n_duplicates"] += len(first) - int(first.sum())
         if self.is_train and self.preparation.remove_duplicates:
-            self.counts["duplicates_removed"] += some.keep(first.tolist())
+            self.counts["n_duplicates_removed"] += some.keep(first.tolist())
 
     def limit_lengths(self, some: "_Some", limit: int) -> None:
         fits = [max(map(len, ids)) <= limit for ids in some.ids]
         if self.is_train and self.preparation.too_long == "drop":
-            self.counts["dropped"] += some.keep(fits)
+            self.counts["n_dropped"] += some.keep(fits)
             return
-        self.counts["cut"] += fits.count(False)
+        self.counts["n_cut"] += fits.count(False)
         for i, (row, sides) in enumerate(some):
             cut = [
                 (text, ids) if len(ids) <= limit else _cut(text, limit, self.tokenizer, target=side > 0)
@@ -177,34 +175,24 @@ class _Work:
             some.rows[i], some.ids[i] = tuple(text for text, _ in cut), tuple(ids for _, ids in cut)
 
     def report(self) -> SplitReport:
-        return SplitReport(
-            name=self.name,
-            n_read=self.counts["read"],
-            n_kept=self.n_kept,
-            sides=tuple(side.report(self.n_kept) for side in self.sides),
-            n_empty=self.counts["empty"],
-            n_duplicates=self.counts["duplicates"],
-            n_duplicates_removed=self.counts["duplicates_removed"],
-            n_overlap_removed=self.counts["overlap_removed"],
-            n_dropped=self.counts["dropped"],
-            n_cut=self.counts["cut"],
-        )
+        sides = tuple(side.report(self.n_kept) for side in self.sides)
+        return SplitReport(name=self.name, n_kept=self.n_kept, sides=sides, **self.counts)
 
 
 @dataclass
 class _Some:
     """Examples as text and as ids, a tuple of sides each."""
 
-    rows: list[Row]
+    rows: list[Example]
     ids: list[tuple[list[int], ...]]
 
     @classmethod
-    def of(cls, rows: list[Row], tokenizer: Tokenizer) -> "_Some":
+    def of(cls, rows: list[Example], tokenizer: Tokenizer) -> "_Some":
         columns = zip(*rows, strict=True)
         ids = [tokenizer.encode_batch(column, target=side > 0) for side, column in enumerate(columns)]
         return cls(rows, list(zip(*ids, strict=True)))
 
-    def __iter__(self) -> Iterator[tuple[Row, tuple[list[int], ...]]]:
+    def __iter__(self) -> Iterator[tuple[Example, tuple[list[int], ...]]]:
         return zip(list(self.rows), list(self.ids), strict=True)
 
     def keep(self, kept: Sequence[bool]) -> int:
@@ -215,13 +203,13 @@ class _Some:
         return n_before - len(self.rows)
 
 
-def _number(row: Row) -> int:
+def _number(row: Example) -> int:
     """A 64-bit hash. Two of a million examples collide with a probability below one in ten million."""
     digest = hashlib.blake2b("\0".join(row).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
-def _sources(rows: Iterable[Row]) -> list[str]:
+def _sources(rows: Iterable[Example]) -> list[str]:
     return [source for row in rows if (source := row[0].strip())]
 
 
@@ -238,7 +226,7 @@ def _cut(text: str, limit: int, tokenizer: Tokenizer, *, target: bool) -> tuple[
     return "", []
 
 
-def _overlaps(splits: Mapping[str, Sequence[Row]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
+def _overlaps(splits: Mapping[str, Sequence[Example]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
     """The overlap of every split with each one before it, starting with `train`."""
     sources = {name: _sources(rows) for name, rows in splits.items()}
     names, found = list(sources), list[OverlapReport]()

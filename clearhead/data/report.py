@@ -27,16 +27,16 @@ class SplitReport(Config):
 
     name: str
     n_read: int
-    n_empty: int
+    n_empty: int = 0
     """Left out because one side is empty."""
-    n_duplicates: int
+    n_duplicates: int = 0
     """Equal to an earlier example on every side."""
-    n_duplicates_removed: int
-    n_overlap_removed: int
+    n_duplicates_removed: int = 0
+    n_overlap_removed: int = 0
     """Left out because the source is also in another split."""
-    n_dropped: int
+    n_dropped: int = 0
     """Left out because a side is longer than the limit."""
-    n_cut: int
+    n_cut: int = 0
     """Kept, but cut to the limit."""
     n_kept: int
     sides: tuple[SideReport, ...]

@@ -6,21 +6,13 @@ So a word is the same piece at the start of a line as inside it, and decoding re
 
 import json
 from collections.abc import Iterator
-from typing import assert_never
+from typing import Any, assert_never
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers.models import Model
 
-from clearhead.recipe.data import (
-    BPE,
-    N_SPECIAL,
-    ByteBPE,
-    Characters,
-    TokenizerConfig,
-    Unigram,
-    WordPiece,
-    Words,
-)
+from clearhead.recipe.data import BPE, N_SPECIAL, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<bos>", "<eos>"
 SPECIAL = (PAD, UNK, BOS, EOS)
@@ -53,57 +45,46 @@ def joins_at_spaces(config: TokenizerConfig) -> bool:
 
 def _build(config: TokenizerConfig) -> tuple[tokenizers.Tokenizer, Trainer]:
     """An untrained tokenizer and the trainer that fits it."""
-    special = list(SPECIAL)
+    common: dict[str, Any] = {
+        "vocab_size": config.vocab_size,
+        "special_tokens": list(SPECIAL),
+        "show_progress": False,
+    }
+    if isinstance(config, Unigram):
+        return _spaced(models.Unigram(), config), trainers.UnigramTrainer(unk_token=UNK, **common)
+    common["min_frequency"] = config.min_frequency
     match config:
         case ByteBPE():
-            tokenizer = _byte_level(config)
-            trainer = trainers.BpeTrainer(
-                vocab_size=config.vocab_size,
-                min_frequency=config.min_frequency,
-                special_tokens=special,
-                initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-                show_progress=False,
-            )
+            alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+            return _byte_level(config), trainers.BpeTrainer(initial_alphabet=alphabet, **common)
         case BPE():
-            tokenizer = _spaced(models.BPE(unk_token=UNK), config)
-            trainer = trainers.BpeTrainer(
-                vocab_size=config.vocab_size,
-                min_frequency=config.min_frequency,
-                special_tokens=special,
-                limit_alphabet=config.vocab_size - N_SPECIAL,
-                show_progress=False,
-            )
-        case Unigram():
-            tokenizer = _spaced(models.Unigram(), config)
-            trainer = trainers.UnigramTrainer(
-                vocab_size=config.vocab_size, unk_token=UNK, special_tokens=special, show_progress=False
+            n_characters = config.vocab_size - N_SPECIAL
+            return _spaced(models.BPE(unk_token=UNK), config), trainers.BpeTrainer(
+                limit_alphabet=n_characters, **common
             )
         case Words():
-            tokenizer = _spaced(models.WordLevel(unk_token=UNK), config)
-            trainer = _words_trainer(config)
+            return _spaced(models.WordLevel(unk_token=UNK), config), trainers.WordLevelTrainer(**common)
         case Characters():
-            tokenizer = _characters(config)
-            trainer = _words_trainer(config)
+            return _characters(config), trainers.WordLevelTrainer(**common)
         case WordPiece():
-            tokenizer = _word_pieces(config)
-            trainer = trainers.BpeTrainer(
-                vocab_size=config.vocab_size,
-                min_frequency=config.min_frequency,
-                special_tokens=special,
-                # A character may be needed twice: at the front of a word and after ##.
-                limit_alphabet=max((config.vocab_size - N_SPECIAL) // 2, 1),
-                show_progress=False,
-            )
+            # A character may be needed twice: at the front of a word and after ##.
+            n_characters = max((config.vocab_size - N_SPECIAL) // 2, 1)
+            return _word_pieces(config), trainers.BpeTrainer(limit_alphabet=n_characters, **common)
         case _:
             assert_never(config)
-    return tokenizer, trainer
+
+
+def _tokenizer(model: Model, config: TokenizerConfig, *spaces: normalizers.Normalizer) -> tokenizers.Tokenizer:
+    """A tokenizer with this model, which normalises text as the config says and then treats its spaces."""
+    tokenizer = tokenizers.Tokenizer(model)
+    steps = [*_normalizers(config), *spaces]
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer
 
 
 def _byte_level(config: ByteBPE) -> tokenizers.Tokenizer:
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    steps = _normalizers(config)
-    if steps:
-        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer = _tokenizer(models.BPE(), config)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             _splitter(_pattern(" ", split_digits=config.split_digits, mark_run=True)),
@@ -114,28 +95,15 @@ def _byte_level(config: ByteBPE) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _spaced(
-    model: models.BPE | models.Unigram | models.WordLevel, config: BPE | Unigram | Words
-) -> tokenizers.Tokenizer:
-    tokenizer = tokenizers.Tokenizer(model)
-    spaces = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
-    tokenizer.normalizer = normalizers.Sequence([*_normalizers(config), *spaces])
+def _spaced(model: Model, config: BPE | Unigram | Words) -> tokenizers.Tokenizer:
+    tokenizer = _tokenizer(model, config, normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE))
     tokenizer.pre_tokenizer = _splitter(_pattern(SPACE, split_digits=config.split_digits, mark_run=False))
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace(SPACE, " "),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return tokenizer
 
 
 def _characters(config: Characters) -> tokenizers.Tokenizer:
-    tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token=UNK))
-    steps = _normalizers(config)
-    if steps:
-        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer = _tokenizer(models.WordLevel(unk_token=UNK), config)
     tokenizer.pre_tokenizer = _splitter(r"[\s\S]")
     tokenizer.decoder = decoders.Fuse()
     return tokenizer
@@ -143,15 +111,9 @@ def _characters(config: Characters) -> tokenizers.Tokenizer:
 
 def _word_pieces(config: WordPiece) -> tokenizers.Tokenizer:
     """Byte-pair encoding of words that begin with SPACE, which `_from_marked_starts` turns into WordPiece."""
-    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token=UNK))
-    steps = _normalizers(config)
-    if steps:
-        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer = _tokenizer(models.BPE(unk_token=UNK), config)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            *_words(config),
-            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False),
-        ]
+        [*_words(config), pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)]
     )
     return tokenizer
 
@@ -197,15 +159,6 @@ def _in_stable_order(trained: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     pieces |= dict(zip(sorted(rest), sorted(pieces[p] for p in rest), strict=True))
     whole["model"]["vocab"] = special + sorted(pieces.items(), key=lambda item: (-item[1], item[0]))
     return tokenizers.Tokenizer.from_str(json.dumps(whole, ensure_ascii=False))
-
-
-def _words_trainer(config: Words | Characters) -> trainers.WordLevelTrainer:
-    return trainers.WordLevelTrainer(
-        vocab_size=config.vocab_size,
-        min_frequency=config.min_frequency,
-        special_tokens=list(SPECIAL),
-        show_progress=False,
-    )
 
 
 def _normalizers(config: TokenizerConfig) -> list[normalizers.Normalizer]:

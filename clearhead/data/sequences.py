@@ -51,7 +51,9 @@ class IdsFile:
         while len(content) < n_bytes:
             more = self._file.read(n_bytes - len(content))
             if not more:
-                raise UserError(f"{self.path}: expected {self.n_ids} token ids, got fewer: somebody cut it; run again")
+                raise UserError(
+                    f"{self.path}: expected {self.n_ids} token ids, got fewer: the file was truncated; run again"
+                )
             content += more
         return np.frombuffer(content, self.dtype)
 

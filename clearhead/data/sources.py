@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cas
 
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
 from clearhead.data.tables import read_rows, text_at
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
 
 if TYPE_CHECKING:
@@ -168,10 +168,9 @@ def _load(wanted: HubDataset) -> "datasets.Dataset":
     try:
         found = datasets.load_from_disk(wanted.name) if is_saved else datasets.load_dataset(wanted.name, wanted.config)
     except Exception as error:  # the network, the hub and the files each raise their own types
-        reason = " ".join(str(error).split())[:200]
         remedy = "a folder of files in one known format" if folder.is_dir() else "its local folder, or the network"
         raise UserError(
-            f"{wanted.name}: expected a dataset, got {type(error).__name__}: {reason}; try {remedy}"
+            f"{wanted.name}: expected a dataset, got {type(error).__name__}: {reason(error)}; try {remedy}"
         ) from None
     if isinstance(found, datasets.Dataset):
         return found

@@ -18,10 +18,10 @@ from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TextFiles
 
-Row = tuple[str, ...]
+Example = tuple[str, ...]
 
 
-def pair_splits(data: Data, held_out: int) -> dict[str, Stream[Row]]:
+def pair_splits(data: Data, held_out: int) -> dict[str, Stream[Example]]:
     """The splits of sentence pairs. Without a source for validation, holds out `held_out` training pairs for it.
 
     Raises UserError if there are too few pairs to hold some out.
@@ -32,7 +32,7 @@ def pair_splits(data: Data, held_out: int) -> dict[str, Stream[Row]]:
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def _held_out(rows: Stream[Row], wanted: int) -> dict[str, Stream[Row]]:
+def _held_out(rows: Stream[Example], wanted: int) -> dict[str, Stream[Example]]:
     """Training and validation. Holds out the pairs whose sources have the lowest hashes, at most a fifth."""
     n_rows = 0
 
@@ -56,7 +56,7 @@ def _held_out(rows: Stream[Row], wanted: int) -> dict[str, Stream[Row]]:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextSplit:
     """Documents, each as the pieces it is read in."""
 
     documents: Stream[Iterable[str]]
@@ -66,7 +66,7 @@ class Text:
         return iter(self.documents)
 
 
-def text_splits(data: Data, held_out: float) -> tuple[Text, Text]:
+def text_splits(data: Data, held_out: float) -> tuple[TextSplit, TextSplit]:
     """Training and validation documents. Without a source for validation, holds out the last `held_out` share.
 
     A single document is running text, and its last characters are held out.
@@ -80,12 +80,12 @@ def text_splits(data: Data, held_out: float) -> tuple[Text, Text]:
         return _of_one(lambda: _between(_only(train), 0, cut)), _of_one(lambda: _between(_only(train), cut, None))
     cut = min(int(train.n_documents * (1 - held_out)), train.n_documents - 1)
     return (
-        Text(Stream(lambda: islice(train, cut)), cut),
-        Text(Stream(lambda: islice(train, cut, None)), train.n_documents - cut),
+        TextSplit(Stream(lambda: islice(train, cut)), cut),
+        TextSplit(Stream(lambda: islice(train, cut, None)), train.n_documents - cut),
     )
 
 
-def _documents(source: Source) -> Text:
+def _documents(source: Source) -> TextSplit:
     found = documents_of(source)
     if isinstance(source, TextFiles) and source.documents == "file":
         return _of_one(lambda: running(found))
@@ -93,14 +93,14 @@ def _documents(source: Source) -> Text:
     n_documents = sum(1 for _ in documents)
     if not n_documents:
         raise UserError(f"data: expected text in {source.kind} source, got none; give another file")
-    return Text(documents, n_documents)
+    return TextSplit(documents, n_documents)
 
 
-def _of_one(begin: Callable[[], Iterator[str]]) -> Text:
-    return Text(Stream(lambda: iter([begin()])), 1)
+def _of_one(begin: Callable[[], Iterator[str]]) -> TextSplit:
+    return TextSplit(Stream(lambda: iter([begin()])), 1)
 
 
-def _only(text: Text) -> Iterator[str]:
+def _only(text: TextSplit) -> Iterator[str]:
     """The pieces of the only document."""
     return chain.from_iterable(text)
 

@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from clearhead.data.files import Unpacked, check_expansion, nearest, opened, read_lines
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
-from clearhead.recipe.data import Column, Table
+from clearhead.recipe.data import Column, Table, TableFormat
 
 if TYPE_CHECKING:
     from pyarrow import parquet
 
-Format = Literal["tsv", "csv", "jsonl", "parquet"]
-
 PARQUET_ROWS = 1024
 """Read at once."""
 
-SUFFIXES: dict[str, Format] = {
+SUFFIXES: dict[str, TableFormat] = {
     ".tsv": "tsv",
     ".tab": "tsv",
     ".csv": "csv",
@@ -50,7 +48,7 @@ def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ..
         raise UserError(f"{table.path}: expected rows, got a header alone; try another file")
 
 
-def _format(path: Path) -> Format:
+def _format(path: Path) -> TableFormat:
     name = path.name.lower().removesuffix(".gz")
     for suffix, kind in SUFFIXES.items():
         if name.endswith(suffix):
@@ -154,7 +152,7 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
                     yield [text_at(row, name, where=f"{path}:row {at}") for name in names]
                     at += 1
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path}: expected parquet, got {' '.join(str(error).split())[:200]}") from None
+            raise UserError(f"{path}: expected parquet, got {reason(error)}") from None
 
 
 def _check_pages(path: Path, about: "parquet.FileMetaData", size: int) -> None:

@@ -18,7 +18,6 @@ from clearhead.data.formats.checked import guarded, json_object
 from clearhead.data.formats.special import CONFIG_FILE, cleaned, cleans, content_of
 from clearhead.data.formats.two_sided import Pieces, Sides
 from clearhead.data.formats.visible_bytes import readable, word_around
-from clearhead.data.merges import Merge, merge_history
 from clearhead.data.schemes import BOS, EOS, PAD, SPACE, UNK, fit
 from clearhead.errors import UserError
 from clearhead.recipe.data import TokenizerConfig
@@ -286,17 +285,6 @@ class Tokenizer:
                 start = end - len(piece.lstrip())
             places.append((start, end))
         return places
-
-    def merges(self, word: str) -> list[Merge]:
-        """The merges that byte-pair encoding applies to `word`, in order (Sennrich et al. 2016, 3.2)."""
-        encoding = self.library.encode(word, add_special_tokens=False)
-        text = word if self.library.normalizer is None else self.library.normalizer.normalize_str(word)
-        splitter = self.library.pre_tokenizer
-        parts = [text] if splitter is None else [part for part, _ in splitter.pre_tokenize_str(text)]
-        model = self._parts["model"]
-        assert isinstance(model, dict)
-        history = merge_history(model, parts, pieces=encoding.tokens)
-        return [Merge(self._shown(m.left), self._shown(m.right), m.rank) for m in history]
 
     def unknown(self, text: str) -> list[str]:
         """The words of `text` that contain something unknown to the tokenizer, each once, in order."""

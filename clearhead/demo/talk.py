@@ -27,7 +27,7 @@ class Own:
 
 
 def say(text: str) -> None:
-    """Print to standard error."""
+    """Prints to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -70,7 +70,7 @@ def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> l
 
 
 def answer(model: Model, known: Mapping[str, set[str]], text: str) -> Own:
-    """Translate and report one phrase."""
+    """Translates and reports one phrase."""
     unseen = tuple(word for word in words(text) if word not in known.get(word.lower(), ()))
     own = Own(text, model.translate([text])[0], unseen)
     say(f"    {own.output}")
@@ -87,7 +87,7 @@ def can_ask() -> bool:
 
 
 def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
-    """Translate line after line until an empty one, the end of the input or Ctrl-C."""
+    """Translates line after line until an empty one, the end of the input or Ctrl-C."""
     say(f"\nYour turn.\n{what_it_knows(corpus)}\nAn empty line ends.")
     known = known_words(corpus)
     result: list[Own] = []

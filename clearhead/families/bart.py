@@ -11,8 +11,8 @@ from clearhead.families.encoder_decoder import (
     rules,
 )
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import labels, problem_type
-from clearhead.weights.fields import ignored, only, same
+from clearhead.families.shared import end_token_classifier, labels, span
+from clearhead.weights.fields import Only, same
 from clearhead.weights.mapping import Rule, ignore, rename
 
 
@@ -42,10 +42,9 @@ FAMILY = Family(
         same("max_position_embeddings", *both("positions.max_length"), default=1024),
         *FIELDS,
         *norms(before=False, of_embedding=True),
-        only("tie_word_embeddings", True),
-        only("static_position_embeddings", False),
-        only("do_blenderbot_90_layernorm", False),
-        ignored("classifier_dropout"),
+        Only("tie_word_embeddings", True),
+        Only("static_position_embeddings", False),
+        Only("do_blenderbot_90_layernorm", False),
     ),
     rules=all_rules,
     heads=(
@@ -57,22 +56,7 @@ FAMILY = Family(
             prefix="model.",
         ),
         HeadMap("BartModel", {"head.kind": "none"}),
-        HeadMap(
-            "BartForSequenceClassification",
-            # The decoder reads the shifted text again, and its state at the end token represents the whole.
-            {"head.kind": "classification", "head.pool": "last", "head.pooler": True},
-            lambda _: (
-                rename("classification_head.dense.{p}", "head.pooler.{p}"),
-                rename("classification_head.out_proj.{p}", "head.output.{p}"),
-            ),
-            (*labels(3), problem_type(), same("classifier_dropout", "head.dropout", default=0.0)),
-            prefix="model.",
-        ),
-        HeadMap(
-            "BartForQuestionAnswering",
-            {"head.kind": "span"},
-            lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
-            prefix="model.",
-        ),
+        end_token_classifier("BartForSequenceClassification", {}, labels(3), prefix="model."),
+        span("BartForQuestionAnswering", prefix="model."),
     ),
 )

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, pooler_rules, problem_type
-from clearhead.weights.fields import Entry, Field, computed, ignored, named, only, same
+from clearhead.families.shared import encoder_sizes, labels, output_matrix, pooler_rules, problem_type, span
+from clearhead.weights.fields import Field, FieldRule, Only, computed, ignored, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, tie
 
 PRESETS = {
@@ -39,22 +39,14 @@ CONSTANTS = {
 }
 
 
-def encoder_fields(vocab_size: int) -> tuple[Entry, ...]:
+def encoder_fields(vocab_size: int) -> tuple[FieldRule, ...]:
     """All fields except the positions."""
     return (
         same("vocab_size", "encoder.input.vocab_size", default=vocab_size),
         same("type_vocab_size", "encoder.input.n_types", default=2),
-        same("hidden_size", "encoder.d_model", default=768),
-        same("num_hidden_layers", "encoder.n_layers", default=12),
-        same("num_attention_heads", "encoder.n_heads", default=12),
-        same("intermediate_size", "encoder.d_ff", default=3072),
-        named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
-        same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
-        same("initializer_range", "init.std", default=0.02),
-        same("hidden_dropout_prob", "encoder.dropout", default=0.1),
-        same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.1),
-        only("position_embedding_type", "absolute"),
-        ignored("classifier_dropout", "gradient_checkpointing", "use_bfloat16", "_num_labels", "embedding_size"),
+        *encoder_sizes(dropout=0.1),
+        Only("position_embedding_type", "absolute"),
+        ignored("use_bfloat16", "embedding_size"),
         # Notes by the checkpoint's authors, and settings of other programs.
         ignored("directionality", "language", "name", "pooler_fc_size", "pooler_num_*", "pooler_size_per_head"),
         ignored("pooler_type", "sentence_transformers", "sbert_ce_default_activation_function"),
@@ -108,7 +100,6 @@ def classifier_dropout() -> Field:
         "classifier_dropout",
         "head.dropout",
         read=lambda share, values: values["hidden_dropout_prob"] if share is None else share,
-        write=lambda share, _: share,
         default=None,
     )
 
@@ -129,27 +120,16 @@ def tagging(architecture: str, prefix: str) -> HeadMap:
     )
 
 
-def span(architecture: str, prefix: str) -> HeadMap:
-    """The head that predicts where an answer starts and ends."""
-    return HeadMap(
-        architecture,
-        {"head.kind": "span"},
-        lambda _: (rename("qa_outputs.{p}", "head.output.{p}"), no_pooler(prefix)),
-        prefix=prefix,
-    )
-
-
 # --- this one ----------------------------------------------------------------------------------------------------
 
 
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective."""
     assert isinstance(config.head, LanguageHead)
-    theirs, tied = "cls.predictions", config.head.tied
-    matrix = f"{theirs}.decoder.weight"
+    theirs = "cls.predictions"
     return (
-        tie(matrix, "encoder.embed.tokens.weight") if tied else rename(matrix, "head.output.weight"),
-        *output_bias(f"{theirs}.bias", f"{theirs}.decoder.bias", tied=tied),
+        output_matrix(f"{theirs}.decoder.weight", config, "encoder.embed.tokens.weight"),
+        *output_bias(f"{theirs}.bias", f"{theirs}.decoder.bias", tied=config.head.tied),
         rename(f"{theirs}.transform.dense.{{p}}", "head.dense.{p}"),
         *norm(f"{theirs}.transform.LayerNorm", "head.norm"),
         leave_out("cls.seq_relationship.{p}", because="no head here tells whether two sentences follow"),
@@ -175,7 +155,7 @@ HEADS = (
         prefix="bert.",
     ),
     tagging("BertForTokenClassification", "bert."),
-    span("BertForQuestionAnswering", "bert."),
+    span("BertForQuestionAnswering", no_pooler("bert."), prefix="bert."),
 )
 
 FAMILY = Family(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.config import LanguageHead, ModelConfig, Sinusoidal
 from clearhead.errors import UserError
 from clearhead.families.shared import ACTIVATIONS
-from clearhead.weights.fields import Entry, Values, alias, computed, extra, ignored, named, only, same
+from clearhead.weights.fields import Alias, FieldRule, Only, computed, extra, ignored, implied, named, same
 from clearhead.weights.mapping import Rule, Turn, derive, ignore, rename, reshape
 
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ def both(name: str) -> tuple[str, ...]:
 # --- fields ------------------------------------------------------------------------------------------------------
 
 
-def _layers(value: int | None, values: Values) -> None:
-    if value not in (None, values["encoder_layers"]):
-        raise UserError(f"expected encoder_layers={values['encoder_layers']}, of which it is another name, got {value}")
-
-
-FIELDS: tuple[Entry, ...] = (
+FIELDS: tuple[FieldRule, ...] = (
     same("d_model", *both("d_model"), default=1024),
     same("encoder_layers", "encoder.n_layers", default=12),
     same("encoder_attention_heads", "encoder.n_heads", default=16),
@@ -37,28 +32,33 @@ FIELDS: tuple[Entry, ...] = (
     same("decoder_layers", "decoder.n_layers", default=12),
     same("decoder_attention_heads", "decoder.n_heads", default=16),
     same("decoder_ffn_dim", "decoder.d_ff", default=4096),
-    computed("num_hidden_layers", read=_layers, write=lambda _, ours: ours["encoder"]["n_layers"], default=None),
+    implied(
+        "num_hidden_layers",
+        lambda theirs: theirs["encoder_layers"],
+        write=lambda ours: ours["encoder"]["n_layers"],
+        what="which is encoder_layers",
+    ),
     named("activation_function", *both("activation"), names=ACTIVATIONS, default="gelu"),
     same("scale_embedding", *both("input.scale"), default=False),
     same("dropout", *both("dropout"), default=0.1),
     same("attention_dropout", *both("attn_dropout"), default=0.0),
     same("activation_dropout", *both("ffn_dropout"), default=0.0),
     same("init_std", "init.std", default=0.02),
-    alias("hidden_size", of="d_model"),
-    alias("num_attention_heads", of="encoder_attention_heads"),
-    only("encoder_layerdrop", 0.0),
-    only("decoder_layerdrop", 0.0),
+    Alias("hidden_size", of="d_model"),
+    Alias("num_attention_heads", of="encoder_attention_heads"),
+    Only("encoder_layerdrop", 0.0),
+    Only("decoder_layerdrop", 0.0),
     # In older configs: fields that the library no longer reads, and how the network was trained or distilled.
     ignored("add_bias_logits", "classif_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated"),
-    ignored("_num_labels", "gradient_checkpointing", "replacing_rate", "student_*_layers"),
+    ignored("replacing_rate", "student_*_layers"),
 )
 """The fields without the token tables and the positions."""
 
-LANGUAGE_FIELDS: tuple[Entry, ...] = (extra("final_logits_bias", "head.bias", default=True),)
+LANGUAGE_FIELDS: tuple[FieldRule, ...] = (extra("final_logits_bias", "head.bias", default=True),)
 """The bias on the logits. Our networks may have none, which the reference library treats as 0."""
 
 
-def norms(*, before: bool, of_embedding: bool) -> tuple[Entry, ...]:
+def norms(*, before: bool, of_embedding: bool) -> tuple[FieldRule, ...]:
     """The places of the norms. The reference library no longer reads these fields, but CTranslate2 does."""
     return (
         _always("normalize_before", before),
@@ -67,14 +67,9 @@ def norms(*, before: bool, of_embedding: bool) -> tuple[Entry, ...]:
     )
 
 
-def _always(name: str, value: bool) -> Entry:
+def _always(name: str, value: bool) -> FieldRule:
     """A field that supports one value and always writes it."""
-
-    def read(said: bool | None, _: Values) -> None:
-        if said not in (None, value):
-            raise UserError(f"expected {value}, the only value that is supported, got {said!r}")
-
-    return computed(name, read=read, write=lambda _, __: value, default=None)
+    return implied(name, lambda _: value, write=lambda _: value, what="the only value that is supported")
 
 
 # --- sinusoidal positions ----------------------------------------------------------------------------------------
@@ -82,12 +77,10 @@ def _always(name: str, value: bool) -> Entry:
 LENGTH = 1024
 """The number of positions written into a config. Our sinusoidal positions have no limit."""
 
-SINUSOIDAL: tuple[Entry, ...] = (
-    computed(
-        "max_position_embeddings", read=lambda value, _: value, write=lambda _, __: LENGTH, default=LENGTH, like=LENGTH
-    ),
+SINUSOIDAL: tuple[FieldRule, ...] = (
+    computed("max_position_embeddings", write=lambda *_: LENGTH, default=LENGTH, like=LENGTH),
     extra("sinusoidal_layout", *both("positions.layout"), default="concatenated"),
-    only("static_position_embeddings", True),
+    Only("static_position_embeddings", True),
 )
 
 

@@ -12,7 +12,7 @@ from clearhead.config.positions import Positions
 from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.weights.documents import brief
-from clearhead.weights.fields import ANOTHER, Decision, Entry, FieldMap, get, ignored, only, put
+from clearhead.weights.fields import ANOTHER, Decision, FieldMap, FieldRule, Only, get, ignored, put
 from clearhead.weights.mapping import Rule
 
 Document = Mapping[str, Any]
@@ -28,7 +28,7 @@ class HeadMap:
     constants: Document
     """Our fixed settings for this head by path: {"head.kind": "language", ...}."""
     rules: Rules = lambda _: ()
-    fields: tuple[Entry, ...] = ()
+    fields: tuple[FieldRule, ...] = ()
     prefix: str = ""
     """Prefix of the family's own tensor names in checkpoints of this class."""
     also: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Family:
     model_type: str
     constants: Document
     """Our settings common to all its models by path: {"decoder.norm": "rms", ...}."""
-    fields: tuple[Entry, ...]
+    fields: tuple[FieldRule, ...]
     rules: Rules
     """The weight table without heads. Their names lack the head's prefix."""
     heads: tuple[HeadMap, ...]
@@ -147,15 +147,13 @@ def canonical(config: ModelConfig) -> ModelConfig:
 
 
 def _canonical(stack: StackConfig) -> StackConfig:
-    biases = {
-        name: stack.bias if value is None else value for name, value in dict(stack).items() if name.endswith("_bias")
-    }
-    if stack.norm == "rms":
-        biases["norm_bias"] = None
     return stack.model_copy(
         update={
-            **biases,
             "bias": True,
+            "qkv_bias": stack.has_qkv_bias,
+            "out_bias": stack.has_out_bias,
+            "ffn_bias": stack.has_ffn_bias,
+            "norm_bias": stack.has_norm_bias,
             "d_head": stack.head_width,
             "n_kv_heads": stack.kv_heads,
             "attn_scale": stack.score_scale,
@@ -172,7 +170,7 @@ def _unlimited(positions: Positions) -> Positions:
 
 
 # Fields of any config that change no computed number, or that support only their usual value.
-COMMON: tuple[Entry, ...] = (
+COMMON: tuple[FieldRule, ...] = (
     ignored("architectures", "auto_map", "dtype", "id2label", "is_encoder_decoder", "label2id", "model_type"),
     ignored("name_or_path", "_name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class"),
     ignored("tie_word_embeddings", "pooling_of_texts"),
@@ -185,22 +183,22 @@ COMMON: tuple[Entry, ...] = (
     ignored("diversity_penalty", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty"),
     ignored("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences", "remove_invalid_values"),
     ignored("exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "finetuning_task"),
-    ignored("hidden_dropout", "classifier_dropout"),
-    only("is_decoder", False),
-    only("add_cross_attention", False),
-    only("cross_attention_hidden_size", None),
-    only("tie_encoder_decoder", False),
-    only("pruned_heads", {}),
+    ignored("hidden_dropout", "classifier_dropout", "gradient_checkpointing", "_num_labels"),
+    Only("is_decoder", False),
+    Only("add_cross_attention", False),
+    Only("cross_attention_hidden_size", None),
+    Only("tie_encoder_decoder", False),
+    Only("pruned_heads", {}),
     # No class defines these, but shared code of the reference library reads them.
-    only("is_causal", True),
-    only("sliding_window", None),
-    only("layer_types", None),
-    only("attention_chunk_size", None),
-    only("kv_sharing_modes", None),
-    only("per_layer_config", None),
-    only("is_heterogeneous", False),
-    only("fusion_config", None),
-    only("transformers_weights", None),
-    only("quantization_config", None),
-    only("compression_config", None),
+    Only("is_causal", True),
+    Only("sliding_window", None),
+    Only("layer_types", None),
+    Only("attention_chunk_size", None),
+    Only("kv_sharing_modes", None),
+    Only("per_layer_config", None),
+    Only("is_heterogeneous", False),
+    Only("fusion_config", None),
+    Only("transformers_weights", None),
+    Only("quantization_config", None),
+    Only("compression_config", None),
 )

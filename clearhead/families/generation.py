@@ -17,10 +17,10 @@ from pydantic import (
     ValidationError,
 )
 
-from clearhead.config import Probability
+from clearhead.config import Probability, Share
 from clearhead.errors import UserError
 from clearhead.recipe import explain
-from clearhead.recipe.generation import Exponent, GenerationConfig, Several, Share
+from clearhead.recipe.generation import Exponent, GenerationConfig, Several
 
 _log = logging.getLogger("clearhead")
 
@@ -86,7 +86,7 @@ Id = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 """The id of a token. A negative value means none."""
 
 
-class Document(BaseModel):
+class GenerationFields(BaseModel):
     """The supported fields under their original names. Null counts as absent."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
@@ -145,31 +145,31 @@ def read_generation(
     """
     fields, place = generation_config, f"{where}/{FILE}"
     if fields is None:
-        known = (Document.model_fields.keys() | UNFOLLOWED.keys()) - {"seed"}
+        known = (GenerationFields.model_fields.keys() | UNFOLLOWED.keys()) - {"seed"}
         fields, place = {name: value for name, value in model_config.items() if name in known}, f"{where}/{LEGACY}"
     inherited = _document({name: model_config.get(name) for name in SPECIAL}, f"{where}/{LEGACY}")
     said = _document(fields, place).model_dump(exclude_none=True)
-    document = Document(**{**inherited.model_dump(exclude_none=True), **said})
+    document = GenerationFields(**{**inherited.model_dump(exclude_none=True), **said})
     if left_out := [name for name, value in fields.items() if _is_unfollowed(name, value, document)]:
         told = ", ".join(f"{name}={fields[name]!r}"[:60] for name in left_out)
         _log.warning("%s: not followed, so texts may differ from the reference's: %s", place, told)
     return GenerationConfig.model_validate(
-        _lengths(document, encoder_decoder=encoder_decoder)
-        | _choice(document)
+        _choice(document)
+        | _lengths(document, encoder_decoder=encoder_decoder)
         | _tokens(document, encoder_decoder=encoder_decoder)
     )
 
 
-def _document(fields: Mapping[str, JsonValue], place: str) -> Document:
+def _document(fields: Mapping[str, JsonValue], place: str) -> GenerationFields:
     try:
-        return Document.model_validate(dict(fields))
+        return GenerationFields.model_validate(dict(fields))
     except ValidationError as error:
         raise UserError(
-            f"{explain(error, place, schema=Document.model_json_schema())}; try without this field"
+            f"{explain(error, place, schema=GenerationFields.model_json_schema())}; try without this field"
         ) from None
 
 
-def _is_unfollowed(name: str, value: JsonValue, document: Document) -> bool:
+def _is_unfollowed(name: str, value: JsonValue, document: GenerationFields) -> bool:
     """Whether a field that may change the output has no counterpart in our settings."""
     match name:
         case "bad_words_ids":
@@ -180,12 +180,12 @@ def _is_unfollowed(name: str, value: JsonValue, document: Document) -> bool:
             return bool(value) and document.temperature != 0 and not document.samples
         case "num_return_sequences":
             return not document.samples and (document.num_return_sequences or 1) > (document.num_beams or 1)
-    if name in Document.model_fields or any(fnmatchcase(name, pattern) for pattern in IGNORED):
+    if name in GenerationFields.model_fields or any(fnmatchcase(name, pattern) for pattern in IGNORED):
         return False
     return value is not None and (name not in UNFOLLOWED or value != UNFOLLOWED[name])
 
 
-def _lengths(said: Document, *, encoder_decoder: bool) -> dict[str, JsonValue]:
+def _lengths(said: GenerationFields, *, encoder_decoder: bool) -> dict[str, JsonValue]:
     most, least = said.max_new_tokens, said.min_new_tokens
     if encoder_decoder and most is None and said.max_length is not None:
         most = max(said.max_length - 1, 1)
@@ -196,29 +196,20 @@ def _lengths(said: Document, *, encoder_decoder: bool) -> dict[str, JsonValue]:
     return {"max_new_tokens": most, "min_new_tokens": min(least or 0, most)}
 
 
-def _choice(said: Document) -> dict[str, JsonValue]:
-    """The settings of search or sampling."""
-    beams, n_best = said.num_beams or 1, said.num_return_sequences or 1
-    found: dict[str, JsonValue] = {
-        "beams": beams,
-        "n_best": n_best if said.samples else min(n_best, beams),
-        "length_penalty": said.length_penalty,
-        "early_stopping": said.early_stopping,
-        "seed": said.seed,
-        "repetition_penalty": said.repetition_penalty,
-        "no_repeat_ngram": said.no_repeat_ngram_size or None,
-    }
+def _choice(said: GenerationFields) -> dict[str, JsonValue]:
+    """The settings with the same values, and those of search or sampling."""
+    found: dict[str, JsonValue] = {ours: getattr(said, theirs) for theirs, ours in SAME.items()}
+    found["no_repeat_ngram"] = said.no_repeat_ngram_size or None
     if said.samples:
-        found |= {
-            "temperature": 1.0 if said.temperature is None else said.temperature,
-            "top_k": TOP_K if said.top_k is None else said.top_k or None,
-            "top_p": said.top_p,
-            "min_p": said.min_p,
-        }
+        found["temperature"] = 1.0 if said.temperature is None else said.temperature
+        found["top_k"] = TOP_K if said.top_k is None else said.top_k or None
+    else:
+        found |= dict.fromkeys(("temperature", "top_p", "min_p"))
+        found["n_best"] = min(said.num_return_sequences or 1, said.num_beams or 1)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _tokens(said: Document, *, encoder_decoder: bool) -> dict[str, JsonValue]:
+def _tokens(said: GenerationFields, *, encoder_decoder: bool) -> dict[str, JsonValue]:
     start = said.decoder_start_token_id if encoder_decoder else None
     first = said.bos_token_id if said.force_bos_token_to_be_generated else said.forced_bos_token_id
     words = [word[0] for word in said.bad_words_ids or () if len(word) == 1 and word[0] not in said.ends]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from clearhead.config import LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, problem_type, tagging_dropout
-from clearhead.weights.fields import Values, alias, computed, ignored, named, only, same
-from clearhead.weights.mapping import Rule, ignore, leave_out, rename, split, tie, transpose
+from clearhead.families.shared import ACTIVATIONS, labels, last_token_classifier, output_matrix, span, tagging_dropout
+from clearhead.weights.fields import Alias, Only, Values, computed, ignored, inherited, named, same
+from clearhead.weights.mapping import Rule, ignore, leave_out, rename, split, transpose
 
 
 def decoder(d_model: int, n_layers: int, *, n_heads: int) -> ModelConfig:
@@ -53,31 +53,23 @@ FIELDS = (
         "n_inner",
         "decoder.d_ff",
         read=lambda width, values: 4 * values["n_embd"] if width is None else width,
-        write=lambda d_ff, _: d_ff,
         default=None,
     ),
     named("activation_function", "decoder.activation", names=ACTIVATIONS, default="gelu_new"),
     same("layer_norm_epsilon", "decoder.norm_eps", default=1e-5),
     same("initializer_range", "init.std", default=0.02),
     same("resid_pdrop", "decoder.dropout", default=0.1),
-    computed(
-        "embd_pdrop",
-        "decoder.embed_dropout",
-        read=lambda share, _: share,
-        write=lambda share, ours: ours["decoder"]["dropout"] if share is None else share,
-        default=0.1,
-        like=0.1,
-    ),
+    inherited("embd_pdrop", "decoder.embed_dropout", of="dropout", default=0.1),
     same("attn_pdrop", "decoder.attn_dropout", default=0.1),
     computed("scale_attn_weights", "decoder.attn_scale", read=_scale, write=_scaled, default=True, like=True),
-    alias("hidden_size", of="n_embd"),
-    alias("max_position_embeddings", of="n_positions"),
-    alias("num_attention_heads", of="n_head"),
-    alias("num_hidden_layers", of="n_layer"),
-    only("scale_attn_by_inverse_layer_idx", False),
+    Alias("hidden_size", of="n_embd"),
+    Alias("max_position_embeddings", of="n_positions"),
+    Alias("num_attention_heads", of="n_head"),
+    Alias("num_hidden_layers", of="n_layer"),
+    Only("scale_attn_by_inverse_layer_idx", False),
     # It sets the precision of one product and changes nothing in exact arithmetic.
     ignored("reorder_and_upcast_attn"),
-    ignored("gradient_checkpointing", "n_ctx", "n_special", "_num_labels", "predict_special_tokens", "summary_*"),
+    ignored("n_ctx", "n_special", "predict_special_tokens", "summary_*"),
 )
 
 
@@ -104,11 +96,10 @@ def rules(_: ModelConfig) -> Sequence[Rule]:
 
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The output matrix, tied to the token table or separate."""
-    assert isinstance(config.head, LanguageHead)
-    second = leave_out("multiple_choice_head.summary.{p}", because="there is no head that chooses among texts")
-    if config.head.tied:
-        return (tie("lm_head.weight", "decoder.embed.tokens.weight"), second)
-    return (rename("lm_head.weight", "head.output.weight"), second)
+    return (
+        output_matrix("lm_head.weight", config, "decoder.embed.tokens.weight"),
+        leave_out("multiple_choice_head.summary.{p}", because="there is no head that chooses among texts"),
+    )
 
 
 HEADS = (
@@ -121,26 +112,15 @@ HEADS = (
         also=("GPT2DoubleHeadsModel",),
     ),
     HeadMap("GPT2Model", {"head.kind": "none"}),
-    HeadMap(
-        "GPT2ForSequenceClassification",
-        {"head.kind": "classification", "head.pool": "last", "head.bias": False},
-        lambda _: (rename("score.weight", "head.output.weight"),),
-        (*labels(), problem_type()),
-        prefix="transformer.",
-    ),
+    last_token_classifier("GPT2ForSequenceClassification", "transformer."),
     HeadMap(
         "GPT2ForTokenClassification",
         {"head.kind": "tagging"},
         lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-        (*labels(), *tagging_dropout()),
+        (*labels(), tagging_dropout()),
         prefix="transformer.",
     ),
-    HeadMap(
-        "GPT2ForQuestionAnswering",
-        {"head.kind": "span"},
-        lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
-        prefix="transformer.",
-    ),
+    span("GPT2ForQuestionAnswering", prefix="transformer."),
 )
 
 FAMILY = Family(

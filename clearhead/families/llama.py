@@ -1,14 +1,13 @@
 """The decoder of Touvron et al. 2023, and decoders that differ in one mechanism: a window, or no gate."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig, Rotary, StackConfig, TokenInput
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.rotary import modern, rotary
-from clearhead.families.shared import ACTIVATIONS, labels, problem_type, tagging_dropout
-from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
-from clearhead.weights.mapping import Rule, ignore, rename, tie
+from clearhead.families.shared import ACTIVATIONS, labels, last_token_classifier, output_matrix, span, tagging_dropout
+from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, inherited, named, same
+from clearhead.weights.mapping import Rule, ignore, rename
 
 PRESETS = {
     # RMSNorm before each branch, a gated SiLU, rotary positions, no bias anywhere (section 2.2).
@@ -29,7 +28,7 @@ PRESETS = {
     )
 }
 
-Width = Callable[[Values], int]
+WidthRule = Callable[[Values], int]
 
 CONSTANTS = {
     "decoder.input.kind": "tokens",
@@ -49,7 +48,7 @@ def sizes(
     hidden_act: str = "silu",
     eps: float = 1e-6,
     max_length: int,
-) -> tuple[Entry, ...]:
+) -> tuple[FieldRule, ...]:
     """The fields that all of these families share. The arguments are a family's defaults for absent fields."""
     return (
         same("vocab_size", "decoder.input.vocab_size", default=vocab_size),
@@ -76,14 +75,14 @@ def sizes(
         same("initializer_range", "init.std", default=0.02),
         same("attention_dropout", "decoder.attn_dropout", default=0.0),
         *rotary(max_length=max_length),
-        only("pretraining_tp", 1),
-        only("rope_interleaved", False),
-        ignored("gradient_checkpointing", "is_llama_config", "max_sequence_length", "transformers.js_config"),
+        Only("pretraining_tp", 1),
+        Only("rope_interleaved", False),
+        ignored("is_llama_config", "max_sequence_length", "transformers.js_config"),
         ignored("unsloth_*"),
     )
 
 
-def _width(theirs: str, ours: str, *, there: Width, here: Width, default: int | None) -> Field:
+def _width(theirs: str, ours: str, *, there: WidthRule, here: WidthRule, default: int | None) -> Field:
     """A width that is None in our config if it follows from the other fields, and is always written."""
 
     def read(value: int | None, values: Values) -> int | None:
@@ -95,26 +94,10 @@ def _width(theirs: str, ours: str, *, there: Width, here: Width, default: int | 
     return computed(theirs, ours, read=read, write=write, default=default, like=default)
 
 
-def bias(theirs: str, *ours: str) -> Field:
-    """One switch of theirs for several biases of ours, which must agree to be written."""
-
-    def write(_: Any, config: Values) -> bool:
-        stack = config["decoder"]
-        said = {stack["bias"] if stack[name] is None else stack[name] for name in ours}
-        (value,) = said
-        return value
-
-    return computed(
-        theirs,
-        *(f"decoder.{name}" for name in ours),
-        read=lambda value, _: value,
-        write=write,
-        default=False,
-        like=False,
-    )
-
-
-BIASES = (bias("attention_bias", "qkv_bias", "out_bias"), bias("mlp_bias", "ffn_bias"))
+BIASES = (
+    inherited("attention_bias", "decoder.qkv_bias", "decoder.out_bias", of="bias", default=False),
+    inherited("mlp_bias", "decoder.ffn_bias", of="bias", default=False),
+)
 
 
 def rules(_: ModelConfig) -> Sequence[Rule]:
@@ -132,45 +115,26 @@ def rules(_: ModelConfig) -> Sequence[Rule]:
     )
 
 
-def language_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The output matrix, tied to the token table or separate."""
-    assert isinstance(config.head, LanguageHead)
-    if config.head.tied:
-        return (tie("lm_head.weight", "decoder.embed.tokens.weight"),)
-    return (rename("lm_head.weight", "head.output.weight"),)
-
-
 def heads(name: str, *, span_prefix: str = "transformer.") -> tuple[HeadMap, ...]:
     """The heads that each of these families has."""
     return (
         HeadMap(
             f"{name}ForCausalLM",
             {"head.kind": "language"},
-            language_rules,
+            lambda config: (output_matrix("lm_head.weight", config, "decoder.embed.tokens.weight"),),
             (same("tie_word_embeddings", "head.tied", default=False),),
             prefix="model.",
         ),
         HeadMap(f"{name}Model", {"head.kind": "none"}),
-        HeadMap(
-            f"{name}ForSequenceClassification",
-            {"head.kind": "classification", "head.pool": "last", "head.bias": False},
-            lambda _: (rename("score.weight", "head.output.weight"),),
-            (*labels(), problem_type()),
-            prefix="model.",
-        ),
+        last_token_classifier(f"{name}ForSequenceClassification", "model."),
         HeadMap(
             f"{name}ForTokenClassification",
             {"head.kind": "tagging"},
             lambda _: (rename("score.{p}", "head.output.{p}"),),
-            (*labels(), *tagging_dropout(), same("token_classification_bias", "head.bias", default=True)),
+            (*labels(), tagging_dropout(), same("token_classification_bias", "head.bias", default=True)),
             prefix="model.",
         ),
-        HeadMap(
-            f"{name}ForQuestionAnswering",
-            {"head.kind": "span"},
-            lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
-            prefix=span_prefix,
-        ),
+        span(f"{name}ForQuestionAnswering", prefix=span_prefix),
     )
 
 
@@ -209,13 +173,7 @@ MISTRAL = Family(
     constants=CONSTANTS,
     fields=(
         *sizes(intermediate_size=14_336, kv_heads=8, max_length=131_072),
-        computed(
-            "sliding_window",
-            "decoder.window",
-            read=lambda value, _: value,
-            write=lambda window, _: window,
-            default=4096,
-        ),
+        computed("sliding_window", "decoder.window", default=4096),
     ),
     rules=rules,
     heads=heads("Mistral", span_prefix="model."),

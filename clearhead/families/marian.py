@@ -17,7 +17,7 @@ from clearhead.families.encoder_decoder import (
     streams,
 )
 from clearhead.families.family import Family, HeadMap
-from clearhead.weights.fields import Entry, Values, computed, ignored, only, same
+from clearhead.weights.fields import FieldRule, Only, Values, computed, same
 from clearhead.weights.mapping import Rule
 
 
@@ -33,15 +33,9 @@ def _tied(tied: bool, values: Values) -> bool:
 
 
 SHARED = "share_encoder_decoder_embeddings"
-TABLES: tuple[Entry, ...] = (
+TABLES: tuple[FieldRule, ...] = (
     same("vocab_size", "encoder.input.vocab_size", default=58_101),
-    computed(
-        "decoder_vocab_size",
-        "decoder.input.vocab_size",
-        read=_decoder_vocabulary,
-        write=lambda size, _: size,
-        default=None,
-    ),
+    computed("decoder_vocab_size", "decoder.input.vocab_size", read=_decoder_vocabulary, default=None),
     same(SHARED, "share_embeddings", default=True),
 )
 
@@ -57,7 +51,6 @@ MARIAN = Family(
         *SINUSOIDAL,
         *FIELDS,
         *norms(before=False, of_embedding=False),
-        ignored("classifier_dropout"),
     ),
     rules=rules,
     heads=(
@@ -65,10 +58,7 @@ MARIAN = Family(
             "MarianMTModel",
             {"head.kind": "language"},
             lambda config: (*language_rules(config), *position_tables(config, "model.", written=False)),
-            (
-                *LANGUAGE_FIELDS,
-                computed("tie_word_embeddings", "head.tied", read=_tied, write=lambda tied, _: tied, default=True),
-            ),
+            (*LANGUAGE_FIELDS, computed("tie_word_embeddings", "head.tied", read=_tied, default=True)),
             prefix="model.",
         ),
         HeadMap("MarianModel", {"head.kind": "none"}, lambda config: position_tables(config, written=True)),
@@ -95,8 +85,7 @@ PEGASUS = Family(
         *SINUSOIDAL,
         *FIELDS,
         *norms(before=True, of_embedding=False),
-        only("tie_word_embeddings", True),
-        ignored("classifier_dropout"),
+        Only("tie_word_embeddings", True),
     ),
     rules=pegasus_rules,
     heads=(

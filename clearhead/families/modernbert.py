@@ -4,12 +4,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from clearhead.config import LanguageHead, ModelConfig
+from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL, MOST_LAYERS, head_width, labels, problem_type
-from clearhead.weights.fields import Entry, Field, Values, computed, ignored, named, only, same
-from clearhead.weights.mapping import Rule, rename, split, tie
+from clearhead.families.shared import (
+    ACTIVATIONS,
+    FULL,
+    LOCAL,
+    MOST_LAYERS,
+    head_width,
+    labels,
+    layer_types,
+    local_layers,
+    output_matrix,
+    problem_type,
+    window_layers,
+)
+from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, inherited, named, same
+from clearhead.weights.mapping import Rule, rename, split
 
 BASE = {FULL: 160_000.0, LOCAL: 10_000.0}
 PREFIX = "model."
@@ -36,24 +48,12 @@ def modernize(document: dict[str, Any]) -> dict[str, Any]:
 
 def _layers(values: Values) -> list[int]:
     """The layers with a window."""
-    kinds = values["layer_types"]
-    if set(kinds) - {FULL, LOCAL}:
-        raise UserError(f"expected {FULL} or {LOCAL} for each layer, got {kinds!r}")
-    if len(kinds) != min(values["num_hidden_layers"], MOST_LAYERS):
-        raise UserError(f"expected one for each of num_hidden_layers={values['num_hidden_layers']}, got {len(kinds)}")
-    return [i for i, kind in enumerate(kinds) if kind == LOCAL]
+    return local_layers(values["layer_types"], min(values["num_hidden_layers"], MOST_LAYERS))
 
 
 def _some(values: Values) -> list[int] | None:
     """The layers with a window if only some layers have one; otherwise None."""
-    layers = _layers(values)
-    return layers if 0 < len(layers) < len(values["layer_types"]) else None
-
-
-def _kinds(stack: Values) -> list[str]:
-    """The layer_types of our stack."""
-    layers = stack["window_layers"] or range(stack["n_layers"] if stack["window"] else 0)
-    return [LOCAL if i in layers else FULL for i in range(stack["n_layers"])]
+    return window_layers(_layers(values), len(values["layer_types"]))
 
 
 def _window(reach: int, values: Values) -> int | None:
@@ -95,7 +95,7 @@ def by_layer() -> tuple[Field, ...]:
             "layer_types",
             "encoder.window_layers",
             read=lambda _, values: _some(values),
-            write=lambda _, ours: _kinds(ours["encoder"]),
+            write=lambda _, ours: layer_types(ours["encoder"]),
         ),
         computed(
             "local_attention",
@@ -112,18 +112,9 @@ def by_layer() -> tuple[Field, ...]:
 # --- the rest ------------------------------------------------------------------------------------------------------
 
 
-def bias(theirs: str, *ours: str) -> Field:
-    """One switch of theirs for several of ours."""
-
-    def write(value: bool | None, config: Values) -> bool:
-        return config["encoder"]["bias"] if value is None else value
-
-    return computed(theirs, *ours, read=lambda value, _: value, write=write, default=False, like=False)
-
-
 def longest() -> Field:
     """The longest text. It does not limit the network, but is kept for code that truncates texts."""
-    kept = computed("max_position_embeddings", read=lambda n, _: n, write=lambda *_: 8192, default=8192, like=8192)
+    kept = computed("max_position_embeddings", write=lambda *_: 8192, default=8192, like=8192)
     return replace(kept, extra=True)
 
 
@@ -135,27 +126,20 @@ FIELDS = (
     same("num_attention_heads", "encoder.n_heads", default=12),
     named("hidden_activation", "encoder.activation", names=ACTIVATIONS, default="gelu"),
     same("norm_eps", "encoder.norm_eps", default=1e-5),
-    bias("norm_bias", "encoder.norm_bias"),
-    bias("attention_bias", "encoder.qkv_bias", "encoder.out_bias"),
-    bias("mlp_bias", "encoder.ffn_bias"),
+    inherited("norm_bias", "encoder.norm_bias", of="bias", default=False),
+    inherited("attention_bias", "encoder.qkv_bias", "encoder.out_bias", of="bias", default=False),
+    inherited("mlp_bias", "encoder.ffn_bias", of="bias", default=False),
     *by_layer(),
     same("initializer_range", "init.std", default=0.02),
-    computed(
-        "embedding_dropout",
-        "encoder.embed_dropout",
-        read=lambda share, _: share,
-        write=lambda share, ours: ours["encoder"]["dropout"] if share is None else share,
-        default=0.0,
-        like=0.0,
-    ),
+    inherited("embedding_dropout", "encoder.embed_dropout", of="dropout", default=0.0),
     # In the reference library it also acts on the attention's output to the residual stream.
     same("attention_dropout", "encoder.attn_dropout", default=0.0),
     same("mlp_dropout", "encoder.ffn_dropout", default=0.0),
     head_width(),
-    only("rope_scaling", None),
+    Only("rope_scaling", None),
     longest(),
     ignored("initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
-    ignored("sparse_pred*", "repad_logits_with_grad", "decoder_bias", "classifier_*", "gradient_checkpointing"),
+    ignored("sparse_pred*", "repad_logits_with_grad", "decoder_bias", "classifier_*"),
     # Left over from the config class from which it was copied.
     ignored("layer_norm_eps", "position_embedding_type"),
 )
@@ -183,10 +167,8 @@ TRANSFORM = (rename("head.dense.{p}", "head.dense.{p}"), rename("head.norm.{p}",
 
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective."""
-    assert isinstance(config.head, LanguageHead)
-    matrix, tied = "decoder.weight", config.head.tied
     return (
-        tie(matrix, "encoder.embed.tokens.weight") if tied else rename(matrix, "head.output.weight"),
+        output_matrix("decoder.weight", config, "encoder.embed.tokens.weight"),
         rename("decoder.bias", "head.output.bias"),
         *TRANSFORM,
     )
@@ -197,7 +179,7 @@ def classifier_rules(_: ModelConfig) -> Sequence[Rule]:
     return rename("classifier.{p}", "head.output.{p}"), *TRANSFORM
 
 
-def transform_fields() -> tuple[Entry, ...]:
+def transform_fields() -> tuple[FieldRule, ...]:
     """The dense layer before every output. Its activation must be the network's."""
 
     def read(name: str, values: Values) -> None:

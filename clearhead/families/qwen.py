@@ -6,8 +6,8 @@ from clearhead.errors import UserError
 from clearhead.families.family import Family
 from clearhead.families.llama import BIASES, CONSTANTS, heads, rules, sizes
 from clearhead.families.rotary import modern
-from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS
-from clearhead.weights.fields import Entry, Values, computed, only
+from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS, layer_types, local_layers, window_layers, windowed
+from clearhead.weights.fields import FieldRule, Only, Values, computed
 
 
 def _local(values: Values) -> list[int]:
@@ -19,9 +19,7 @@ def _local(values: Values) -> list[int]:
     n_layers, kinds = values["num_hidden_layers"], values["layer_types"]
     if kinds is None:
         return list(range(values["max_window_layers"], min(n_layers, MOST_LAYERS)))
-    if len(kinds) != n_layers or not {*kinds} <= {FULL, LOCAL}:
-        raise UserError(f"expected {FULL} or {LOCAL} for each of {n_layers} layers, got {kinds!r}")
-    return [i for i, kind in enumerate(kinds) if kind == LOCAL]
+    return local_layers(kinds, n_layers)
 
 
 def _window(_: Any, values: Values) -> int | None:
@@ -29,39 +27,31 @@ def _window(_: Any, values: Values) -> int | None:
 
 
 def _layers(_: Any, values: Values) -> list[int] | None:
-    local = _local(values)
-    return local if 0 < len(local) < values["num_hidden_layers"] else None
-
-
-def _windowed(ours: Values) -> list[int]:
-    stack = ours["decoder"]
-    if stack["window"] is None:
-        return []
-    return list(range(stack["n_layers"]) if stack["window_layers"] is None else stack["window_layers"])
-
-
-def _types(_: Any, ours: Values) -> list[str]:
-    local = _windowed(ours)
-    return [LOCAL if i in local else FULL for i in range(ours["decoder"]["n_layers"])]
+    return window_layers(_local(values), values["num_hidden_layers"])
 
 
 def _first(_: Any, ours: Values) -> int:
     """The first layer with a window. Older versions of the library read nothing else."""
-    return min(_windowed(ours), default=ours["decoder"]["n_layers"])
+    return min(windowed(ours["decoder"]), default=ours["decoder"]["n_layers"])
 
 
-WINDOW: tuple[Entry, ...] = (
-    computed("max_window_layers", read=lambda value, _: value, write=_first, default=28, like=28),
-    computed("layer_types", "decoder.window_layers", read=_layers, write=_types, default=None),
-    computed("sliding_window", "decoder.window", read=_window, write=lambda window, _: window, default=4096),
+WINDOW: tuple[FieldRule, ...] = (
+    computed("max_window_layers", write=_first, default=28, like=28),
+    computed(
+        "layer_types",
+        "decoder.window_layers",
+        read=_layers,
+        write=lambda _, ours: layer_types(ours["decoder"]),
+        default=None,
+    ),
+    computed("sliding_window", "decoder.window", read=_window, default=4096),
     computed(
         "use_sliding_window",
-        read=lambda value, _: value,
         write=lambda _, ours: ours["decoder"]["window"] is not None,
         default=False,
         like=False,
     ),
-    only("use_mrope", False),
+    Only("use_mrope", False),
 )
 
 QWEN2 = Family(

@@ -13,13 +13,12 @@ from clearhead.families.bert import (
     norm,
     output_bias,
     rules,
-    span,
     tagging,
 )
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import labels, problem_type
+from clearhead.families.shared import labels, output_matrix, problem_type, span
 from clearhead.weights.fields import Field, Values, computed, same
-from clearhead.weights.mapping import Rule, rename, tie
+from clearhead.weights.mapping import Rule, rename
 
 PREFIX = "roberta."
 
@@ -71,11 +70,9 @@ def exact_gelu() -> Field:
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective."""
     assert isinstance(config.head, LanguageHead)
-    tied = config.head.tied
-    matrix = "lm_head.decoder.weight"
     return (
-        tie(matrix, "encoder.embed.tokens.weight") if tied else rename(matrix, "head.output.weight"),
-        *output_bias("lm_head.bias", "lm_head.decoder.bias", tied=tied),
+        output_matrix("lm_head.decoder.weight", config, "encoder.embed.tokens.weight"),
+        *output_bias("lm_head.bias", "lm_head.decoder.bias", tied=config.head.tied),
         rename("lm_head.dense.{p}", "head.dense.{p}"),
         *norm("lm_head.layer_norm", "head.norm"),
         no_pooler(PREFIX),
@@ -110,7 +107,7 @@ def heads(name: str) -> tuple[HeadMap, ...]:
             prefix=PREFIX,
         ),
         tagging(f"{name}ForTokenClassification", PREFIX),
-        span(f"{name}ForQuestionAnswering", PREFIX),
+        span(f"{name}ForQuestionAnswering", no_pooler(PREFIX), prefix=PREFIX),
     )
 
 

@@ -42,7 +42,6 @@ def rotary(*, max_length: int) -> tuple[Field, ...]:
         computed(
             "max_position_embeddings",
             "decoder.positions.trained_length",
-            read=lambda value, _: value,
             write=lambda length, ours: _length(ours, max_length) if length is None else length,
             default=max_length,
             like=max_length,

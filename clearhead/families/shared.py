@@ -1,15 +1,15 @@
-"""Entries shared by several families: names of activations, and the labels and dropout of a classifier."""
+"""What several families share: names of activations, labels, layers with a window, and heads."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
-from clearhead.config import ModelConfig, NoHead
-from clearhead.config.heads import ProblemType
+from clearhead.config import LanguageHead, ModelConfig, NoHead
 from clearhead.errors import UserError
+from clearhead.families.family import Document, HeadMap
 from clearhead.weights.documents import brief
-from clearhead.weights.fields import Field, Values, computed
-from clearhead.weights.mapping import Rule, rename
+from clearhead.weights.fields import Field, FieldRule, Values, computed, extra, implied, named, same
+from clearhead.weights.mapping import Rule, rename, tie
 
 FULL, LOCAL = "full_attention", "sliding_attention"
 """Their names for a layer that sees all keys and for one with a window."""
@@ -64,20 +64,10 @@ def labels(default: int = 2) -> tuple[Field, ...]:
 
     return (
         computed(
-            "id2label",
-            "head.n_labels",
-            read=lambda _, values: len(names(values)),
-            write=id2label,
-            default=None,
-            like={},
+            "id2label", "head.n_labels", read=lambda _, said: len(names(said)), write=id2label, default=None, like={}
         ),
-        computed(
-            "label2id", "head.labels", read=lambda _, values: called(values), write=label2id, default=None, like={}
-        ),
-        replace(
-            computed("num_labels", read=_count, write=lambda *_: None, default=None),
-            extra=True,
-        ),
+        computed("label2id", "head.labels", read=lambda _, said: called(said), write=label2id, default=None, like={}),
+        replace(computed("num_labels", read=_count, write=lambda *_: None, default=None), extra=True),
     )
 
 
@@ -88,39 +78,107 @@ def _count(n: int | None, _: Values) -> None:
 
 def problem_type() -> Field:
     """The kind of a classifier's outputs: one class, several classes or numbers."""
-    known = get_args(ProblemType)
-
-    def read(value: str | None, _: Values) -> str | None:
-        if value is not None and value not in known:
-            raise UserError(f"expected one of {', '.join(known)}, got {brief(value)}")
-        return value
-
-    return replace(
-        computed("problem_type", "head.problem_type", read=read, write=lambda value, _: value, default=None), extra=True
-    )
+    return extra("problem_type", "head.problem_type", default=None)
 
 
 def head_width() -> Field:
     """head_dim, which no config class here defines but their code reads. It must follow from the other fields."""
+    width = implied(
+        "head_dim",
+        lambda theirs: theirs["hidden_size"] // (theirs["num_attention_heads"] or 1),
+        write=lambda _: None,
+        what="which is hidden_size / num_attention_heads",
+    )
+    return replace(width, extra=True)
 
-    def read(width: int | None, values: Values) -> None:
-        expected = values["hidden_size"] // (values["num_attention_heads"] or 1)
-        if width not in (None, expected):
-            raise UserError(f"expected hidden_size / num_attention_heads, {expected}, got {brief(width)}")
 
-    return replace(computed("head_dim", read=read, write=lambda *_: None, default=None), extra=True)
-
-
-def tagging_dropout() -> tuple[Field, ...]:
+def tagging_dropout() -> Field:
     """The dropout of a decoder's tagging head, which no config class defines but any config may set."""
+    return computed(
+        "classifier_dropout", "head.dropout", read=lambda share, _: 0.1 if share is None else share, default=None
+    )
+
+
+def encoder_sizes(*, dropout: float) -> tuple[FieldRule, ...]:
+    """The fields of an encoder of the base size, under the names that Devlin et al. gave them."""
     return (
-        computed(
-            "classifier_dropout",
-            "head.dropout",
-            read=lambda share, _: 0.1 if share is None else share,
-            write=lambda share, _: share,
-            default=None,
+        same("hidden_size", "encoder.d_model", default=768),
+        same("num_hidden_layers", "encoder.n_layers", default=12),
+        same("num_attention_heads", "encoder.n_heads", default=12),
+        same("intermediate_size", "encoder.d_ff", default=3072),
+        named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
+        same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
+        same("initializer_range", "init.std", default=0.02),
+        same("hidden_dropout_prob", "encoder.dropout", default=dropout),
+        same("attention_probs_dropout_prob", "encoder.attn_dropout", default=dropout),
+    )
+
+
+# --- layers with a window ------------------------------------------------------------------------------------------
+
+
+def local_layers(kinds: Sequence[str], n_layers: int) -> list[int]:
+    """The layers that `layer_types` gives a window."""
+    if len(kinds) != n_layers or not {*kinds} <= {FULL, LOCAL}:
+        raise UserError(f"expected {FULL} or {LOCAL} for each of {n_layers} layers, got {brief(kinds)}")
+    return [i for i, kind in enumerate(kinds) if kind == LOCAL]
+
+
+def window_layers(local: list[int], n_layers: int) -> list[int] | None:
+    """Our `window_layers`: None if all layers or none have a window."""
+    return local if 0 < len(local) < n_layers else None
+
+
+def windowed(stack: Values) -> Sequence[int]:
+    """The layers of our stack that have a window."""
+    return stack["window_layers"] or range(stack["n_layers"] if stack["window"] else 0)
+
+
+def layer_types(stack: Values) -> list[str]:
+    """`layer_types` of our stack."""
+    local = windowed(stack)
+    return [LOCAL if i in local else FULL for i in range(stack["n_layers"])]
+
+
+# --- heads -----------------------------------------------------------------------------------------------------------
+
+
+def output_matrix(theirs: str, config: ModelConfig, table: str) -> Rule:
+    """A language head's matrix, tied to the token table or separate."""
+    assert isinstance(config.head, LanguageHead)
+    return tie(theirs, table) if config.head.tied else rename(theirs, "head.output.weight")
+
+
+def span(architecture: str, *others: Rule, prefix: str) -> HeadMap:
+    """The head that predicts where an answer starts and ends. `others` are further rules."""
+    rules = (rename("qa_outputs.{p}", "head.output.{p}"), *others)
+    return HeadMap(architecture, {"head.kind": "span"}, lambda _: rules, prefix=prefix)
+
+
+def last_token_classifier(architecture: str, prefix: str) -> HeadMap:
+    """A decoder's classifier, which reads the last token's state."""
+    return HeadMap(
+        architecture,
+        {"head.kind": "classification", "head.pool": "last", "head.bias": False},
+        lambda _: (rename("score.weight", "head.output.weight"),),
+        (*labels(), problem_type()),
+        prefix=prefix,
+    )
+
+
+def end_token_classifier(
+    architecture: str, constants: Document, fields: tuple[FieldRule, ...], *, prefix: str
+) -> HeadMap:
+    """An encoder-decoder's classifier. The decoder reads the shifted text again; its last state stands for the text."""
+    return HeadMap(
+        architecture,
+        {**constants, "head.kind": "classification", "head.pool": "last", "head.pooler": True},
+        lambda _: (
+            rename("classification_head.dense.{p}", "head.pooler.{p}"),
+            rename("classification_head.out_proj.{p}", "head.output.{p}"),
         ),
+        (problem_type(), same("classifier_dropout", "head.dropout", default=0.0), *fields),
+        prefix=prefix,
     )
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, problem_type
-from clearhead.weights.fields import Entry, Values, alias, computed, ignored, same
+from clearhead.families.shared import ACTIVATIONS, end_token_classifier, labels
+from clearhead.weights.fields import Alias, FieldRule, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, leave_out, rename, tie
 
 ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
@@ -44,7 +44,7 @@ def _projection(_: Any, ours: Values) -> str:
     return "gated-gelu" if stack["activation"] == "gelu_tanh" else f"gated-{_name(stack['activation'])}"
 
 
-def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
+def fields(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
     """The entries of a model with these stacks."""
 
     def each(*names: str) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
         same("relative_attention_max_distance", *each("positions.max_distance"), default=128),
         same("dropout_rate", *each("dropout", "attn_dropout", "ffn_dropout"), default=0.1),
         same("layer_norm_epsilon", *each("norm_eps"), default=1e-6),
-        computed("feed_forward_proj", read=lambda value, _: value, write=_projection, default="relu", like="relu"),
+        computed("feed_forward_proj", write=_projection, default="relu", like="relu"),
         computed(
             "dense_act_fn",
             *each("activation"),
@@ -75,18 +75,16 @@ def fields(stacks: Sequence[str]) -> tuple[Entry, ...]:
             "is_gated_act",
             *each("gated"),
             read=_gated,
-            write=lambda gated, _: gated,
             default=None,
             like=False,
             nullable=False,
         ),
-        alias("hidden_size", of="d_model"),
-        alias("num_attention_heads", of="num_heads"),
-        alias("num_hidden_layers", of="num_layers"),
-        alias("head_dim", of="d_kv"),
+        Alias("hidden_size", of="d_model"),
+        Alias("num_attention_heads", of="num_heads"),
+        Alias("num_hidden_layers", of="num_layers"),
+        Alias("head_dim", of="d_kv"),
         # Initialisation, fields of other heads, and lengths, which relative positions do not limit.
-        ignored("initializer_factor", "classifier_dropout", "scale_decoder_outputs", "n_positions"),
-        ignored("gradient_checkpointing"),
+        ignored("initializer_factor", "scale_decoder_outputs", "n_positions"),
         *(() if "decoder" in stacks else (ignored("num_decoder_layers"),)),
     )
 
@@ -95,8 +93,8 @@ def _layers(n: int | None, values: Values) -> int:
     return values["num_layers"] if n is None else n
 
 
-TWO_STACKS: tuple[Entry, ...] = (
-    computed("num_decoder_layers", "decoder.n_layers", read=_layers, write=lambda n, _: n, default=None),
+TWO_STACKS: tuple[FieldRule, ...] = (
+    computed("num_decoder_layers", "decoder.n_layers", read=_layers, default=None),
     *fields(BOTH),
 )
 
@@ -115,13 +113,12 @@ def _scaled(scale: float | None, ours: Values) -> bool:
     return scale is not None
 
 
-LANGUAGE_FIELDS: tuple[Entry, ...] = (
+LANGUAGE_FIELDS: tuple[FieldRule, ...] = (
     computed(
         "tie_word_embeddings",
         "head.tied",
         # Later versions write true for every model. Models that do not scale have their own output matrix.
         read=lambda tied, values: tied is not False and _scales(values),
-        write=lambda tied, _: tied,
         default=None,
         like=True,
         nullable=False,
@@ -219,16 +216,8 @@ FAMILY = Family(
         ),
         HeadMap("T5Model", {**constants(BOTH), "head.kind": "none"}, fields=TWO_STACKS),
         HeadMap("T5EncoderModel", {**constants(ENCODER), "head.kind": "none"}, fields=fields(ENCODER)),
-        HeadMap(
-            "T5ForSequenceClassification",
-            # The decoder reads the shifted text again, and its state at the end token represents the whole.
-            {**constants(BOTH), "head.kind": "classification", "head.pool": "last", "head.pooler": True},
-            lambda _: (
-                rename("classification_head.dense.{p}", "head.pooler.{p}"),
-                rename("classification_head.out_proj.{p}", "head.output.{p}"),
-            ),
-            (*labels(), problem_type(), same("classifier_dropout", "head.dropout", default=0.0), *TWO_STACKS),
-            prefix="transformer.",
+        end_token_classifier(
+            "T5ForSequenceClassification", constants(BOTH), (*labels(), *TWO_STACKS), prefix="transformer."
         ),
         HeadMap(
             "T5ForTokenClassification",

@@ -6,9 +6,9 @@ from typing import Any
 from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, PatchInput, StackConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, head_width, labels, pooler_rules, problem_type
+from clearhead.families.shared import encoder_sizes, head_width, labels, pooler_rules, problem_type
 from clearhead.weights.documents import brief
-from clearhead.weights.fields import Field, Values, computed, ignored, named, only, same
+from clearhead.weights.fields import Only, Values, computed, ignored, implied, inherited, same
 from clearhead.weights.mapping import Rule, leave_out, rename, reshape
 
 PRESETS = {
@@ -46,41 +46,16 @@ def _written_side(_: Any, ours: Values) -> int:
     return ours["encoder"]["input"]["image_size"]
 
 
-def pooler_size() -> Field:
-    """The width of the pooled vector, which must be that of the network."""
-
-    def read(width: int | None, values: Values) -> None:
-        if width not in (None, values["hidden_size"]):
-            raise UserError(f"expected hidden_size, {values['hidden_size']}, got {width!r}, which is not supported")
-
-    return computed("pooler_output_size", read=read, write=lambda _, ours: ours["encoder"]["d_model"], default=None)
-
-
 FIELDS = (
-    computed("image_size", "encoder.input.image_size", read=_side, write=lambda side, _: side, default=224),
-    computed("patch_size", "encoder.input.patch_size", read=_side, write=lambda side, _: side, default=16),
+    computed("image_size", "encoder.input.image_size", read=_side, default=224),
+    computed("patch_size", "encoder.input.patch_size", read=_side, default=16),
     computed("image_size", "encoder.positions.max_length", read=_length, write=_written_side, default=224),
     same("num_channels", "encoder.input.n_channels", default=3),
-    same("hidden_size", "encoder.d_model", default=768),
-    same("num_hidden_layers", "encoder.n_layers", default=12),
-    same("num_attention_heads", "encoder.n_heads", default=12),
+    *encoder_sizes(dropout=0.0),
     head_width(),
-    same("intermediate_size", "encoder.d_ff", default=3072),
-    named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
-    computed(
-        "qkv_bias",
-        "encoder.qkv_bias",
-        read=lambda value, _: value,
-        write=lambda value, ours: ours["encoder"]["bias"] if value is None else value,
-        default=True,
-        like=True,
-    ),
-    same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
-    same("initializer_range", "init.std", default=0.02),
-    same("hidden_dropout_prob", "encoder.dropout", default=0.0),
-    same("attention_probs_dropout_prob", "encoder.attn_dropout", default=0.0),
+    inherited("qkv_bias", "encoder.qkv_bias", of="bias", default=True),
     # encoder_stride belongs to a pixel decoder, and the pooler to the bare model only.
-    ignored("encoder_stride", "pooler_output_size", "pooler_act", "gradient_checkpointing"),
+    ignored("encoder_stride", "pooler_output_size", "pooler_act"),
 )
 
 
@@ -115,6 +90,13 @@ def rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
+POOLER_SIZE = implied(
+    "pooler_output_size",
+    lambda theirs: theirs["hidden_size"],
+    write=lambda ours: ours["encoder"]["d_model"],
+    what="which is hidden_size",
+)
+
 HEADS = (
     HeadMap(
         "ViTForImageClassification",
@@ -130,7 +112,7 @@ HEADS = (
         "ViTModel",
         {"head.kind": "none"},
         pooler_rules,
-        (pooler_size(), only("pooler_act", "tanh")),
+        (POOLER_SIZE, Only("pooler_act", "tanh")),
         presence={"head.pooler": "pooler.dense.weight"},
     ),
 )

@@ -1,12 +1,12 @@
 """Generation: greedy, sampled or by beam search, with one event for each token."""
 
-from clearhead.generation.generate import Event, Finished, complete, completing, generate, in_batches
+from clearhead.generation.generate import Finished, GenerationEvent, complete, completing, generate, in_batches
 from clearhead.generation.sampling import History, Sampler
 from clearhead.generation.search import Hypothesis, Step, Stop
 
 __all__ = [
-    "Event",
     "Finished",
+    "GenerationEvent",
     "History",
     "Hypothesis",
     "Sampler",

@@ -33,7 +33,7 @@ class Finished:
     hypotheses: list[list[Hypothesis]]
 
 
-Event = Step | Finished
+GenerationEvent = Step | Finished
 
 
 def generate(
@@ -47,13 +47,13 @@ def generate(
     pad_id: int | None = None,
     stop: Stop | None = None,
     numbers: Sequence[int] | None = None,
-) -> Iterator[Event]:
+) -> Iterator[GenerationEvent]:
     """Yields one `Step` for each token, then `Finished`. The network is in evaluation mode only during a step.
 
     A decoder continues `prompts` (left-padded), or begins with the start token; with an encoder it first reads
-    `source`, one row a prompt. Special tokens that the config names win over bos_id, eos_id and pad_id. Inputs that
-    are done leave the batch. `numbers` (default: their rows) identify the inputs, and decide
-    their samples: a text does not depend on its batch. A trace records each step as one forward pass.
+    `source`, one row a prompt. Special tokens that the config names take precedence over bos_id, eos_id and pad_id.
+    Inputs that are done leave the batch. `numbers` (default: their rows) identify the inputs and decide their samples,
+    so that a text does not depend on its batch. A trace records each step as one forward pass.
 
     Raises UserError, at the call, for a prompt that is too long or an input that this network does not take.
     """
@@ -101,7 +101,7 @@ def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None
     return prompts.to(table.device)
 
 
-def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search: Search) -> Iterator[Event]:
+def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search: Search) -> Iterator[GenerationEvent]:
     try:
         alone = prompts.grid[1] + search.ends.limit - 1 if search.b * search.k == 1 else None
         decoding = Decoding(network, alone=alone)
@@ -250,7 +250,7 @@ def completing(
     config: GenerationConfig,
     stop: Stop | None = None,
     budget: int = BUDGET,
-) -> Iterator[tuple[list[int], Event]]:
+) -> Iterator[tuple[list[int], GenerationEvent]]:
     """Each event of the batches of `complete`, one batch after another, with the indices of its inputs."""
     if prompts is not None and source is not None and len(prompts) != len(source):
         raise UserError(f"expected one prompt a source, got {len(prompts)} and {len(source)}")

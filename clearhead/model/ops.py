@@ -77,7 +77,7 @@ class Sized:
     out: Sizes = field(default_factory=lambda: Sizes(()))
 
 
-Saved = Callable[[Sized], Iterable[Sizes]]
+SavedSizes = Callable[[Sized], Iterable[Sizes]]
 
 
 def no_values(_: Sized) -> Iterable[Sizes]:
@@ -127,7 +127,7 @@ class Kind:
     evaluate: Callable[[Call], Tensor]
     shape: Callable[[Sized], tuple[int, ...]] = same_shape
     """The shape of the result."""
-    saves: Saved = no_values
+    saves: SavedSizes = no_values
     """The tensors that autograd keeps; weights are not counted."""
     flops: Callable[[Sized], int] | None = None
     """FLOPs of a matrix product, which autocast computes in bfloat16; None for other ops, which are not counted."""

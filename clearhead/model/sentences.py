@@ -46,7 +46,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Norm:
+class VectorLayerNorm:
     """LayerNorm of the vector."""
 
     __repr__ = brief
@@ -60,7 +60,7 @@ class Unit:
     """The vector scaled to length 1."""
 
 
-Step: TypeAlias = Pooling | Dense | Norm | Unit
+Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit
 
 
 def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prompt: int = 0) -> Tensor:
@@ -79,7 +79,7 @@ def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prom
                 x = torch.cat([pooled(states, kept, mode) for mode in step.modes], dim=-1)
             case Dense():
                 x = _dense(step, x)
-            case Norm():
+            case VectorLayerNorm():
                 x = nn.functional.layer_norm(x, x.shape[-1:], step.weight.to(x), step.bias.to(x))
             case Unit():
                 x = nn.functional.normalize(x, dim=-1)

@@ -10,7 +10,7 @@ from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import OutOfMemory
 from clearhead.machine.room import Room, available, gigabytes
 from clearhead.model import Tokens
-from clearhead.planning.memory import Memory, Network, Setting, Shape, memory_of
+from clearhead.planning.memory import Network, PeakMemory, Setting, Shape, memory_of
 from clearhead.recipe.training import Training
 
 
@@ -18,7 +18,7 @@ from clearhead.recipe.training import Training
 class Estimate:
     """The memory that a run needs, and the memory that is left."""
 
-    memory: Memory
+    memory: PeakMemory
     there: int
     """Bytes that the run already holds."""
     room: Room | None

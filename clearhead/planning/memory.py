@@ -225,7 +225,7 @@ def vocabulary(config: ModelConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Memory:
+class PeakMemory:
     """Peak bytes of one rank during an update."""
 
     weights: int
@@ -257,7 +257,9 @@ class Memory:
         return self.resting + max(computing, self.gradients + self.update)
 
 
-def memory_of(network: Network, shape: Shape, setting: Setting, *, optimizer: Optimizer, ema: bool = False) -> Memory:
+def memory_of(
+    network: Network, shape: Shape, setting: Setting, *, optimizer: Optimizer, ema: bool = False
+) -> PeakMemory:
     """The memory of one rank, for one batch of this shape on it."""
     shards = setting.data if setting.parallel == "fsdp" else 1
     activations = Activations.of(network, shape, setting)
@@ -265,7 +267,7 @@ def memory_of(network: Network, shape: Shape, setting: Setting, *, optimizer: Op
     copies = 2 * (network.linear - halved) if setting.mixed else 0
     if shards > 1:  # the unit at work and the next one, gathered; and the gradients of one, before they are sent
         copies += 3 * 4 * network.largest_unit
-    return Memory(
+    return PeakMemory(
         weights=(4 * network.weights - 2 * halved) // shards,
         copies=copies,
         gradients=(4 * network.weights - 2 * halved) // shards,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.planning.hardware import Hardware
-from clearhead.planning.memory import Memory, Network, Parallel, Setting, Shape, divides, memory_of
+from clearhead.planning.memory import Network, Parallel, PeakMemory, Setting, Shape, divides, memory_of
 from clearhead.recipe.training import Muon, Training
 
 USABLE = 0.9
@@ -77,7 +77,7 @@ class Alternative:
     setting: Setting
     shape: Shape
     """The shape of one batch on one rank."""
-    memory: Memory
+    memory: PeakMemory
     fits: bool
     times: Times
     tokens_per_second: float

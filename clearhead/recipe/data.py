@@ -146,12 +146,15 @@ class Columns(FileSource):
         return self
 
 
+TableFormat = Literal["tsv", "csv", "jsonl", "parquet"]
+
+
 class Table(Columns):
     """TSV, CSV, JSON lines or parquet."""
 
     kind: Literal["table"] = "table"
     path: Path
-    format: Literal["tsv", "csv", "jsonl", "parquet"] | None = None
+    format: TableFormat | None = None
     """None: taken from the file's name."""
     header: bool = False
     """The first line of a TSV or CSV names the columns."""

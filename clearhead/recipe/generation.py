@@ -4,9 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from clearhead.config import Config, Probability
+from clearhead.config import Config, Probability, Share
 
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Several = Annotated[int, Field(gt=0, le=2**16)]
 Exponent = Annotated[float, Field(ge=-50.0, le=50.0)]
 """An exponent of a length, bounded so that the power of any length is finite."""

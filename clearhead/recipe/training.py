@@ -4,11 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from clearhead.config import Config, Probability
+from clearhead.config import Config, Probability, Share
 
 MatmulPrecision = Literal["highest", "high", "medium"]
 Ratio = Annotated[float, Field(ge=0.0, le=1.0)]
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 # --- optimizers ---------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.data.detokenizer import Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import is_memory
 from clearhead.model import Tokens, Transformer
@@ -20,9 +21,8 @@ from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.slots import Slots
-from clearhead.serve.text import Detokenizer
-from clearhead.serve.worker import Failed, Ticket, Worker
-from clearhead.serve.writing import Prompt, Token, Update, Writing
+from clearhead.serve.worker import INTERNAL, Failed, Ticket, Worker
+from clearhead.serve.writing import Prompt, ScoredToken, Update, Writing
 
 _log = logging.getLogger("clearhead")
 
@@ -144,13 +144,13 @@ class Engine(Worker[Prompt, Update]):
         first, self.rows = len(self.rows), self.rows + new
         self.write(logits[torch.tensor(parents, device=self.device)], first=first)
 
-    def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[Token]:
+    def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[ScoredToken]:
         """The prompt's tokens with their places and log-probabilities."""
         detokenizer, offsets = Detokenizer(self.tokenizer, []), list[int]()
         for token in prompt.ids:
             offsets.append(len(detokenizer.settled))
             detokenizer.add([token])
-        return [Token(token, at, *score) for token, at, score in zip(prompt.ids, offsets, scores, strict=True)]
+        return [ScoredToken(token, at, *score) for token, at, score in zip(prompt.ids, offsets, scores, strict=True)]
 
     def step(self) -> Tensor:
         """Runs the last token of every row through the network -> n v: the logits of the next token."""
@@ -203,4 +203,4 @@ def _reason(error: Exception) -> Failed:
         _log.warning("Out of memory: try fewer --slots or a lower --max-length")
         return Failed(503, "out of memory; try again in a moment, or a shorter prompt")
     _log.error("The server could not write", exc_info=error)
-    return Failed(500, "a mistake of ours; the terminal that runs clearhead shows where")
+    return Failed(500, INTERNAL)

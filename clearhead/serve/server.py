@@ -20,13 +20,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clearhead.serve import schemas
 from clearhead.serve.engine import Engine
-from clearhead.serve.replies import Object, Reply, failure
+from clearhead.serve.replies import Object, ReplyFormat, failure
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
 from clearhead.serve.service import Service
-from clearhead.serve.translations import Source, Translated, Translator
-from clearhead.serve.worker import Failed, Full, Ticket
+from clearhead.serve.translations import SourceText, Translated, Translator
+from clearhead.serve.worker import INTERNAL, Failed, Ticket
 from clearhead.serve.writing import Prompt, Update
-from clearhead.web import LOOPBACK, Bodies
+from clearhead.web import Bodies, bearer, stranger
 
 _log = logging.getLogger("clearhead")
 
@@ -38,7 +38,7 @@ BODY_SECONDS = 20.0
 T = TypeVar("T")
 
 
-class Guard:
+class KeyGuard:
     """Admits requests to this machine's names that come from no other site. With a key, admits those that have it."""
 
     def __init__(self, app: ASGIApp, *, key: str | None) -> None:
@@ -53,18 +53,14 @@ class Guard:
         """403 for another host or origin, 401 without the key."""
         headers = Headers(scope=scope)
         if self.key is not None:
-            kind, _, given = headers.get("authorization", "").partition(" ")
-            is_known = kind.lower() == "bearer" and secrets.compare_digest(given.strip().encode("latin-1"), self.key)
+            given = bearer(headers)
+            is_known = given is not None and secrets.compare_digest(given.encode("latin-1"), self.key)
             return None if is_known else failure(401, "authorization: expected a bearer with the server's key")
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):
-            return failure(403, "host: expected this machine, such as 127.0.0.1, got another name")
-        if origins not in ([], [f"http://{hosts[0]}"]):
-            return failure(403, "origin: expected a program or this server's own pages, got another site")
-        return None
+        why = stranger(headers)
+        return None if why is None else failure(403, why)
 
 
-class Server:
+class Routes:
     """Answers requests with the worker's news."""
 
     def __init__(self, service: Service, worker: Engine | Translator) -> None:
@@ -99,7 +95,7 @@ class Server:
         assert isinstance(self.worker, Translator)
         ticket: Ticket[Translated] = Ticket()
         try:
-            self.worker.submit(ticket, [Source(number, one) for number, one in enumerate(ids)])
+            self.worker.submit(ticket, [SourceText(number, one) for number, one in enumerate(ids)])
 
             async def all_of_them() -> list[Translated]:
                 return [await ticket.next() for _ in ids]
@@ -166,7 +162,7 @@ class Server:
         """The texts, at once or as they are written."""
         assert isinstance(self.worker, Engine)
         model = self.service.model
-        reply = Reply(self.service.name, model.tokenizer, prompts, chats, bool(asked.return_token_ids), echoes)
+        reply = ReplyFormat(self.service.name, model.tokenizer, prompts, chats, bool(asked.return_token_ids), echoes)
         ticket: Ticket[Update] = Ticket()
         self.worker.submit(ticket, prompts)
         n_texts = sum(prompt.n for prompt in prompts)
@@ -196,7 +192,7 @@ class _Stream:
             self.ticket.is_gone = True
 
 
-async def _events(ticket: Ticket[Update], reply: Reply, n_texts: int, *, counts: bool) -> AsyncIterator[str]:
+async def _events(ticket: Ticket[Update], reply: ReplyFormat, n_texts: int, *, counts: bool) -> AsyncIterator[str]:
     try:
         while n_texts:
             update = await ticket.next()
@@ -240,10 +236,8 @@ def _failed(request: Request, error: Exception) -> Response:
     match error:
         case Wrong():
             return failure(error.status, str(error), field=error.field, code=error.code)
-        case Full():
-            return failure(503, "too many requests are waiting; try again in a moment", code="queue_full")
         case Failed():
-            return failure(error.status, str(error))
+            return failure(error.status, str(error), code=error.code)
         case HTTPException():
             asked = f"{request.method} {request.url.path}"
             known = {404: f"{asked}: no such route here", 405: f"{asked}: not by this method"}
@@ -253,21 +247,21 @@ def _failed(request: Request, error: Exception) -> Response:
         case ClientDisconnect():
             return failure(400, "the client has gone")
     _log.error("The server could not answer", exc_info=error)
-    return failure(500, "a mistake of ours; the terminal that runs clearhead shows where")
+    return failure(500, INTERNAL)
 
 
-def application(server: Server, *, key: str | None = None) -> ASGIApp:
+def application(routes: Routes, *, key: str | None = None) -> ASGIApp:
     """The whole application. With a key it answers requests that send it as a bearer token."""
     app = Starlette(
         routes=[
-            Route("/v1/models", server.models),
-            Route("/v1/models/{name:path}", server.model),
-            Route("/v1/completions", server.completions, methods=["POST"]),
-            Route("/v1/chat/completions", server.chat, methods=["POST"]),
-            Route("/translate", server.translate, methods=["POST"]),
-            Route("/health", server.health),
+            Route("/v1/models", routes.models),
+            Route("/v1/models/{name:path}", routes.model),
+            Route("/v1/completions", routes.completions, methods=["POST"]),
+            Route("/v1/chat/completions", routes.chat, methods=["POST"]),
+            Route("/translate", routes.translate, methods=["POST"]),
+            Route("/health", routes.health),
         ],
-        exception_handlers=dict.fromkeys((Wrong, Full, Failed, HTTPException, ClientDisconnect, Exception), _failed),
+        exception_handlers=dict.fromkeys((Wrong, Failed, HTTPException, ClientDisconnect, Exception), _failed),
     )
     app.router.redirect_slashes = False
-    return Guard(app, key=key)
+    return KeyGuard(app, key=key)

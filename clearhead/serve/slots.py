@@ -21,7 +21,7 @@ class Slots(Cache):
     """
 
     def __init__(self, n_layers: int, *, most_rows: int, most_cells: int) -> None:
-        super().__init__([BlockCache(attn=Rows(self, layer)) for layer in range(n_layers)])
+        super().__init__([BlockCache(attn=LayerSlots(self, layer)) for layer in range(n_layers)])
         self.most_rows, self.most_cells = most_rows, most_cells
         self.cells: Tensor | None = None
         """layer 2 row h s k: keys and values."""
@@ -97,7 +97,7 @@ class Slots(Cache):
         return cells
 
 
-class Rows(KeyValues):
+class LayerSlots(KeyValues):
     """One attention's share of the slots."""
 
     def __init__(self, slots: Slots, layer: int) -> None:

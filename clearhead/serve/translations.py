@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from clearhead.api import Model
 from clearhead.errors import is_memory
-from clearhead.generation import Event, Finished, completing
+from clearhead.generation import Finished, GenerationEvent, completing
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.worker import Failed, Ticket, Worker
 
@@ -14,7 +14,7 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceText:
     """One text of a request, by its ids, and its place in it."""
 
     number: int
@@ -29,16 +29,14 @@ class Translated:
     text: str
 
 
-class Translator(Worker[Source, Translated]):
+class Translator(Worker[SourceText, Translated]):
     """Owns an encoder-decoder, whose search has settings of its own."""
 
     def __init__(self, model: Model, config: GenerationConfig, *, most_waiting: int) -> None:
         super().__init__(most_waiting=most_waiting)
-        words = model.tokenizer
-        self.model = model
-        self.config = config.with_ids(start_id=words.bos_id, end_id=words.eos_id, pad_id=words.pad_id or 0)
-        self.taken: list[tuple[Ticket[Translated], Source]] = []
-        self.events: Iterator[tuple[list[int], Event]] = iter(())
+        self.model, self.config = model, model.settings(config)
+        self.taken: list[tuple[Ticket[Translated], SourceText]] = []
+        self.events: Iterator[tuple[list[int], GenerationEvent]] = iter(())
 
     @property
     def under_way(self) -> Sequence[Ticket[Translated]]:

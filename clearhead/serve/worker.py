@@ -13,32 +13,30 @@ import torch
 
 _log = logging.getLogger("clearhead")
 
-Job = TypeVar("Job")
-Update = TypeVar("Update")
+INTERNAL = "internal error; the terminal that runs clearhead shows where"
 
-
-class Full(Exception):
-    """The queue is full."""
+JobT = TypeVar("JobT")
+UpdateT = TypeVar("UpdateT")
 
 
 class Failed(Exception):
     """The reason why there is no answer, for the client, and the HTTP status."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.code = status, code
 
 
-class Ticket(Generic[Update]):
+class Ticket(Generic[UpdateT]):
     """A waiting request's end of the queue. The request makes it in its event loop; the worker sends it news."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.updates: asyncio.Queue[Update | Failed] = asyncio.Queue()
+        self.updates: asyncio.Queue[UpdateT | Failed] = asyncio.Queue()
         self.is_gone = False
         """Whether the client has hung up. The worker looks at it in every turn."""
 
-    async def next(self) -> Update:
+    async def next(self) -> UpdateT:
         """Waits for the next news. Raises Failed."""
         update = await self.updates.get()
         if isinstance(update, Failed):
@@ -46,15 +44,15 @@ class Ticket(Generic[Update]):
         return update
 
 
-class Worker(ABC, Generic[Job, Update]):
+class Worker(ABC, Generic[JobT, UpdateT]):
     """Takes jobs in order and works on them turn by turn, until it is closed."""
 
     def __init__(self, *, most_waiting: int) -> None:
         self.most_waiting = most_waiting
-        self.waiting: deque[tuple[Ticket[Update], Job]] = deque()
+        self.waiting: deque[tuple[Ticket[UpdateT], JobT]] = deque()
         self.changed = threading.Condition()
         self.is_open = True
-        self.news: list[tuple[Ticket[Update], Update | Failed]] = []
+        self.news: list[tuple[Ticket[UpdateT], UpdateT | Failed]] = []
         self.thread = threading.Thread(target=self.run, name="network", daemon=True)
 
     @abstractmethod
@@ -63,18 +61,18 @@ class Worker(ABC, Generic[Job, Update]):
 
     @property
     @abstractmethod
-    def under_way(self) -> Sequence[Ticket[Update]]:
+    def under_way(self) -> Sequence[Ticket[UpdateT]]:
         """The tickets of jobs under way."""
 
-    def submit(self, ticket: Ticket[Update], jobs: Sequence[Job]) -> None:
-        """Queues jobs. Raises Full if there is no place for all of them."""
+    def submit(self, ticket: Ticket[UpdateT], jobs: Sequence[JobT]) -> None:
+        """Queues jobs. Raises Failed if there is no place for all of them."""
         with self.changed:
             self.check(len(jobs))
             self.waiting.extend((ticket, job) for job in jobs)
             self.changed.notify()
 
     def check(self, n_jobs: int) -> None:
-        """Raises Failed if the queue can never hold this many jobs, and Full if it cannot now."""
+        """Raises Failed if the queue cannot hold this many jobs, now or ever."""
         with self.changed:
             if not self.is_open:
                 raise Failed(503, "the server is stopping")
@@ -82,11 +80,11 @@ class Worker(ABC, Generic[Job, Update]):
                 raise Failed(400, f"expected at most {self.most_waiting} texts in one request, got {n_jobs}")
             self.waiting = deque(entry for entry in self.waiting if not entry[0].is_gone)
             if len(self.waiting) + n_jobs > self.most_waiting:
-                raise Full
+                raise Failed(503, "too many requests are waiting; try again in a moment", code="queue_full")
 
-    def take(self, fits: Callable[[list[Job], Job], bool]) -> list[tuple[Ticket[Update], Job]]:
+    def take(self, fits: Callable[[list[JobT], JobT], bool]) -> list[tuple[Ticket[UpdateT], JobT]]:
         """Takes the jobs that have waited longest, as long as they fit together."""
-        taken: list[tuple[Ticket[Update], Job]] = []
+        taken: list[tuple[Ticket[UpdateT], JobT]] = []
         with self.changed:
             while self.waiting:
                 ticket, job = self.waiting[0]
@@ -97,7 +95,7 @@ class Worker(ABC, Generic[Job, Update]):
                 self.waiting.popleft()
         return taken
 
-    def tell(self, ticket: Ticket[Update], update: Update | Failed) -> None:
+    def tell(self, ticket: Ticket[UpdateT], update: UpdateT | Failed) -> None:
         """Collects news for a request. All news of a turn are sent together."""
         self.news.append((ticket, update))
 
@@ -111,11 +109,6 @@ class Worker(ABC, Generic[Job, Update]):
             self.is_open = False
             self.changed.notify()
 
-    def close(self) -> None:
-        """Ends, and waits for the thread."""
-        self.end()
-        self.thread.join()
-
     def run(self) -> None:
         """The main loop of the thread."""
         with torch.inference_mode():
@@ -124,7 +117,7 @@ class Worker(ABC, Generic[Job, Update]):
                     self.turn()
                 except Exception:
                     _log.exception("The server could not go on with its requests")
-                    self.fail(self.under_way, Failed(500, "a mistake of ours; the terminal that runs clearhead shows"))
+                    self.fail(self.under_way, Failed(500, INTERNAL))
                 self.post()
         left = [ticket for ticket, _ in self.waiting]
         self.fail([*self.under_way, *left], Failed(503, "the server is stopping"))
@@ -137,7 +130,7 @@ class Worker(ABC, Generic[Job, Update]):
                 self.changed.wait()
             return self.is_open
 
-    def fail(self, tickets: Sequence[Ticket[Update]], why: Failed) -> None:
+    def fail(self, tickets: Sequence[Ticket[UpdateT]], why: Failed) -> None:
         """Tells these requests, each once, that they get no answer."""
         for ticket in dict.fromkeys(tickets):
             if not ticket.is_gone:
@@ -154,6 +147,6 @@ class Worker(ABC, Generic[Job, Update]):
                 loop.call_soon_threadsafe(_deliver, own)
 
 
-def _deliver(news: Sequence[tuple[Ticket[Update], Update | Failed]]) -> None:
+def _deliver(news: Sequence[tuple[Ticket[UpdateT], UpdateT | Failed]]) -> None:
     for ticket, update in news:
         ticket.updates.put_nowait(update)

@@ -6,12 +6,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from clearhead.data.detokenizer import Detokenizer
 from clearhead.generation import History, Sampler
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.text import Detokenizer
 from clearhead.serve.worker import Ticket
 
-Reason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Token:
+class ScoredToken:
     """A token that was written, or read."""
 
     id: int
@@ -52,13 +52,13 @@ class Update:
 
     choice: int
     text: str = ""
-    tokens: list[Token] = field(default_factory=list)
+    tokens: list[ScoredToken] = field(default_factory=list)
     """Without the end token."""
-    reason: Reason | None = None
+    reason: FinishReason | None = None
     """Why the text has ended; None if it has not."""
     n_written: int = 0
     """Tokens written so far, an end token included."""
-    prompt: list[Token] = field(default_factory=list)
+    prompt: list[ScoredToken] = field(default_factory=list)
     """The prompt's tokens, if the request asks for their log-probabilities."""
 
 
@@ -75,9 +75,9 @@ class Writing:
         self.is_read_along = prompt.streams or bool(prompt.stop) or prompt.likeliest is not None
         """Whether the text is needed before it has ended."""
         self.written: list[int] = []
-        self.untold: list[Token] = []
-        self.scored: list[Token] = []
-        self.reason: Reason | None = None
+        self.untold: list[ScoredToken] = []
+        self.scored: list[ScoredToken] = []
+        self.reason: FinishReason | None = None
 
     def history(self, device: torch.device) -> History:
         """The tokens read and written, 1 t."""
@@ -90,7 +90,7 @@ class Writing:
         if token in self.prompt.config.end_ids:
             self.reason = "stop"
             return
-        self.untold.append(Token(token, len(self.detokenizer.settled), log_prob, likeliest))
+        self.untold.append(ScoredToken(token, len(self.detokenizer.settled), log_prob, likeliest))
         if self.is_read_along and self.detokenizer.add([token]):
             self.reason = "stop"
         elif len(self.written) >= self.prompt.limit:
@@ -105,7 +105,7 @@ class Writing:
         text = self.detokenizer.take(last=self.reason is not None)
         if not text and self.reason is None:
             return None
-        tokens, self.untold, scored, self.scored = self.untold, list[Token](), self.scored, list[Token]()
+        tokens, self.untold, scored, self.scored = self.untold, list[ScoredToken](), self.scored, list[ScoredToken]()
         return Update(self.choice, text, tokens, self.reason, len(self.written), scored)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.errors import UserError, reason
+from clearhead.json_text import JsonObject
 from clearhead.storage.disk import check_space, make_folder, remedy, size_of, temporary_name, written
 from clearhead.storage.manifest import (
     FILE_NAME,
@@ -29,7 +30,6 @@ from clearhead.storage.manifest import (
     STEP,
     CorruptCheckpoint,
     Entry,
-    JsonObject,
     render,
     seal,
     sync,
@@ -45,7 +45,7 @@ INDEX = ".index.json"
 
 
 @dataclass(frozen=True)
-class Files:
+class Checkpoint:
     """The content of a checkpoint, by file name."""
 
     __repr__ = brief
@@ -72,7 +72,7 @@ class Files:
 # --- write --------------------------------------------------------------------------------------------------
 
 
-def save(run_folder: Path, step: int, files: Files) -> Path:
+def save(run_folder: Path, step: int, files: Checkpoint) -> Path:
     """Write `run_folder/step-%08d` and return it, as `write_folder` does."""
     return write_folder(place_of(run_folder, step), files, step=step)
 
@@ -82,7 +82,7 @@ def place_of(run_folder: Path, step: int) -> Path:
     return run_folder / f"step-{step:08d}"
 
 
-def write_folder(place: Path, files: Files, *, step: int = 0) -> Path:
+def write_folder(place: Path, files: Checkpoint, *, step: int = 0) -> Path:
     """Write a new folder of these files and return it. It survives a power cut once this returns.
 
     The manifest describes every file. The folder appears whole or not at all, and nothing is overwritten. Tensors that
@@ -110,7 +110,7 @@ def open_folder(temporary: Path, place: Path, n_bytes: int) -> None:
         temporary.mkdir()
 
 
-def fill_folder(temporary: Path, place: Path, files: Files) -> dict[str, Entry]:
+def fill_folder(temporary: Path, place: Path, files: Checkpoint) -> dict[str, Entry]:
     """Write files into an open folder and through to the disk. Several processes may each write theirs."""
     names = [*files.tensors, *files.json, *files.raw]
     if len(set(names)) < len(names) or MANIFEST in names or not all(FILE_NAME.fullmatch(n) for n in names):
@@ -193,7 +193,7 @@ def latest(run_folder: Path, *, set_aside: bool = False) -> Path | None:
     return None
 
 
-def load(folder: Path) -> Files:
+def load(folder: Path) -> Checkpoint:
     """Verify and read what `save` wrote, with tensors on the CPU."""
     manifest = verify(folder)
     tensors: dict[str, dict[str, Tensor]] = {}
@@ -214,7 +214,7 @@ def load(folder: Path) -> Files:
         except OSError as error:
             raise unreadable(path, error) from error
     _join(tensors, documents, folder)
-    return Files(tensors=tensors, json=documents, raw=raw)
+    return Checkpoint(tensors=tensors, json=documents, raw=raw)
 
 
 def _join(tensors: dict[str, dict[str, Tensor]], documents: dict[str, JsonObject], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Writing to a disk, with one line for what it refuses."""
+"""Writes to a disk, and turns its errors into one line."""
 
 import errno
 import os
@@ -47,30 +47,30 @@ def make_folder(run_folder: Path) -> None:
 
 
 def size_of(tensor: Tensor) -> int:
-    """The bytes of all parts of a tensor."""
+    """The bytes of a whole tensor, even if processes hold parts of it."""
     return tensor.numel() * tensor.element_size()
 
 
 def check_space(run_folder: Path, size: int) -> None:
     """Raises UserError unless 1.2 times the `size` of a checkpoint, in bytes, is free."""
-    free, wanted = shutil.disk_usage(run_folder).free, -(-size * 12 // 10)  # And a fifth, rounded up.
+    free, wanted = shutil.disk_usage(run_folder).free, -(-size * 12 // 10)  # Rounded up.
     if free < wanted:
         need, left = sizes(wanted, free)
         raise UserError(f"{run_folder}: expected {need} free for a checkpoint, got {left}; {_DIAGNOSES[errno.ENOSPC]}")
 
 
 def temporary_name(place: Path) -> str:
-    """The name of a folder until it is whole."""
+    """The name of a folder until it is complete."""
     return f".tmp-{place.name}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def temporary_file(path: Path) -> Path:
-    """The path of a small file until it is whole."""
+    """The path of a small file until it is complete."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file, which at any moment is the old or the new one. Makes its folder if it is missing."""
+    """Write a small file: a crash leaves the old content or the new. Makes its folder if it is missing."""
     temporary = temporary_file(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,18 +13,17 @@ from typing import Literal
 
 import safetensors
 import torch
-from pydantic import JsonValue, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
 from clearhead.config import Config
 from clearhead.errors import UserError, reason
+from clearhead.json_text import PLAIN_NAME, JsonObject
 
 FORMAT = 1
 MANIFEST = "MANIFEST.json"
 OLDER = "try an older checkpoint"
-JsonObject = dict[str, JsonValue]
 OBJECT: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 STEP = re.compile(r"step-(\d{8,})")
-PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 FILE_NAME = re.compile(rf"{PLAIN_NAME.pattern}(?:/{PLAIN_NAME.pattern})*")
 """The name of a file in a checkpoint, or in a folder within it."""
 
@@ -55,11 +54,11 @@ class CorruptCheckpoint(UserError):
 
 
 def verify(folder: Path, *, others: bool = False, remedy: str = OLDER) -> Manifest:
-    """The manifest of a folder whose files are all as they were written.
+    """Reads a manifest and checks that every file is as it was written.
 
     Raises CorruptCheckpoint, which names the file, if one is missing or has changed, or, unless `others` is true, if
-    there is an extra one. Raises UserError for a format newer than this version reads. `remedy` is what to do about a
-    file that has changed.
+    there is an extra one. Raises UserError for a format newer than this version reads. `remedy` tells the user what to
+    do about a file that has changed.
     """
     manifest = _manifest(folder, remedy)
     named = STEP.fullmatch(folder.name)

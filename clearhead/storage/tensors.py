@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from clearhead.errors import UserError
 
-OLDER = "try an older checkpoint, with this one moved away if its run is to go on"
+OLDER = "try an older checkpoint; to resume the run, move this one away first"
 _CHUNK = 1 << 20
-"""Numbers examined one by one at a time, which takes a few MB."""
+"""Numbers that are examined at once, which takes a few MB."""
 
 
 def model_tensors(network: nn.Module) -> dict[str, Tensor]:
@@ -69,7 +69,7 @@ def check_finite(tensors: Mapping[str, Tensor], *, where: str, remedy: str = OLD
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """A sum needs no memory, but that of many large numbers may be infinite: each part is summed, then its numbers."""
+    """Whether all numbers are finite. A sum needs no memory; if it overflows, each part is summed, then examined."""
     if tensor.sum().isfinite():
         return True
     parts = tensor.reshape(-1).split(_CHUNK)

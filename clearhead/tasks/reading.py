@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from clearhead.data.batches import Piece, pack_documents, spans, windows
+from clearhead.data.batches import DocumentSlice, pack_documents, spans, windows
 from clearhead.data.encoded import EncodedText
 from clearhead.data.marks import template_marks
 from clearhead.data.sequences import Sequences
@@ -114,7 +114,7 @@ class Documents(Reading):
         for i in range(0, len(self.rows), size):
             yield self.batch(range(i, min(i + size, len(self.rows))))
 
-    def _tokens(self, piece: Piece, shift: int) -> np.ndarray:
+    def _tokens(self, piece: DocumentSlice, shift: int) -> np.ndarray:
         return self.documents.read(piece.document, piece.start + shift, piece.stop + shift).astype(np.int64)
 
 

@@ -5,10 +5,9 @@ import shutil
 from pathlib import Path
 
 from clearhead.errors import UserError, reason
-from clearhead.json_text import parse
+from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe
 from clearhead.storage.disk import replace_file, temporary_file
-from clearhead.storage.manifest import JsonObject
 from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
 from clearhead.training.events import Saved
 from clearhead.training.lock import LOCK, OWNER

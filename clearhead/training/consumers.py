@@ -19,8 +19,8 @@ from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
 from clearhead.errors import UserError, reason
+from clearhead.json_text import JsonObject
 from clearhead.storage.disk import replace_file
-from clearhead.storage.manifest import JsonObject
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Sample
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped

@@ -14,13 +14,13 @@ from clearhead.storage.tensors import check_tensors
 from clearhead.training.parts import part, whole
 from clearhead.training.rounding import RoundedAdamW, Rounding
 
-Role = Literal["hidden", "matrix", "plain"]
+ParameterRole = Literal["hidden", "matrix", "plain"]
 
 _MAX_BATCH = 1 << 22
 """Numbers that are orthogonalised at once. A larger matrix keeps the hardware busy alone."""
 
 
-def roles(network: nn.Module) -> dict[str, Role]:
+def roles(network: nn.Module) -> dict[str, ParameterRole]:
     """The role of each trainable parameter, by name. A tied parameter appears once, under its first name.
 
     hidden: the weight of a linear map inside a block, which Muon may take. matrix: any other weight of two or
@@ -29,7 +29,7 @@ def roles(network: nn.Module) -> dict[str, Role]:
     """
     tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
     linear = {id(m.weight) for m in network.modules() if isinstance(m, nn.Linear)}
-    found: dict[str, Role] = {}
+    found: dict[str, ParameterRole] = {}
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue

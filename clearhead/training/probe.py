@@ -24,14 +24,14 @@ HOPELESS = 1.5
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """The arithmetic that was chosen, and the reason."""
 
     arithmetic: Arithmetic
     why: str
 
 
-def choose(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks = ALONE) -> Choice:
+def choose(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks = ALONE) -> PrecisionChoice:
     """The configured precision; for `auto` the one whose forward and backward pass is fastest and whose loss agrees.
 
     Processes that share a network make the same passes, and the times of the first process decide.
@@ -48,13 +48,13 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task, ran
     if config.precision != "fp32":
         candidates.append(Arithmetic("bf16", kinds[0]))
     if len(candidates) == 1:
-        return Choice(candidates[0], "; ".join([*why, "nothing to choose"]))
+        return PrecisionChoice(candidates[0], "; ".join([*why, "nothing to choose"]))
     with Evaluating(network):
         seconds, losses = _tried(network, batch, task, candidates, hopeless=HOPELESS if ranks.size == 1 else math.inf)
     return ranks.first(ranks.together(lambda: _fastest(seconds, losses, why)))
 
 
-def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], why: list[str]) -> Choice:
+def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], why: list[str]) -> PrecisionChoice:
     """The fastest arithmetic whose loss agrees with that of the first."""
     exact = next(iter(losses.values()))
     for arithmetic, loss in losses.items():
@@ -65,7 +65,7 @@ def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], 
         raise UserError(f"training: expected a finite loss on the first batch, got {exact}; try another model.init")
     best = min(seconds, key=lambda one: seconds[one])
     times = ", ".join(f"{one} {1000 * taken:.0f} ms" for one, taken in seconds.items())
-    return Choice(best, "; ".join([f"forward and backward of the first batch: {times}", *why]))
+    return PrecisionChoice(best, "; ".join([f"forward and backward of the first batch: {times}", *why]))
 
 
 def _tried(

@@ -34,14 +34,14 @@ CEILING_SIZE = {"cpu": 2048}
 Loss = Callable[[Transformer, Batch], tuple[Tensor, int]]
 
 
-Sizes = Sequence[int]
+Lengths = Sequence[int]
 
 
-def _fused(q: Sizes, k: Sizes, v: Sizes, *_: object, **__: object) -> int:
+def _fused(q: Lengths, k: Lengths, v: Lengths, *_: object, **__: object) -> int:
     return sdpa_flop_count(q, k, v)
 
 
-def _fused_backward(z: Sizes, q: Sizes, k: Sizes, v: Sizes, *_: object, **__: object) -> int:
+def _fused_backward(z: Lengths, q: Lengths, k: Lengths, v: Lengths, *_: object, **__: object) -> int:
     return sdpa_backward_flop_count(z, q, k, v)
 
 
@@ -53,7 +53,7 @@ FUSED = {
 
 
 @dataclass(frozen=True)
-class Component:
+class ComponentTime:
     """A part of a step, summed over its instances."""
 
     name: str
@@ -67,7 +67,7 @@ class Component:
 class Profile:
     """A training step; every figure is the median over the steps."""
 
-    components: tuple[Component, ...]
+    components: tuple[ComponentTime, ...]
     seconds: float
     """Seconds of a whole step: a little more or less than the sum of its components."""
     spread: float
@@ -89,7 +89,7 @@ class Profile:
         return self.flops_per_second / self.ceiling
 
     @property
-    def largest(self) -> Component:
+    def largest(self) -> ComponentTime:
         """The component that takes the most time, except for the backward pass."""
         return max((one for one in self.components if one.name != "backward"), key=lambda one: one.seconds)
 
@@ -211,7 +211,7 @@ def profile(
     flops = [one["forward"] + one["backward"] for one in counted]
     middle = {name: median(step[name] for step in seen) for name in seen[0]}
     components = tuple(
-        Component(name, seconds_of(middle, name), int(median(one[name] for one in counted))) for name in COMPONENTS
+        ComponentTime(name, seconds_of(middle, name), int(median(one[name] for one in counted))) for name in COMPONENTS
     )
     return Profile(
         components=components,

@@ -35,7 +35,7 @@ class Run:
     config: Training
     folder: Path | None
     """The folder of the checkpoints; None writes none."""
-    files: checkpoints.Files = field(default_factory=checkpoints.Files)
+    files: checkpoints.Checkpoint = field(default_factory=checkpoints.Checkpoint)
     """The files that every checkpoint holds besides the run's tensors: configuration, tokenizer."""
     progress: Progress = field(default_factory=Progress)
     ranks: Ranks = ALONE
@@ -68,7 +68,7 @@ class Run:
         is_model = {file: network is self.model is merged(self.model) for file, network in found.items()}
         return {"model.safetensors" if is_model[file] else file: network for file, network in found.items()}
 
-    def checkpoint(self) -> checkpoints.Files:
+    def checkpoint(self) -> checkpoints.Checkpoint:
         """The files of a checkpoint, from which to resume the run or load the model."""
         networks = {"model.safetensors": merged(self.model)} | self.networks
         tensors = {file: saved_tensors(network) for file, network in networks.items()}
@@ -78,7 +78,7 @@ class Run:
             "threads": torch.get_num_threads(),
             "device": str(self.device),
         }
-        return checkpoints.Files(
+        return checkpoints.Checkpoint(
             tensors={**self.files.tensors, **tensors},
             json={**self.files.json, "train.json": state},
             raw=self.files.raw,

@@ -13,10 +13,11 @@ from types import TracebackType
 from torch import Tensor
 
 from clearhead.errors import NumericError
+from clearhead.json_text import JsonObject
 from clearhead.storage import checkpoints
-from clearhead.storage.checkpoints import Files
+from clearhead.storage.checkpoints import Checkpoint
 from clearhead.storage.disk import size_of, temporary_name
-from clearhead.storage.manifest import Entry, JsonObject
+from clearhead.storage.manifest import Entry
 from clearhead.training.events import Saved
 from clearhead.training.lock import held
 from clearhead.training.parts import whole
@@ -37,7 +38,7 @@ class Saver(AbstractContextManager["Saver"]):
         """Whether this process has written its share of a checkpoint that is still to be sealed."""
         return self._writing is not None and self._writing.done()
 
-    def save(self, step: int, files: Files) -> Iterator[Saved]:
+    def save(self, step: int, files: Checkpoint) -> Iterator[Saved]:
         """Begin a checkpoint once the previous one is sealed; yields an event for each that is on the disk.
 
         Raises UserError in all processes if one of them cannot write, as `checkpoints.write_folder` does.
@@ -47,7 +48,7 @@ class Saver(AbstractContextManager["Saver"]):
         place, n_bytes = checkpoints.place_of(self.run_folder, step), files.n_bytes
         self.step, self._temporary = step, place.parent / self.ranks.first(temporary_name(place))
         self.ranks.together(lambda: self._open(place, n_bytes))
-        mine = share(files, self.ranks) if self.shared else files if self.ranks.is_first else Files()
+        mine = share(files, self.ranks) if self.shared else files if self.ranks.is_first else Checkpoint()
         if self.in_background and not self.shared:  # A share is a copy already.
             mine = copied(mine)
         pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -95,16 +96,16 @@ class Saver(AbstractContextManager["Saver"]):
             checkpoints.discard(self._temporary)
 
 
-def copied(files: Files) -> Files:
+def copied(files: Checkpoint) -> Checkpoint:
     """A copy of the files' tensors on the CPU, which training does not change."""
     tensors = {
         file: {name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}
         for file, named in files.tensors.items()
     }
-    return Files(tensors, files.json, files.raw)
+    return Checkpoint(tensors, files.json, files.raw)
 
 
-def share(files: Files, ranks: Ranks) -> Files:
+def share(files: Checkpoint, ranks: Ranks) -> Checkpoint:
     """This process's files of a checkpoint: tensors dealt out by size, and in the first process the small files."""
     tensors: dict[str, dict[str, Tensor]] = {}
     indexes: dict[str, JsonObject] = {}
@@ -126,7 +127,7 @@ def share(files: Files, ranks: Ranks) -> Files:
             "metadata": {"total_size": total},
             "weight_map": {name: names[owner] for name, owner in owners.items()},
         }
-    return Files(tensors, {**files.json, **indexes}, files.raw) if ranks.is_first else Files(tensors)
+    return Checkpoint(tensors, {**files.json, **indexes}, files.raw) if ranks.is_first else Checkpoint(tensors)
 
 
 def dealt(sizes: Mapping[str, int], n: int) -> dict[str, int]:

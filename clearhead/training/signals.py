@@ -8,7 +8,7 @@ from typing import Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
+class StopSignal:
     """While open, `signal` is the number of the signal that asked the run to stop, or None."""
 
     def __init__(self) -> None:

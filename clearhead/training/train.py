@@ -25,7 +25,7 @@ from clearhead.training.run import Run
 from clearhead.training.saving import Saver
 from clearhead.training.schedules import factor
 from clearhead.training.sharding import gathered
-from clearhead.training.signals import Stop
+from clearhead.training.signals import StopSignal
 from clearhead.training.update import update
 
 MAX_SKIPPED = 10
@@ -53,7 +53,7 @@ def _train(run: Run) -> Iterator[Event]:
     with (
         at.arithmetic.products(),
         cheap_dropout(config.cheap_dropout),
-        Stop() as stop,
+        StopSignal() as stop,
         Saver(run.folder, run.ranks, at.step, shared=run.is_sharded, in_background=config.save_in_background) as saver,
     ):
         while True:

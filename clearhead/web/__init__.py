@@ -12,13 +12,14 @@ from types import FrameType
 from typing import NoReturn
 
 import uvicorn
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
 from clearhead.errors import Interrupted, UserError
 from clearhead.web.bodies import Bodies, parsed
 from clearhead.web.connections import BACKLOG, MARGIN, QUEUE, SECONDS, Complaints, Connection, most_connections
 
-__all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "listen", "parsed", "wait"]
+__all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "bearer", "listen", "parsed", "stranger", "wait"]
 
 HOST = "127.0.0.1"
 PATIENCE = 1.0
@@ -47,6 +48,22 @@ def listen(port: int = 0, *, host: str = HOST) -> socket.socket:
         taken = error.errno == errno.EADDRINUSE
         got = f"{port}, which is taken" if taken else f"{port} ({(error.strerror or str(error)).lower()})"
         raise UserError(f"port: expected a free one, got {got}; try another, or leave it out") from None
+
+
+def stranger(headers: Headers) -> str | None:
+    """Why a request is refused that another site sent, or that another name led here; None for any other request."""
+    hosts, origins = headers.getlist("host"), headers.getlist("origin")
+    if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):
+        return "host: expected this machine, such as 127.0.0.1, got another name"
+    if origins not in ([], [f"http://{hosts[0]}"]):
+        return "origin: expected a program or this server's own pages, got another site"
+    return None
+
+
+def bearer(headers: Headers) -> str | None:
+    """The bearer token of a request."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None
 
 
 class Runner(uvicorn.Server):

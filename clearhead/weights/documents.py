@@ -1,6 +1,5 @@
 """Reads JSON files from elsewhere strictly: limited size, unique keys, finite numbers. Imports no torch."""
 
-import re
 import stat
 import sys
 from collections import Counter
@@ -11,9 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from clearhead.errors import UserError
-from clearhead.json_text import parse
-
-JsonObject = dict[str, JsonValue]
+from clearhead.json_text import PLAIN_NAME, JsonObject, parse
 
 CONFIG_LIMIT = 8 << 20
 """Most bytes of a settings file."""
@@ -24,7 +21,6 @@ MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
 AGAIN = "try downloading it again"
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 def read_json(path: Path, *, limit: int = LIMIT) -> JsonObject:

@@ -24,8 +24,8 @@ class Form:
 
 
 FORMS = (
-    Form("*.gguf", "GGUF, weights for programs of inference"),
-    Form("*.ggml", "GGML, older weights for programs of inference"),
+    Form("*.gguf", "GGUF, weights for inference programs"),
+    Form("*.ggml", "GGML, older weights for inference programs"),
     Form("*.onnx", "an ONNX graph"),
     Form("*.h5", "the weights of TensorFlow", "try save_pretrained of transformers 4, with from_tf=True"),
     Form("*.ckpt.index", "the weights of TensorFlow", "try save_pretrained of transformers 4, with from_tf=True"),
@@ -35,7 +35,7 @@ FORMS = (
     Form("*.mlpackage", "a Core ML model"),
     Form("*.engine", "a TensorRT engine"),
     Form("weights*.npz", "the weights of MLX"),
-    Form("consolidated*", "weights under their makers' own names", "try the same model as transformers has it"),
+    Form("consolidated*", "weights under their authors' own names", "try the same model as transformers has it"),
 )
 
 

@@ -47,7 +47,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Only:
-    """A field of a mechanism that this library does not have. It must have this value."""
+    """A field of a mechanism that this library does not have: absent, null or this value."""
 
     theirs: str
     value: JsonValue
@@ -68,20 +68,48 @@ class Ignored:
     theirs: tuple[str, ...]
 
 
-Entry = Field | Only | Alias | Ignored
+FieldRule = Field | Only | Alias | Ignored
 
 KINDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
 ANOTHER = "try the config.json it was saved with"
 
 
+def _as_it_is(value: Any, _: Values) -> Any:
+    return value
+
+
 def same(theirs: str, *ours: str, default: JsonValue | _Required = REQUIRED) -> Field:
     """A field with the same value on both sides."""
-    return Field(theirs, ours, default, lambda value, _: value, lambda value, _: value, like=default)
+    return computed(theirs, *ours, default=default, like=default)
 
 
 def extra(theirs: str, *ours: str, default: JsonValue) -> Field:
     """A field that the other library does not have. Its configs correspond to the default."""
     return replace(same(theirs, *ours, default=default), extra=True)
+
+
+def inherited(theirs: str, *ours: str, of: str, default: JsonValue) -> Field:
+    """The same value on both sides, except that where our stack leaves it unset, the stack's field `of` counts."""
+    stack = ours[0].partition(".")[0]
+
+    def write(value: Any, config: Values) -> Any:
+        return config[stack][of] if value is None else value
+
+    return computed(theirs, *ours, write=write, default=default, like=default)
+
+
+def implied(theirs: str, value: Callable[[Values], Any], *, write: Callable[[Values], Any], what: str) -> Field:
+    """A field that sets nothing: absent, null, or the value that follows from their other fields.
+
+    `write` computes it from our config, and `what` describes it in messages.
+    """
+
+    def read(said: Any, values: Values) -> None:
+        expected = value(values)
+        if said not in (None, expected):
+            raise UserError(f"expected {brief(expected)}, {what}, got {brief(said)}")
+
+    return computed(theirs, read=read, write=lambda _, config: write(config), default=None)
 
 
 def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: JsonValue | _Required = REQUIRED) -> Field:
@@ -99,27 +127,17 @@ def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: Json
 def computed(
     theirs: str,
     *ours: str,
-    read: Callable[[Any, Values], Any],
-    write: Callable[[Any, Values], Any],
+    read: Callable[[Any, Values], Any] = _as_it_is,
+    write: Callable[[Any, Values], Any] = _as_it_is,
     default: JsonValue | _Required = REQUIRED,
     like: JsonValue | _Required = REQUIRED,
     nullable: bool = True,
 ) -> Field:
-    """A field whose value is converted. Each function also receives the whole config on its side.
+    """A field whose value is converted, if only in one direction. Both functions get the whole config of their side.
 
     `like` is an example of the required kind, if there is only one.
     """
     return Field(theirs, ours, default, read, write, like=like, nullable=nullable)
-
-
-def only(theirs: str, value: JsonValue) -> Only:
-    """A field that must be absent, null or this value."""
-    return Only(theirs, value)
-
-
-def alias(theirs: str, *, of: str) -> Alias:
-    """Another name for the field `of`."""
-    return Alias(theirs, of)
 
 
 def ignored(*theirs: str) -> Ignored:
@@ -142,7 +160,7 @@ class Decision:
 class FieldMap:
     """The entries of one architecture."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FieldRule, ...]
 
     def values(self, document: Values, *, where: str) -> dict[str, Any]:
         """The document with defaults for absent fields. Raises UserError for a missing or unsupported field."""

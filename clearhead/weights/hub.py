@@ -23,7 +23,7 @@ DOCUMENTS = (
 WEIGHTS = (MODEL, INDEX, BIN, BIN_INDEX)
 
 
-NO_FOLDER = "expected a folder, which is not here, or"
+NO_FOLDER = "expected a local folder, or"
 
 
 def locate(name: str | Path, *, revision: str | None = None) -> Path:
@@ -152,12 +152,11 @@ def _explained(error: Exception, name: str, revision: str | None) -> str:
             status = f"{cause.response.status_code} {cause.response.reason_phrase}"
             what = f"expected the hub to send it, got {shown(status)}; try again later, or `hf auth login`"
         case errors.OfflineModeIsEnabled():
-            what = (
-                f"{NO_FOLDER} all of it in the cache, as HF_HUB_OFFLINE is set; {_either(name, 'try once without it')}"
-            )
+            remedy = _either(name, "try once without it")
+            what = f"{NO_FOLDER} the whole model in the hub's cache, as HF_HUB_OFFLINE is set; {remedy}"
         case _ if unreached:
             remedy = _either(name, "check the connection")
-            what = f"{NO_FOLDER} the hub or all of it in the cache, got {reason(cause)}; {remedy}"
+            what = f"{NO_FOLDER} the model on the hub or in its cache, got {reason(cause)}; {remedy}"
         case OSError() if cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             what = f"expected room in the cache, got {reason(cause)}; try another folder as HF_HOME"
         case _:

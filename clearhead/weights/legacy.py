@@ -108,7 +108,7 @@ def _in_another_process(sources: Sequence[Path], target: Path, *, timeout: float
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise UserError(f"{sources[0]}: expected to read it in {timeout:.0f} s, got no end; {SAFE}") from None
+        raise UserError(f"{sources[0]}: expected to read it in {timeout:.0f} s, got no result; {SAFE}") from None
     if done.returncode in (UserError.exit_code, OutOfMemory.exit_code) and done.stdout:
         kind = OutOfMemory if done.returncode == OutOfMemory.exit_code else UserError
         raise kind(done.stdout.decode().strip())

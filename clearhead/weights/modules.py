@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.errors import UserError
-from clearhead.weights.documents import PLAIN_NAME, JsonObject, brief, read_json, read_list, shown
+from clearhead.json_text import PLAIN_NAME, JsonObject
+from clearhead.weights.documents import brief, read_json, read_list, shown
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"

@@ -9,8 +9,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from clearhead.errors import UserError, reason
+from clearhead.json_text import JsonObject
 from clearhead.weights import legacy
-from clearhead.weights.documents import AGAIN, INDEX, MODEL, Index, JsonObject, is_there, shown, size_of
+from clearhead.weights.documents import AGAIN, INDEX, MODEL, Index, is_there, shown, size_of
 from clearhead.weights.elsewhere import refuse_other_form
 
 DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")

@@ -6,7 +6,7 @@ from clearhead.errors import UserError, reason
 from clearhead.weights.documents import shown
 
 NOT_SENT = ("MANIFEST.json", ".*")
-"""Files to leave out: the hub keeps its own checksums, and a file may be edited there."""
+"""Files that are not uploaded: the hub keeps its own checksums, and people may edit a file there."""
 
 
 def upload(folder: Path, repository: str, *, private: bool) -> str:
@@ -47,7 +47,7 @@ def _explained(error: Exception) -> str:
             )
         case errors.HfHubHTTPError():
             status = f"{error.response.status_code} {error.response.reason_phrase}"
-            return f"expected the hub to take it, got {shown(status)}; try again later"
+            return f"expected the hub to accept it, got {shown(status)}; try again later"
         case errors.OfflineModeIsEnabled():
             return "expected the hub, got HF_HUB_OFFLINE, which is set; try without it"
         case _:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.analysis.heads import Kind, head_statistics, statistics, weighted_norms
+from clearhead.analysis.heads import HeadKind, head_statistics, statistics, weighted_norms
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens
 from clearhead.trace import trace
@@ -48,7 +48,7 @@ def test_a_matrix_with_known_numbers():
     ],
 )
 @pytest.mark.parametrize("left", [False, True])
-def test_kinds_and_offsets_also_in_padding(weights: Tensor, kind: Kind, offset: int, left: bool):
+def test_kinds_and_offsets_also_in_padding(weights: Tensor, kind: HeadKind, offset: int, left: bool):
     cells = slice(2, None) if left else slice(6)
     wide = torch.full((1, 1, 8, 8), 0.125)
     wide[0, 0, cells, cells] = weights

@@ -20,7 +20,7 @@ from clearhead.api import load, sentences
 from clearhead.api.sentence_modules import Module, read_module
 from clearhead.cli import main
 from clearhead.commands.check_vectors import LIBRARY
-from clearhead.model.sentences import Dense, Norm, Pooling, Step, Unit
+from clearhead.model.sentences import Dense, Pooling, Step, Unit, VectorLayerNorm
 from clearhead.weights.modules import Listed
 from tests.sidecars.models import MAKERS
 from tests.sidecars.tiny import network, put, tokenizer
@@ -100,7 +100,7 @@ def test_vectors_of_texts_are_compared(encoder: Path, capsys: pytest.CaptureFixt
     assert "Files that are not read: none" in lines
 
 
-@pytest.mark.parametrize("wrong", [Pooling, Dense, Norm, Unit])
+@pytest.mark.parametrize("wrong", [Pooling, Dense, VectorLayerNorm, Unit])
 def test_a_wrong_module_is_one_line(
     wrong: type[Step], encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_wrong_module_is_one_line(
                 return replace(module, step=Pooling(("cls",)))
             case Dense(weight) as step:
                 return replace(module, step=replace(step, weight=weight + 0.01 * torch.eye(16)[3]))
-            case Norm(_, bias) as step:
+            case VectorLayerNorm(_, bias) as step:
                 return replace(module, step=replace(step, bias=bias + 0.01 * torch.eye(16)[3]))
             case Unit():
                 return replace(module, step=Pooling())

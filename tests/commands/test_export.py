@@ -10,7 +10,7 @@ import torch
 
 from clearhead.api import Model, load
 from clearhead.cli import main
-from clearhead.commands.export import Choice, check_options, judge, quiet, whole
+from clearhead.commands.export import ExportOptions, check_options, judge, quiet, whole
 from clearhead.errors import NumericError, UserError
 from clearhead.weights import safetensors
 from tests.small_models import model_of
@@ -157,9 +157,9 @@ def test_a_missing_package_is_named(
 
 
 def test_options_that_fit():
-    check_options("hf", Choice(dtype="bfloat16", shard_gb=2.0))
-    check_options("ctranslate2", Choice(quantization="int8"))
-    check_options("onnx", Choice(dtype="float16"))
+    check_options("hf", ExportOptions(dtype="bfloat16", shard_gb=2.0))
+    check_options("ctranslate2", ExportOptions(quantization="int8"))
+    check_options("onnx", ExportOptions(dtype="float16"))
 
 
 # --- whole or not at all -----------------------------------------------------------------------------------------

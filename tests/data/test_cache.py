@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clearhead.data import cache as module
-from clearhead.data.cache import Cache, Entry, Facts, default_folder
+from clearhead.data.cache import CacheEntry, DiskCache, Facts, default_folder
 from clearhead.data.sequences import Shelf
 from clearhead.errors import UserError
 from tests import processes
@@ -32,7 +32,7 @@ class Maker:
         return {"made": self.n_made}
 
 
-def get(cache: Cache, make: Maker, *, of: int = 0, state: int = 0) -> Entry:
+def get(cache: DiskCache, make: Maker, *, of: int = 0, state: int = 0) -> CacheEntry:
     return cache.get("some", make, of={"of": of}, state=state)
 
 
@@ -43,23 +43,23 @@ def entries(folder: Path) -> list[str]:
 def test_made_once_for_all_that_ask_for_the_same(tmp_path: Path) -> None:
     make = Maker()
     for _ in range(2):
-        entry = get(Cache(tmp_path / "new" / "cache"), make)
+        entry = get(DiskCache(tmp_path / "new" / "cache"), make)
         assert (make.n_made, entry.facts, entry.sequences["x"]) == (1, {"made": 1}, [[1], [2, 3]])
-    get(Cache(tmp_path / "new" / "cache"), make, of=1)
+    get(DiskCache(tmp_path / "new" / "cache"), make, of=1)
     assert (make.n_made, len(entries(tmp_path / "new" / "cache"))) == (2, 2)
 
 
 def test_memory_forgets_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make = Maker()
-    assert [get(Cache(None), make).sequences["x"] for _ in range(2)] == [[[1], [2, 3]], [[2], [2, 3]]]
+    assert [get(DiskCache(None), make).sequences["x"] for _ in range(2)] == [[[1], [2, 3]], [[2], [2, 3]]]
     assert not entries(tmp_path)
 
 
 def test_made_anew_in_its_place_where_the_files_changed_and_old_readers_read_on(tmp_path: Path) -> None:
     make = Maker()
-    old = get(Cache(tmp_path), make)
-    new = get(Cache(tmp_path), make, state=1)
+    old = get(DiskCache(tmp_path), make)
+    new = get(DiskCache(tmp_path), make, state=1)
     assert (old.sequences["x"], new.sequences["x"]) == ([[1], [2, 3]], [[2], [2, 3]])
     assert len(entries(tmp_path)) == 1
 
@@ -72,27 +72,27 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize("name", ["x.ids", "x.lengths", "content.json"])
 def test_a_cut_missing_or_foreign_file_is_made_anew(tmp_path: Path, name: str, harm: Any) -> None:
     make = Maker()
-    get(Cache(tmp_path), make)
+    get(DiskCache(tmp_path), make)
     (entry,) = entries(tmp_path)
     harm(tmp_path / entry / name)
-    assert get(Cache(tmp_path), make).sequences["x"] == [[2], [2, 3]]
-    assert get(Cache(tmp_path), make).facts == {"made": 2}, "and is whole again"
+    assert get(DiskCache(tmp_path), make).sequences["x"] == [[2], [2, 3]]
+    assert get(DiskCache(tmp_path), make).facts == {"made": 2}, "and is whole again"
 
 
 def test_what_stands_in_the_place_of_an_entry_is_replaced(tmp_path: Path) -> None:
-    get(Cache(tmp_path / "a"), Maker())
+    get(DiskCache(tmp_path / "a"), Maker())
     (entry,) = entries(tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / entry).write_text("a file")
-    assert get(Cache(tmp_path / "b"), Maker()).facts == {"made": 1}
+    assert get(DiskCache(tmp_path / "b"), Maker()).facts == {"made": 1}
 
 
 @pytest.mark.parametrize("fail", [UserError("bad data"), KeyboardInterrupt()])
 def test_nothing_is_left_of_what_failed(tmp_path: Path, fail: Any) -> None:
     with pytest.raises(type(fail)):
-        get(Cache(tmp_path), Maker(fail))
+        get(DiskCache(tmp_path), Maker(fail))
     assert not entries(tmp_path)
-    assert get(Cache(tmp_path), Maker()).facts == {"made": 1}
+    assert get(DiskCache(tmp_path), Maker()).facts == {"made": 1}
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(module.os, "fsync", full)
     with pytest.raises(UserError) as error:
-        get(Cache(tmp_path), Maker())
+        get(DiskCache(tmp_path), Maker())
     told = "expected to write encoded data, got No space left on device; try --data.cache with a folder that has room"
     assert str(error.value).startswith(f"{tmp_path}: {told}")
     assert not entries(tmp_path)
@@ -110,19 +110,19 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/cache: expected to write encoded data, got Not a directory; try --data"):
-        get(Cache(tmp_path / "file" / "cache"), Maker())
+        get(DiskCache(tmp_path / "file" / "cache"), Maker())
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from clearhead.data.cache import Cache
+from clearhead.data.cache import DiskCache
 
 def make(shelf):
     shelf.writer("x", 100).add([[9]])
     os.kill(os.getpid(), signal.SIGKILL)
 
-Cache(Path(sys.argv[1])).get("some", make, of={"of": 0}, state=0)
+DiskCache(Path(sys.argv[1])).get("some", make, of={"of": 0}, state=0)
 """
 
 
@@ -130,14 +130,14 @@ def test_a_kill_leaves_nothing_that_is_trusted_and_no_lock(tmp_path: Path) -> No
     processes.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
     (left,) = entries(tmp_path)
     assert left.startswith(".tmp-")
-    assert get(Cache(tmp_path), Maker()).facts == {"made": 1}
+    assert get(DiskCache(tmp_path), Maker()).facts == {"made": 1}
     assert left not in entries(tmp_path), "what was left is cleared away"
 
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from clearhead.data.cache import Cache
+from clearhead.data.cache import DiskCache
 
 def make(shelf):
     with open(sys.argv[2], "a") as log:
@@ -146,7 +146,7 @@ def make(shelf):
     shelf.writer("x", 100).add([[9]])
     return {}
 
-print(Cache(Path(sys.argv[1])).get("some", make, of={"of": 0}, state=0).sequences["x"][0])
+print(DiskCache(Path(sys.argv[1])).get("some", make, of={"of": 0}, state=0).sequences["x"][0])
 """
 
 

@@ -346,7 +346,7 @@ HOSTILE: dict[str, tuple[dict[str, object], str]] = {
     "not a number": ({"x.spm": b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f"}, "a score that is not finite"),
     "unknown kind": (
         {"x.spm": b"\x0a\x05\x0a\x01a\x18\x09"},
-        "expected a SentencePiece model, got 9 is not a valid Kind",
+        "expected a SentencePiece model, got a piece of kind 9",
     ),
     "no unknown": ({"x.spm": b"\x0a\x03\x0a\x01a"}, "unk_id=0, which is no unknown piece"),
     "bad map": ({"x.spm": b"\x0a\x09\x0a\x05<unk>\x18\x02\x1a\x07\x12\x05\x04\x00\x00\x00\x00"}, "table of characters"),

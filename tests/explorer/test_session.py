@@ -15,7 +15,7 @@ from clearhead.errors import UserError
 from clearhead.explorer import trace_file
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked
-from clearhead.explorer.recording.manifest import Check
+from clearhead.explorer.recording.manifest import RecomputeCheck
 from clearhead.explorer.session import HANDLERS, Handler, Session
 from clearhead.model import Transformer
 from clearhead.trace import Edit, zero
@@ -83,7 +83,7 @@ def test_a_run_recomputes(name: str) -> None:
     run = {**start(session), "edits": edited(name)[0]}
     found = trace_file.record(session.model, *inputs(CONFIGS[name]), edit=edited(name)[1])
     check = ask(session, "check", run=run)[0]["check"]
-    assert Check.model_validate(check) == found.manifest.check
+    assert RecomputeCheck.model_validate(check) == found.manifest.check
     assert check["recompute_max_relative"] <= 1e-5
 
 
@@ -302,7 +302,7 @@ def save(model: Model, folder: Path, step: int) -> None:
     from clearhead.storage import checkpoints
 
     files = own_files(model.network, model.generation)
-    checkpoints.save(folder, step, checkpoints.Files(files.tensors, files.json, model.tokenizer_files()))
+    checkpoints.save(folder, step, checkpoints.Checkpoint(files.tensors, files.json, model.tokenizer_files()))
 
 
 def test_a_pass_may_read_what_another_wrote() -> None:
@@ -312,5 +312,5 @@ def test_a_pass_may_read_what_another_wrote() -> None:
     written = [token["id"] for token in plain["tokens"]["decoder"]][1:]
     _, same = ask(session, "run", run={**run, "target": "anything", "written": written})
     assert torch.equal(same["output.values"], tensors["output.values"])
-    with pytest.raises(UserError, match="expected none, for this model reads one text"):
+    with pytest.raises(UserError, match="expected none, because this model reads one text"):
         ask(session_of("decoder_pre_learned"), "run", run={**start(session_of("decoder_pre_learned")), "written": [1]})

@@ -118,7 +118,7 @@ KNOWN: dict[str, tuple[dict[str, Any], bool, dict[str, Any]]] = {
         {"end_ids": (2,), "banned_ids": (7, 5, 2)},
     ),
     "nothing": ({}, True, {}),
-    "nulls": (dict.fromkeys([*g.Document.model_fields, *g.UNFOLLOWED]), True, {}),
+    "nulls": (dict.fromkeys([*g.GenerationFields.model_fields, *g.UNFOLLOWED]), True, {}),
 }
 
 
@@ -266,7 +266,7 @@ values = st.none() | st.booleans() | st.integers(-3, 9) | st.floats() | st.text(
 values = values | st.lists(values | st.lists(st.integers(-2, 9), max_size=2), max_size=3)
 
 
-fields = st.sampled_from([*g.Document.model_fields, *g.UNFOLLOWED, "other"])
+fields = st.sampled_from([*g.GenerationFields.model_fields, *g.UNFOLLOWED, "other"])
 
 
 @given(st.dictionaries(fields, values, max_size=4), st.booleans())
@@ -285,8 +285,8 @@ transformers = pytest.importorskip("transformers")
 
 
 def test_every_field_of_the_library_is_known() -> None:
-    names = {*transformers.GenerationConfig().to_dict(), *g.Document.model_fields} - {"transformers_version"}
-    known = {name for name in names if name in g.Document.model_fields or name in g.UNFOLLOWED}
+    names = {*transformers.GenerationConfig().to_dict(), *g.GenerationFields.model_fields} - {"transformers_version"}
+    known = {name for name in names if name in g.GenerationFields.model_fields or name in g.UNFOLLOWED}
     ignored = {name for name in names if any(g.fnmatchcase(name, pattern) for pattern in g.IGNORED)}
     assert names == known | ignored
     assert not known & ignored

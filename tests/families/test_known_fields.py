@@ -10,7 +10,7 @@ import pytest
 
 from clearhead.errors import UserError
 from clearhead.families import FAMILIES, Family, HeadMap, family_of
-from clearhead.weights.fields import FieldMap, ignored, only, same
+from clearhead.weights.fields import FieldMap, Only, ignored, same
 from tests.parity.cases import REPRESENTATIVES
 from tests.parity.harness import Case
 
@@ -62,7 +62,7 @@ def test_no_field_that_shared_code_reads_is_told_as_unknown() -> None:
 
 
 def test_what_has_no_entry_is_unknown() -> None:
-    fields = FieldMap((same("a", "x", default=1), only("b", None), ignored("c_*")))
+    fields = FieldMap((same("a", "x", default=1), Only("b", None), ignored("c_*")))
     assert fields.unknown(["a", "b", "c_1", "d"]) == ["d"]
     assert fields.read({"a": 2, "d": 5}, where="f") == {"x": 2}
 

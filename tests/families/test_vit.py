@@ -90,7 +90,10 @@ def test_a_pooler_is_there_where_its_tensors_are(tmp_path: Path) -> None:
         ({"patch_size": 15}, "patch_size=15 must divide image_size=224"),
         ({"patch_size": 0}, "config.json:"),
         ({"architectures": ["ViTModel"], "pooler_act": "gelu"}, "pooler_act: expected 'tanh'"),
-        ({"architectures": ["ViTModel"], "pooler_output_size": 7}, "pooler_output_size: expected hidden_size, 768"),
+        (
+            {"architectures": ["ViTModel"], "pooler_output_size": 7},
+            "pooler_output_size: expected 768, which is hidden",
+        ),
         ({"architectures": ["ViTForMaskedImageModeling"]}, "architectures: expected one of ViTForImageClassification"),
     ],
 )

@@ -16,7 +16,7 @@ from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
-from clearhead.storage.checkpoints import Files, write_folder
+from clearhead.storage.checkpoints import Checkpoint, write_folder
 from clearhead.storage.tensors import model_tensors
 from tests import processes
 from tests.architecture.source import ROOT
@@ -99,7 +99,7 @@ def test_transposed_views_train_and_are_saved(tmp_path: Path) -> None:
         logits.append(trained.eval()(ids(2, 6)))
     assert_close(logits[1], logits[0])
     assert (tmp_path / WHERE).read_bytes() == before, "training changed the file"
-    folder = write_folder(tmp_path / "saved", Files(tensors={WHERE: model_tensors(assembled)}))
+    folder = write_folder(tmp_path / "saved", Checkpoint(tensors={WHERE: model_tensors(assembled)}))
     twin = assemble(network.config, load_file(folder / WHERE), where=WHERE)
     assert torch.equal(twin.eval()(ids(2, 6)), logits[1])
 

@@ -9,11 +9,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.analysis.comparison import LOGITS, differences, reference_states, states
+from clearhead.analysis.comparison import LOGITS, differences, modules, reference_states, states
 from clearhead.api import Model, load
 from clearhead.config import ClassificationHead
-from clearhead.model import Tokens, attention
+from clearhead.model import Tokens, Transformer, attention
+from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
+from clearhead.trace import trace
 
 READ_AND_NOT = {"cls.predictions.decoder.bias": "cls.predictions.bias", "lm_head.decoder.bias": "lm_head.bias"}
 """Where the output is not tied, the reference keeps a second bias that it adds nowhere."""
@@ -185,6 +187,13 @@ class Gap:
         return type(self)(*(max(a, b) for a, b in pairs))
 
 
+def traced_states(network: Transformer, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
+    """The values of `states`, as a trace sees them."""
+    with Evaluating(network), torch.no_grad(), trace(network) as seen:
+        logits = network(*tokens)
+    return {address: seen[address] for address in modules(network)} | {LOGITS: logits}
+
+
 def gaps(case: Case, theirs: Any, ours: Model) -> Iterator[tuple[str, Gap]]:
     """Every way of the reference against every way of ours, each with its name."""
     for kernel in ("eager", "sdpa"):
@@ -194,7 +203,7 @@ def gaps(case: Case, theirs: Any, ours: Model) -> Iterator[tuple[str, Gap]]:
             expected = reference_states(theirs, batch.theirs, ours.network)
             found = {
                 "explicit": states(ours.network, batch.ours),
-                "traced": states(ours.network, batch.ours, traced=True),
+                "traced": traced_states(ours.network, batch.ours),
             }
             with fused():
                 found["fused"] = states(ours.network, batch.ours)

@@ -12,7 +12,7 @@ from clearhead.api import Model
 from clearhead.generation import complete
 from clearhead.serve import engine as engine_module
 from clearhead.serve.engine import AT_ONCE, Engine, Prefill
-from clearhead.serve.worker import Failed, Full, Ticket
+from clearhead.serve.worker import Failed, Ticket
 from clearhead.serve.writing import Prompt, Update
 from tests.serve.tiny import answer, answers, ask, engine_of, failed, run, texts_of, writer_model, written
 
@@ -310,8 +310,9 @@ def test_a_full_queue(model: Model, monkeypatch: pytest.MonkeyPatch):
         await begun(engine)
         gone: Ticket[Update] = Ticket()
         engine.submit(gone, [ask(model, [6])] * 2)
-        with pytest.raises(Full):
+        with pytest.raises(Failed, match="too many requests are waiting") as error:
             engine.submit(Ticket(), [ask(model, [6])])
+        assert (error.value.status, error.value.code) == (503, "queue_full")
         gone.is_gone = True
         waits = asyncio.create_task(answer(engine, [ask(model, [8])]))
         await asyncio.sleep(0)
@@ -369,7 +370,8 @@ def test_at_the_end_everybody_is_told(model: Model, monkeypatch: pytest.MonkeyPa
         asked = [asyncio.create_task(answer(engine, [ask(model, [5], limit=50)])) for _ in range(3)]
         await begun(engine)
         threading.Timer(0.1, going.set).start()
-        await asyncio.to_thread(engine.close)
+        engine.end()
+        await asyncio.to_thread(engine.thread.join)
         with pytest.raises(Failed, match="stopping"):
             engine.submit(Ticket(), [ask(model, [6])])
         return list(await asyncio.gather(*asked, return_exceptions=True))

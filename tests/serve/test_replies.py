@@ -2,18 +2,18 @@
 
 import pytest
 
+from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.data import BPE, ByteBPE, TokenizerConfig, Unigram, WordPiece
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.replies import Reply
-from clearhead.serve.text import UNFINISHED
-from clearhead.serve.writing import Prompt, Token, Update
+from clearhead.serve.replies import ReplyFormat
+from clearhead.serve.writing import Prompt, ScoredToken, Update
 
 TEXT = "the keys to the cabinet are on the table"
 
 
-def reply_of(tokenizer: Tokenizer, *, chats: bool = False) -> Reply:
-    return Reply("model", tokenizer, [Prompt([1], GenerationConfig(), likeliest=2)], chats)
+def reply_of(tokenizer: Tokenizer, *, chats: bool = False) -> ReplyFormat:
+    return ReplyFormat("model", tokenizer, [Prompt([1], GenerationConfig(), likeliest=2)], chats)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_of_two_tokens_of_one_text_the_likelier_is_shown() -> None:
     reply = reply_of(tokenizer)
     first, other = tokenizer.encode("日")[:2]
     assert reply.named(first) == reply.named(other) == UNFINISHED
-    token = Token(first, 0, -0.5, [(first, -0.5), (other, -1.5)])
+    token = ScoredToken(first, 0, -0.5, [(first, -0.5), (other, -1.5)])
     choice = reply.choice(Update(0, "", [token], "length", 1))
     assert choice["logprobs"]["top_logprobs"] == [{UNFINISHED: -0.5}]  # pyrefly: ignore[bad-index, unsupported-operation]
 

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
+from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
@@ -24,11 +25,10 @@ from clearhead.serve import schemas
 from clearhead.serve import server as module
 from clearhead.serve.engine import Engine
 from clearhead.serve.schemas import CompletionRequest
-from clearhead.serve.server import BODY_LIMIT, Server, application
+from clearhead.serve.server import BODY_LIMIT, Routes, application
 from clearhead.serve.service import Service
-from clearhead.serve.text import UNFINISHED
 from clearhead.serve.translations import Translator
-from clearhead.serve.worker import Full
+from clearhead.serve.worker import Failed
 from clearhead.web import answering, listen
 from tests.serve.tiny import endless_model, writer_model
 from tests.small_models import PAIRS, model_of
@@ -42,11 +42,12 @@ def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None 
     service = Service(model, NAME, slots=slots, max_length=64)
     worker = worker_of(service, queue=queue)
     worker.start()
-    app = application(Server(service, worker), key=key)
+    app = application(Routes(service, worker), key=key)
     try:
         yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
     finally:
-        worker.close()
+        worker.end()
+        worker.thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +422,7 @@ def test_too_many_at_once(model: Model, monkeypatch: pytest.MonkeyPatch):
         assert ask(client, prompt=["one"] * 2)
 
         def full(*_: object) -> None:
-            raise Full
+            raise Failed(503, "too many", code="queue_full")
 
         monkeypatch.setattr(Engine, "submit", full)
         response = client.post("/v1/completions", json={"prompt": "one"})
@@ -444,7 +445,7 @@ def test_a_mistake_of_ours_ends_one_answer(
         assert json.loads(last)["error"]["type"] == "server_error"
         assert (response.status_code, "ZeroDivisionError" in caplog.text) == (200 if stream else 500, True)
         assert ask(client, prompt="one")
-        monkeypatch.setattr(module.Reply, "whole", lambda *_: 1 / 0)
+        monkeypatch.setattr(module.ReplyFormat, "whole", lambda *_: 1 / 0)
         assert client.post("/v1/completions", json={"prompt": "one"}).status_code == 500
 
 
@@ -459,11 +460,12 @@ def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, E
     listener = listen()
     port: int = listener.getsockname()[1]
     worker.start()
-    running = answering(application(Server(service, worker)), listener, name="test")
+    running = answering(application(Routes(service, worker)), listener, name="test")
     try:
         yield port, worker
     finally:
-        worker.close()
+        worker.end()
+        worker.thread.join()
         running.stop()
 
 

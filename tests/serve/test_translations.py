@@ -4,7 +4,7 @@ import pytest
 
 from clearhead.api import Model
 from clearhead.generation.settings import searching
-from clearhead.serve.translations import Source, Translated, Translator
+from clearhead.serve.translations import SourceText, Translated, Translator
 from clearhead.serve.worker import Failed, Ticket
 from tests.serve.tiny import run
 from tests.small_models import PAIRS, model_of
@@ -22,8 +22,8 @@ def translator_of(model: Model) -> Translator:
     return Translator(model, searching(model.generation, {}), most_waiting=9)
 
 
-def sources(model: Model) -> list[Source]:
-    return [Source(i, ids) for i, ids in enumerate(model.reader.ids(TEXTS))]
+def sources(model: Model) -> list[SourceText]:
+    return [SourceText(i, ids) for i, ids in enumerate(model.reader.ids(TEXTS))]
 
 
 def news(worker: Translator) -> list[object]:

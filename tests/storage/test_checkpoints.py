@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.storage import checkpoints, manifest
-from clearhead.storage.checkpoints import Files, clean, latest, load, prune, save, step_of
+from clearhead.storage.checkpoints import Checkpoint, clean, latest, load, prune, save, step_of
 from tests import processes
 
 
@@ -22,9 +23,9 @@ class Kill(BaseException):
     """The process ends here: nothing it would do later happens."""
 
 
-def files(step: int) -> Files:
+def files(step: int) -> Checkpoint:
     fill = torch.Generator().manual_seed(step)
-    return Files(
+    return Checkpoint(
         tensors={
             "model.safetensors": {"w": torch.randn(40, 30, generator=fill), "n": torch.tensor(step)},
             "optimizer.safetensors": {"adamw.w.exp_avg": torch.randn(40, 30, generator=fill)},
@@ -67,9 +68,9 @@ def test_everything_comes_back(tmp_path):
         "part": base[2:4],
         "parameter": torch.nn.Parameter(torch.randn(2)),
     }
-    document: manifest.JsonObject = {"a": [1, 2.5, None, True, {"b": "ü"}]}
+    document: JsonObject = {"a": [1, 2.5, None, True, {"b": "ü"}]}
     folder = save(
-        tmp_path / "new" / "run", 7, Files({"model.safetensors": tensors}, {"c.json": document}, {"r": b"\0"})
+        tmp_path / "new" / "run", 7, Checkpoint({"model.safetensors": tensors}, {"c.json": document}, {"r": b"\0"})
     )
     assert folder == tmp_path / "new" / "run" / "step-00000007"
     found = load(folder)
@@ -98,7 +99,7 @@ def test_nothing_is_overwritten(tmp_path):
 @pytest.mark.parametrize("name", ["../x", "a//b", "a/.b", "/a", "MANIFEST.json", ".x", ""])
 def test_a_file_name_that_is_no_plain_name_is_our_bug(tmp_path, name):
     with pytest.raises(ValueError, match="plain"):
-        save(tmp_path, 1, Files(raw={name: b""}))
+        save(tmp_path, 1, Checkpoint(raw={name: b""}))
 
 
 # --- failures at every step of a write

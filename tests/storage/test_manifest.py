@@ -10,13 +10,13 @@ import torch
 
 from clearhead.errors import UserError
 from clearhead.storage import manifest
-from clearhead.storage.checkpoints import Files, load, save
+from clearhead.storage.checkpoints import Checkpoint, load, save
 from clearhead.storage.manifest import CorruptCheckpoint, verify
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    files = Files(
+    files = Checkpoint(
         tensors={
             "model.safetensors": {"w": torch.randn(9, 7)},
             "optimizer.safetensors": {"m": torch.randn(9)},
@@ -89,7 +89,7 @@ def test_swapped_files_are_seen(folder, tmp_path):
     refused(folder, "model.safetensors")
     b.rename(spare), a.rename(b), spare.rename(a)
     verify(folder)
-    other = save(tmp_path, 4, Files(raw={"train.json": b"{}"}))
+    other = save(tmp_path, 4, Checkpoint(raw={"train.json": b"{}"}))
     shutil.copy(other / "train.json", folder / "train.json")
     refused(folder, "train.json")
 

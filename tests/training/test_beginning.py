@@ -14,7 +14,7 @@ from clearhead.errors import Interrupted, UserError
 from clearhead.storage import checkpoints
 from clearhead.training.beginning import NOTHING, RECIPE, is_free
 from clearhead.training.consumers import read_metrics
-from clearhead.training.signals import Stop
+from clearhead.training.signals import StopSignal
 from tests.training.tiny import write_recipe
 
 
@@ -91,15 +91,15 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_again(
 def test_a_signal_before_the_first_step_names_resume(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ):
-    recipe, folder, enter = write_recipe(tmp_path, steps=2), tmp_path / "run", Stop.__enter__
+    recipe, folder, enter = write_recipe(tmp_path, steps=2), tmp_path / "run", StopSignal.__enter__
 
-    def asked(stop: Stop) -> Stop:
+    def asked(stop: StopSignal) -> StopSignal:
         enter(stop)
         signal.raise_signal(number)
         return stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stop, "__enter__", asked)
+        patch.setattr(StopSignal, "__enter__", asked)
         with pytest.raises(Interrupted, match=f"^stopped after step 0; go on with: clearhead resume {folder}$"):
             begin(recipe, folder)
     go_on(folder)

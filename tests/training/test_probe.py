@@ -9,7 +9,7 @@ from clearhead.recipe.training import Training
 from clearhead.training import probe
 from clearhead.training import train as loop
 from clearhead.training.feed import Feed
-from clearhead.training.probe import Choice, choose
+from clearhead.training.probe import PrecisionChoice, choose
 from tests.training.tiny import Around, finish, new_network, new_run, state, translation
 
 AUTO = Training(steps=1)
@@ -42,7 +42,7 @@ def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatc
     def try_and_take_fp32(network, batch, *others):
         choose(network, batch, *others)
         tried.append(batch.count)
-        return Choice(Arithmetic("fp32"), "")
+        return PrecisionChoice(Arithmetic("fp32"), "")
 
     monkeypatch.setattr(loop, "choose", try_and_take_fp32)
     run = new_run(translation(), precision="auto")

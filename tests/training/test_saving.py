@@ -12,7 +12,7 @@ import torch
 
 from clearhead.errors import NumericError, UserError
 from clearhead.storage import checkpoints
-from clearhead.storage.checkpoints import Files
+from clearhead.storage.checkpoints import Checkpoint
 from clearhead.storage.manifest import CorruptCheckpoint
 from clearhead.training.events import Saved, Stepped
 from clearhead.training.ranks import ALONE, Ranks
@@ -35,9 +35,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 # --- shares ------------------------------------------------------------------------------------------------------
 
 
-def files() -> Files:
+def files() -> Checkpoint:
     tensors = {f"w{i}": torch.full((i + 1, 3), float(i)) for i in range(7)}
-    return Files({"model.safetensors": tensors}, {"train.json": {"step": 4}}, {"tokenizer.json": b"{}"})
+    return Checkpoint({"model.safetensors": tensors}, {"train.json": {"step": 4}}, {"tokenizer.json": b"{}"})
 
 
 def write_shares(run_folder: Path, n: int) -> Path:
@@ -68,7 +68,7 @@ def test_a_share_that_is_gone_is_seen(tmp_path: Path):
 
 
 def test_an_index_that_names_what_is_not_there_is_corrupt(tmp_path: Path):
-    broken = Files(
+    broken = Checkpoint(
         {"model-00001-of-00001.safetensors": {}}, {"model.safetensors.index.json": {"weight_map": {"w": "x"}}}
     )
     with pytest.raises(CorruptCheckpoint, match=r"index\.json"):

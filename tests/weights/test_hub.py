@@ -261,13 +261,11 @@ def test_no_network(client: Client) -> None:
     remedy = "try once without it"
     assert (
         offline
-        == "refused: org/whole: expected a folder, which is not here, or all of it in the cache, as HF_HUB_OFFLINE"
+        == "refused: org/whole: expected a local folder, or the whole model in the hub's cache, as HF_HUB_OFFLINE"
         f" is set; {remedy}"
     )
     (down,) = client(("org/whole", None), HF_ENDPOINT="http://127.0.0.1:9")
-    assert down.startswith(
-        "refused: org/whole: expected a folder, which is not here, or the hub or all of it in the cache, got "
-    )
+    assert down.startswith("refused: org/whole: expected a local folder, or the model on the hub or in its cache, got ")
     assert down.endswith("; check the connection")
 
 
@@ -275,7 +273,7 @@ def test_a_part_in_the_cache(client: Client) -> None:
     (folder,) = client(("org/whole", None))
     (Path(folder) / "model.safetensors").unlink()
     assert (
-        "expected a folder, which is not here, or all of it in the cache"
+        "expected a local folder, or the whole model in the hub's cache"
         in client(("org/whole", None), HF_HUB_OFFLINE="1")[0]
     )
     assert client(("org/whole", None)) == [folder]

@@ -251,7 +251,7 @@ def test_a_reader_that_ends_or_does_not(folder: Path, cache: Path, monkeypatch: 
         assert "but its reader ended with signal 6; try" in refusal(folder, cache)
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "run", lambda a, **k: run(a, **(k | {"timeout": 0.01})))
-        assert refusal(folder, cache).startswith(f"{BIN}: expected to read it in 120 s, got no end; try")
+        assert refusal(folder, cache).startswith(f"{BIN}: expected to read it in 120 s, got no result; try")
 
 
 def test_no_place_for_it(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ GENERIC = "PreTrainedTokenizerFast"
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedTokenizer:
     """A folder's tokenizer and its settings."""
 
     library: tokenizers.Tokenizer
@@ -82,19 +82,11 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def is_there(files: Mapping[str, bytes]) -> bool:
-    """Whether a tokenizer is among the files."""
-    return any(
-        [
-            MODEL_FILE in files,
-            LIST_FILE in files,
-            {SOURCE, TARGET} & files.keys(),
-            {IDS, MERGES_FILE} <= files.keys(),
-            *(fnmatchcase(name, pattern) for pattern in ALONE for name in files),
-        ]
-    )
+    """Whether `read_folder` found a tokenizer."""
+    return not files.keys() <= {*BESIDE, MODEL_CONFIG}
 
 
-def open_files(files: Mapping[str, bytes], where: str) -> Opened:
+def open_files(files: Mapping[str, bytes], where: str) -> OpenedTokenizer:
     """Opens a tokenizer. Raises UserError if there is none, or if a file is not of the kind its name promises."""
     settings = settings_of(files, where)
     if MODEL_FILE not in files and {SOURCE, TARGET} & files.keys():
@@ -103,7 +95,7 @@ def open_files(files: Mapping[str, bytes], where: str) -> Opened:
         library, sides = guarded(
             lambda: open_sides(files, settings, where), f"{where}: expected a tokenizer", remedy=AGAIN
         )
-        return Opened(library, settings, sides)
+        return OpenedTokenizer(library, settings, sides)
     kind = _class(files, settings, where)
     name = MODEL_FILE if MODEL_FILE in files else _name(files, where)
     message = f"{where}/{name}: expected a tokenizer"
@@ -114,7 +106,7 @@ def open_files(files: Mapping[str, bytes], where: str) -> Opened:
     if OLDER_EXTRA in settings:  # counts only without the newer name
         older = settings.pop(OLDER_EXTRA)
         settings.setdefault(EXTRA, older)
-    return Opened(library, settings)
+    return OpenedTokenizer(library, settings)
 
 
 def _class(files: Mapping[str, bytes], settings: Mapping[str, object], where: str) -> TokenizerClass | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 
 MAX_BYTES = 1 << 28
@@ -92,5 +92,5 @@ def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
     except (KeyboardInterrupt, SystemExit, GeneratorExit, UserError):
         raise
     except BaseException as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{message}, got {type(error).__name__}: {reason}{remedy and f'; {remedy}'}") from None
+        got = f"{type(error).__name__}: {reason(error)}"
+        raise UserError(f"{message}, got {got}{remedy and f'; {remedy}'}") from None

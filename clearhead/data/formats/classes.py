@@ -48,7 +48,7 @@ class TokenizerClass(Config):
     plain: bool = False
 
 
-class Choice(Config):
+class ClassChoice(Config):
     """Cases in which the class named by a file is not the one used."""
 
     forced: tuple[str, ...]
@@ -61,20 +61,20 @@ class Elsewhere(Config):
     names: tuple[str, ...]
 
 
-class Table(Config):
+class ClassTable(Config):
     """The whole file."""
 
     models: dict[str, str]
-    choice: Choice
+    choice: ClassChoice
     classes: tuple[TokenizerClass, ...]
     elsewhere: Elsewhere
 
 
 @cache
-def table() -> Table:
+def table() -> ClassTable:
     """The content of `families/tokenizers.toml`."""
     text = resources.files("clearhead").joinpath("families", "tokenizers.toml").read_text(encoding="utf-8")
-    return Table.model_validate(tomllib.loads(text))
+    return ClassTable.model_validate(tomllib.loads(text))
 
 
 def class_of(

@@ -13,7 +13,6 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers.decoders import Decoder
 from tokenizers.models import Model
-from tokenizers.normalizers import BertNormalizer as WordNormalizer
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer as WordSplitter
 from tokenizers.pre_tokenizers import PreTokenizer
@@ -22,8 +21,10 @@ from tokenizers.processors import RobertaProcessing as PairProcessing
 from clearhead.data.formats.byte_pairs import SINGLE_DIGITS, splitter
 from clearhead.data.formats.checked import flag
 from clearhead.data.formats.classes import TokenizerClass
+from clearhead.data.formats.sentence_pieces import decoder
 from clearhead.data.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
-from clearhead.data.formats.wire import Kind, PieceModel
+from clearhead.data.formats.wire import PieceKind, PieceModel
+from clearhead.data.formats.word_pieces import word_normalizer
 from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 
@@ -75,9 +76,9 @@ def from_json(parts: Mapping[str, Any], library: tokenizers.Tokenizer, kind: Tok
 def from_pieces(model: PieceModel, kind: TokenizerClass, settings: Settings, where: str) -> Vocabulary:
     """The vocabulary in a SentencePiece file, numbered as this class numbers it."""
     controls = tuple(
-        AddedToken(piece.text, normalized=False, special=piece.kind is Kind.CONTROL)
+        AddedToken(piece.text, normalized=False, special=piece.kind is PieceKind.CONTROL)
         for piece in model.pieces
-        if piece.kind in (Kind.CONTROL, Kind.USER_DEFINED)
+        if piece.kind in (PieceKind.CONTROL, PieceKind.USER_DEFINED)
     )
     if kind.algorithm == "BPE":
         ids = {piece.text: place for place, piece in enumerate(model.pieces)}
@@ -140,7 +141,7 @@ def _merges(ids: Mapping[str, int]) -> list[tuple[str, str]]:
 
 # --- the pipeline ---
 
-Steps = tuple[Normalizer | None, PreTokenizer, Decoder]
+Pipeline = tuple[Normalizer | None, PreTokenizer, Decoder]
 
 
 def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> tokenizers.Tokenizer:
@@ -190,38 +191,27 @@ def _prefix(settings: Settings, default: bool) -> bool:
     return flag(settings, "add_prefix_space", default)
 
 
-def _words(_: Vocabulary, settings: Settings) -> Steps:
-    accents = settings.get("strip_accents")
-    normalizer = WordNormalizer(
-        clean_text=True,
-        handle_chinese_chars=flag(settings, "tokenize_chinese_chars", True),
-        strip_accents=None if accents is None else flag(settings, "strip_accents", False),
-        lowercase=flag(settings, "do_lower_case", True),
-    )
-    return normalizer, WordSplitter(), decoders.WordPiece(prefix="##")
+def _words(_: Vocabulary, settings: Settings) -> Pipeline:
+    return word_normalizer(settings), WordSplitter(), decoders.WordPiece(prefix="##")
 
 
-def _words_2019(_: Vocabulary, settings: Settings) -> Steps:
+def _words_2019(_: Vocabulary, settings: Settings) -> Pipeline:
     return None, pre_tokenizers.ByteLevel(add_prefix_space=_prefix(settings, False)), decoders.ByteLevel()
 
 
-def _single_digits(_: Vocabulary, settings: Settings) -> Steps:
+def _single_digits(_: Vocabulary, settings: Settings) -> Pipeline:
     splits = splitter(SINGLE_DIGITS, prefix=_prefix(settings, False))
     return normalizers.NFC(), splits, decoders.ByteLevel()
 
 
-def _whole(_: Vocabulary, settings: Settings) -> Steps:
+def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
     prefix = _prefix(settings, True)
     scheme = ("always" if flag(settings, "legacy", False) else "first") if prefix else "never"
-    joins = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    return (
-        None,
-        pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False),
-        decoders.Sequence([*joins, *([decoders.Strip(" ", 1, 0)] if prefix else [])]),
-    )
+    splits = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False)
+    return None, splits, decoder(byte_fallback=True, prefix=prefix)
 
 
-def _spaced(vocabulary: Vocabulary, settings: Settings) -> Steps:
+def _spaced(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
     # Here null means false, and only an absent field means true.
     scheme = "always" if _prefix(settings, "add_prefix_space" not in settings) else "never"
     splits = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme)]
@@ -229,17 +219,17 @@ def _spaced(vocabulary: Vocabulary, settings: Settings) -> Steps:
     return normalizer, pre_tokenizers.Sequence(splits), decoders.Metaspace(SPACE, prepend_scheme=scheme)
 
 
-def _always_spaced(vocabulary: Vocabulary, _: Settings) -> Steps:
+def _always_spaced(vocabulary: Vocabulary, _: Settings) -> Pipeline:
     return _spaced(vocabulary, {})
 
 
-def _lines(vocabulary: Vocabulary, _: Settings) -> Steps:
+def _lines(vocabulary: Vocabulary, _: Settings) -> Pipeline:
     first = normalizers.Precompiled(vocabulary.charsmap) if vocabulary.charsmap else normalizers.Replace("\n", " ")
     normalizer = normalizers.Sequence([first, normalizers.Replace(Regex(" {2,}"), " ")])
     return normalizer, pre_tokenizers.Metaspace(SPACE, prepend_scheme="always"), decoders.Metaspace(SPACE)
 
 
-SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Steps]] = {
+SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "words": _words,
     "words_2019": _words_2019,
     "single_digits": _single_digits,

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from clearhead.data.formats.checked import flag
 from clearhead.data.formats.special import content_of, mark_ends, template
-from clearhead.data.formats.wire import MERGING, UNIGRAM, Kind, Piece, PieceModel
+from clearhead.data.formats.wire import MERGING, UNIGRAM, Piece, PieceKind, PieceModel
 from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 
@@ -60,43 +60,39 @@ def _shifted(model: PieceModel, where: str) -> PieceModel:
         raise UserError(
             f"{where}/{SHIFTED_FILE}: expected <unk>, <s> and </s> first, got other pieces; try tokenizer.json"
         )
-    first = [Piece(name, 0.0, Kind.CONTROL) for name in ("<s>", "<pad>", "</s>")]
-    pieces = (*first, Piece("<unk>", 0.0, Kind.UNKNOWN), *model.pieces[3:], Piece("<mask>", 0.0, Kind.CONTROL))
+    start, pad, end, mask = (Piece(name, 0.0, PieceKind.CONTROL) for name in ("<s>", "<pad>", "</s>", "<mask>"))
+    pieces = (start, pad, end, Piece("<unk>", 0.0, PieceKind.UNKNOWN), *model.pieces[3:], mask)
     return replace(model, pieces=pieces, bos_id=0, pad_id=1, eos_id=2, unk_id=3)
 
 
 def _sentinels(model: PieceModel, settings: Mapping[str, object]) -> list[Piece]:
     """<extra_id_99> to <extra_id_0>, which span corruption needs and files leave out (Raffel et al. 2020)."""
-    is_denoiser = model.algorithm == UNIGRAM and (model.pad_id, model.eos_id, model.unk_id, model.bos_id) == (
-        0,
-        1,
-        2,
-        -1,
-    )
+    ids = (model.pad_id, model.eos_id, model.unk_id, model.bos_id)
+    is_denoiser = model.algorithm == UNIGRAM and ids == (0, 1, 2, -1)
     n = settings.get("extra_ids", 100 if is_denoiser else 0)
     if not isinstance(n, int) or not 0 <= n <= 10_000:
         raise UserError(f"tokenizer_config.json:extra_ids: expected a count up to 10000, got {str(n)[:40]!r}")
     there = {piece.text for piece in model.pieces}
     names = [f"<extra_id_{i}>" for i in reversed(range(n))]
-    return [Piece(name, 0.0, Kind.CONTROL) for name in names if name not in there]
+    return [Piece(name, 0.0, PieceKind.CONTROL) for name in names if name not in there]
 
 
 def build(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.Tokenizer:
     """Builds normaliser, segmentation and decoder. Control pieces and the unknown piece are special tokens."""
     library = _pipeline(model, settings)
     for place, piece in enumerate(model.pieces):
-        if piece.kind in (Kind.CONTROL, Kind.USER_DEFINED) or place == model.unk_id:
-            special = piece.kind is not Kind.USER_DEFINED
+        if piece.kind in (PieceKind.CONTROL, PieceKind.USER_DEFINED) or place == model.unk_id:
+            special = piece.kind is not PieceKind.USER_DEFINED
             library.add_tokens([AddedToken(piece.text, normalized=False, special=special)])
     return library
 
 
 def build_segmenter(model: PieceModel) -> tokenizers.Tokenizer:
     """As `build`, but only to find pieces. The name of a control piece in a text stays text."""
-    hidden = (Kind.CONTROL, Kind.UNKNOWN)
-    pieces = tuple(replace(p, kind=Kind.UNUSED) if p.kind in hidden else p for p in model.pieces)
+    hidden = (PieceKind.CONTROL, PieceKind.UNKNOWN)
+    pieces = tuple(replace(p, kind=PieceKind.UNUSED) if p.kind in hidden else p for p in model.pieces)
     library = _pipeline(replace(model, pieces=pieces), {})
-    given = [p.text for p in model.pieces if p.kind is Kind.USER_DEFINED]
+    given = [p.text for p in model.pieces if p.kind is PieceKind.USER_DEFINED]
     library.add_tokens([AddedToken(text, normalized=False, special=False) for text in given])
     return library
 
@@ -145,14 +141,14 @@ def _normalizers(model: PieceModel) -> list[normalizers.Normalizer]:
 
 def _unigram(model: PieceModel) -> models.Unigram:
     # The normalised text has no raw spaces, so an unused piece never matches.
-    scores = [(f" {p.text}" if p.kind is Kind.UNUSED else p.text, p.score) for p in model.pieces]
+    scores = [(f" {p.text}" if p.kind is PieceKind.UNUSED else p.text, p.score) for p in model.pieces]
     return models.Unigram(scores, unk_id=model.unk_id, byte_fallback=model.byte_fallback)
 
 
 def _merging(model: PieceModel) -> models.BPE:
     """Two pieces merge if they spell a third. Pieces with better scores merge first."""
     ids = {piece.text: place for place, piece in enumerate(model.pieces)}
-    scores = {piece.text: piece.score for piece in model.pieces if piece.kind is Kind.NORMAL}
+    scores = {piece.text: piece.score for piece in model.pieces if piece.kind is PieceKind.NORMAL}
     merges = all_splits(list(scores), {text: (-score, ids[text]) for text, score in scores.items()})
     return models.BPE(
         ids, merges, unk_token=model.pieces[model.unk_id].text, fuse_unk=True, byte_fallback=model.byte_fallback

@@ -16,7 +16,7 @@ from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 
 
-class Kind(IntEnum):
+class PieceKind(IntEnum):
     """Kinds of piece, with the format's own numbers."""
 
     NORMAL = 1
@@ -36,7 +36,7 @@ class Piece:
 
     text: str
     score: float = 0.0
-    kind: Kind = Kind.NORMAL
+    kind: PieceKind = PieceKind.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,9 @@ def _piece(data: bytes) -> Piece:
             case 2, bytes() if len(value) == 4:
                 piece = replace(piece, score=_finite(value))
             case 3, int():
-                piece = replace(piece, kind=Kind(value))
+                if value not in {*PieceKind}:
+                    raise _Malformed(f"a piece of kind {value}")
+                piece = replace(piece, kind=PieceKind(value))
             case _:
                 pass
     return piece
@@ -132,7 +134,7 @@ def parse(content: bytes, where: str) -> PieceModel:
     """Parses a .model or .spm file."""
     try:
         return _checked(_model(content))
-    except (_Malformed, ValueError) as error:  # ValueError: UTF-8 and kinds of piece
+    except (_Malformed, ValueError) as error:  # ValueError: UTF-8
         raise UserError(f"{where}: expected a SentencePiece model, got {error}; try fetching it again") from None
 
 
@@ -191,7 +193,7 @@ def _checked(model: PieceModel) -> PieceModel:
         if not piece.text or piece.text in seen:
             raise _Malformed(f"piece {number} {'twice' if piece.text else 'empty'}")
         seen.add(piece.text)
-    if not 0 <= model.unk_id < n or model.pieces[model.unk_id].kind is not Kind.UNKNOWN:
+    if not 0 <= model.unk_id < n or model.pieces[model.unk_id].kind is not PieceKind.UNKNOWN:
         raise _Malformed(f"unk_id={model.unk_id}, which is no unknown piece")
     if model.byte_fallback and any(f"<0x{byte:02X}>" not in seen for byte in range(256)):
         raise _Malformed("byte_fallback without the 256 bytes")
@@ -243,8 +245,8 @@ def parse_scores(content: bytes, where: str) -> PieceModel:
 def _listed(number: int, text: str, score: float) -> Piece:
     """Restores a piece of llama2.c's list, which writes SPACE as " ", adds line ends to <s>, </s> and drops kinds."""
     if number == 0:
-        return Piece(text, score, Kind.UNKNOWN)
+        return Piece(text, score, PieceKind.UNKNOWN)
     if number in (1, 2):
-        return Piece(text.strip("\n"), score, Kind.CONTROL)
+        return Piece(text.strip("\n"), score, PieceKind.CONTROL)
     is_byte = number < 3 + 256 and text == f"<0x{number - 3:02X}>"
-    return Piece(text.replace(" ", SPACE), score, Kind.BYTE if is_byte else Kind.NORMAL)
+    return Piece(text.replace(" ", SPACE), score, PieceKind.BYTE if is_byte else PieceKind.NORMAL)

@@ -3,6 +3,8 @@
 Imports no torch.
 """
 
+from collections.abc import Mapping
+
 import tokenizers
 from tokenizers import decoders, models
 from tokenizers.normalizers import BertNormalizer as WordNormalizer
@@ -33,6 +35,17 @@ def numbers(content: bytes, where: str) -> dict[str, int]:
     return ids
 
 
+def word_normalizer(settings: Mapping[str, object]) -> WordNormalizer:
+    """Cleans, separates ideographs, and drops case and accents as the settings say."""
+    accents = settings.get("strip_accents")
+    return WordNormalizer(
+        clean_text=True,
+        handle_chinese_chars=flag(settings, "tokenize_chinese_chars", True),
+        strip_accents=None if accents is None else flag(settings, "strip_accents", False),
+        lowercase=flag(settings, "do_lower_case", True),
+    )
+
+
 def open_list(content: bytes, added: dict[str, int], settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
     """Opens a list, with the template [CLS] first [SEP] second [SEP]. Names the special tokens in `settings`."""
     ids = numbers(content, where)
@@ -44,14 +57,8 @@ def open_list(content: bytes, added: dict[str, int], settings: dict[str, object]
     unknown, first, last = (content_of(settings.get(role)) for role in ("unk_token", "cls_token", "sep_token"))
     if unknown is None or unknown not in ids:
         raise UserError(f"{where}: expected {unknown or '[UNK]'} among the pieces, got none; try the file it came with")
-    accents = settings.get("strip_accents")
     library = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=unknown))
-    library.normalizer = WordNormalizer(
-        clean_text=True,
-        handle_chinese_chars=flag(settings, "tokenize_chinese_chars", True),
-        strip_accents=None if accents is None else flag(settings, "strip_accents", False),
-        lowercase=flag(settings, "do_lower_case", True),
-    )
+    library.normalizer = word_normalizer(settings)
     library.pre_tokenizer = WordSplitter()
     library.decoder = decoders.WordPiece(prefix="##")
     if first in ids and last in ids:

@@ -64,11 +64,7 @@ def _names(data: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 def _calendar(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """The words of dates. Raises `Untranslated` if they are CLDR's ids ("M05", "Q2") or missing."""
     wanted = {"MMMM": ("months", "format"), "LLLL": ("months", "stand-alone"), "EEEE": ("days", "format")}
-    wanted |= {
-        "cccc": ("days", "stand-alone"),
-        "QQQQ": ("quarters", "format"),
-        "qqqq": ("quarters", "stand-alone"),
-    }
+    wanted |= {"cccc": ("days", "stand-alone"), "QQQQ": ("quarters", "format"), "qqqq": ("quarters", "stand-alone")}
     words: dict[str, tuple[str, ...]] = {}
     for code, (table, context) in wanted.items():
         found = at(data, table, context, "wide") or at(data, table, "format", "wide")

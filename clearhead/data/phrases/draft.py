@@ -34,7 +34,7 @@ class Phrase:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Fragment:
     """A fragment in both languages."""
 
     source: _Run
@@ -49,30 +49,30 @@ class Draft:
         self.target = target
         self._roles: list[str] = [""]
 
-    def leaf(self, source: Parts, target: Parts) -> Piece:
+    def leaf(self, source: Parts, target: Parts) -> Fragment:
         """A piece from the parts of both languages. Parts with equal keys share a slot."""
         numbers: dict[str, int] = {"": 0}
         for key in (key for key, _ in source):
             if key not in numbers:
                 numbers[key] = len(self._roles)
                 self._roles.append(key.rstrip("0123456789"))
-        return Piece(
+        return Fragment(
             tuple((text, numbers[key]) for key, text in source),
             tuple((text, numbers.get(key, 0)) for key, text in target),
         )
 
-    def name(self, role: str, code: str) -> Piece:
+    def name(self, role: str, code: str) -> Fragment:
         """A name that stands alone."""
         return self.leaf(((role, self.source.names[role][code]),), ((role, self.target.names[role][code]),))
 
-    def join(self, pattern: str, *pieces: Piece) -> Piece:
+    def join(self, pattern: str, *pieces: Fragment) -> Fragment:
         """Puts `pieces` into the places `{0}`, `{1}` of both languages' pattern."""
-        return Piece(
+        return Fragment(
             _fill(self.source, pattern, [piece.source for piece in pieces]),
             _fill(self.target, pattern, [piece.target for piece in pieces]),
         )
 
-    def listed(self, kind: str, pieces: Sequence[Piece]) -> Piece:
+    def listed(self, kind: str, pieces: Sequence[Fragment]) -> Fragment:
         """`pieces` as a list: `and`, `or`, or `unit` (quantities that add up)."""
         if len(pieces) < 3:
             return self.join(f"{kind} 2", *pieces) if len(pieces) == 2 else pieces[0]
@@ -81,7 +81,7 @@ class Draft:
             joined = self.join(f"{kind} middle", joined, piece)
         return self.join(f"{kind} end", joined, pieces[-1])
 
-    def phrase(self, piece: Piece, kind: str) -> Phrase:
+    def phrase(self, piece: Fragment, kind: str) -> Phrase:
         """The finished phrase. A slot gets a span only if it occurs exactly once on each side."""
         source, target = _offsets(piece.source), _offsets(piece.target)
         spans = (

@@ -30,22 +30,7 @@ CURRENCIES: tuple[str, ...] = tuple(
     """.split()
 )
 
-SYMBOLS: tuple[str, ...] = (
-    "USD",
-    "EUR",
-    "GBP",
-    "JPY",
-    "INR",
-    "KRW",
-    "ILS",
-    "VND",
-    "BRL",
-    "CAD",
-    "AUD",
-    "NZD",
-    "MXN",
-    "TWD",
-)
+SYMBOLS: tuple[str, ...] = tuple("USD EUR GBP JPY INR KRW ILS VND BRL CAD AUD NZD MXN TWD".split())
 """Currencies with a sign of their own. The sign of any other currency is its code."""
 
 DURATIONS: tuple[str, ...] = ("year", "month", "week", "day", "hour", "minute", "second")
@@ -65,15 +50,7 @@ UNITS: tuple[str, ...] = tuple(
     """.split()
 )
 
-AT_LEAST: dict[str, int] = {
-    "country": 60,
-    "language": 40,
-    "currency": 20,
-    "symbol": 1,
-    "unit": 20,
-    "duration": 7,
-    "relative": 4,
-}
+AT_LEAST = {"country": 60, "language": 40, "currency": 20, "symbol": 1, "unit": 20, "duration": 7, "relative": 4}
 """Minimum number of translated names per role for a locale to be composed from."""
 
 ORDINAL_FIRST: frozenset[str] = frozenset({"fr", "it", "pt", "ca", "oc", "br"})

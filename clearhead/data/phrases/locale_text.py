@@ -58,23 +58,11 @@ class LocaleText:
 
     def date(self, name: str, day: date, hour: int = 0, minute: int = 0) -> Parts:
         """`day` and the time in the date pattern called `name`."""
-        numbers = {
-            "y": day.year,
-            "d": day.day,
-            "M": day.month,
-            "L": day.month,
-            "Q": (day.month + 2) // 3,
-            "m": minute,
-        }
-        numbers |= {"q": numbers["Q"], "H": hour, "k": hour or 24, "h": hour % 12 or 12, "K": hour % 12}
-        words = {
-            "M": day.month - 1,
-            "L": day.month - 1,
-            "E": day.weekday(),
-            "c": day.weekday(),
-            "a": hour // 12,
-        }
-        words |= {"Q": numbers["Q"] - 1, "q": numbers["Q"] - 1}
+        quarter = (day.month + 2) // 3
+        numbers = {"y": day.year, "d": day.day, "M": day.month, "L": day.month, "Q": quarter, "q": quarter, "m": minute}
+        numbers |= {"H": hour, "k": hour or 24, "h": hour % 12 or 12, "K": hour % 12}
+        words = {"M": day.month - 1, "L": day.month - 1, "E": day.weekday(), "c": day.weekday()}
+        words |= {"Q": quarter - 1, "q": quarter - 1, "a": hour // 12}
         parts: list[Part] = []
         for code, text in self.dates[name]:
             letter, width = code[:1], len(code)
@@ -88,12 +76,4 @@ class LocaleText:
 
 
 _SLOTS = {"y": "year", "M": "month", "L": "month", "d": "day", "E": "weekday", "c": "weekday", "Q": "quarter"}
-_SLOTS |= {
-    "q": "quarter",
-    "H": "hour24",
-    "k": "hour24",
-    "h": "hour12",
-    "K": "hour12",
-    "m": "minute",
-    "a": "period",
-}
+_SLOTS |= {"q": "quarter", "H": "hour24", "k": "hour24", "h": "hour12", "K": "hour12", "m": "minute", "a": "period"}

@@ -7,21 +7,14 @@ from datetime import date, timedelta
 
 from babel.numbers import get_currency_precision
 
-from clearhead.data.phrases.draft import Draft, Piece
+from clearhead.data.phrases.draft import Draft, Fragment
+from clearhead.data.phrases.locale_text import LocaleText, Parts
 
 _FIRST_DAY = date(1900, 1, 1)
 _N_DAYS = (date(2099, 12, 31) - _FIRST_DAY).days
 
 _LARGEST = {"year": 30, "month": 11, "week": 12, "day": 30, "hour": 23, "minute": 59, "second": 59}
-_MIXES = (
-    "year month",
-    "week day",
-    "day hour",
-    "hour minute",
-    "minute second",
-    "day hour minute",
-    "hour minute second",
-)
+_MIXES = ("year month", "week day", "day hour", "hour minute", "minute second", "day hour minute", "hour minute second")
 
 
 @dataclass(frozen=True)
@@ -47,27 +40,30 @@ class Composer:
     def _ids(self, role: str, n: int) -> list[str]:
         return self._rng.sample(self._stock.ids[role], n)
 
-    def _name(self, role: str) -> Piece:
+    def _name(self, role: str) -> Fragment:
         return self._names(role, 1)[0]
 
-    def _names(self, role: str, n: int) -> list[Piece]:
+    def _names(self, role: str, n: int) -> list[Fragment]:
         return [self._draft.name(role, code) for code in self._ids(role, n)]
 
     def _day(self) -> date:
         day = _FIRST_DAY + timedelta(days=self._rng.randint(0, _N_DAYS))
         return day if self._stock.first_days or day.day > 1 else day + timedelta(days=self._rng.randint(1, 20))
 
-    def _date(self, name: str, day: date | None = None) -> Piece:
+    def _leaf(self, parts: Callable[[LocaleText], Parts]) -> Fragment:
+        """The same parts in both languages."""
+        return self._draft.leaf(parts(self._draft.source), parts(self._draft.target))
+
+    def _date(self, name: str, day: date | None = None) -> Fragment:
         day = day or self._day()
-        return self._draft.leaf(self._draft.source.date(name, day), self._draft.target.date(name, day))
+        return self._leaf(lambda side: side.date(name, day))
 
-    def _time(self) -> Piece:
+    def _time(self) -> Fragment:
         hour, minute = self._rng.randint(0, 23), self._rng.choice((0, 15, 30, 45, self._rng.randint(0, 59)))
-        sides = (side.date("time", _FIRST_DAY, hour, minute) for side in (self._draft.source, self._draft.target))
-        return self._draft.leaf(*sides)
+        return self._leaf(lambda side: side.date("time", _FIRST_DAY, hour, minute))
 
-    def _quantity(self, key: str, value: str) -> Piece:
-        return self._draft.leaf(self._draft.source.quantity(key, value), self._draft.target.quantity(key, value))
+    def _quantity(self, key: str, value: str) -> Fragment:
+        return self._leaf(lambda side: side.quantity(key, value))
 
     def _count(self) -> str:
         """Draws 1, a small or middling number, or a decimal. Every plural form is common and no number is long."""
@@ -75,32 +71,29 @@ class Composer:
         if draw < 0.3:
             return "1"
         if draw < 0.85:
-            return str(
-                rng.randint(2, 9) if draw < 0.5 else rng.randint(10, 99) if draw < 0.75 else rng.randint(100, 999)
-            )
+            low, high = (2, 9) if draw < 0.5 else (10, 99) if draw < 0.75 else (100, 999)
+            return str(rng.randint(low, high))
         return f"{rng.randint(1, 30)}.{rng.randint(1, 9)}"
 
-    def _units(self, n: int) -> list[Piece]:
+    def _units(self, n: int) -> list[Fragment]:
         return [self._quantity(f"unit:{unit}", self._count()) for unit in self._ids("unit", n)]
 
-    def _duration(self, mix: str = "") -> Piece:
-        names = (mix or self._rng.choice(_MIXES)).split()
-        names = [name for name in names if name in self._stock.ids["duration"]]
-        values = (1 if self._rng.random() < 0.12 else self._rng.randint(2, _LARGEST[name]) for name in names)
-        return self._draft.listed(
-            "unit",
-            [self._quantity(f"duration:{name}", str(value)) for name, value in zip(names, values, strict=True)],
-        )
+    def _duration(self) -> Fragment:
+        names = [name for name in self._rng.choice(_MIXES).split() if name in self._stock.ids["duration"]]
+        return self._draft.listed("unit", [self._some(f"duration:{name}") for name in names])
 
-    def _relative(self) -> Piece:
-        key = self._rng.choice(self._stock.ids["relative"])
+    def _relative(self) -> Fragment:
+        return self._some(self._rng.choice(self._stock.ids["relative"]))
+
+    def _some(self, key: str) -> Fragment:
+        """An amount of time, with one unit more often than chance would draw it."""
         value = 1 if self._rng.random() < 0.12 else self._rng.randint(2, _LARGEST[key.split(":")[1]])
         return self._quantity(key, str(value))
 
-    def _amounts(self, n: int) -> list[Piece]:
+    def _amounts(self, n: int) -> list[Fragment]:
         return [self._amount(code) for code in self._ids("currency", n)]
 
-    def _amount(self, code: str = "") -> Piece:
+    def _amount(self, code: str = "") -> Fragment:
         code = code or self._ids("currency", 1)[0]
         value = self._count().split(".")[0]
         draw = self._rng.random()
@@ -116,47 +109,44 @@ class Composer:
         cents = self._rng.choice((10, 25, 50, 75, 90, 95, 99, self._rng.randint(1, 99)))
         return f"{self._rng.randint(1, 99)}.{cents:02d}"
 
-    def _signed(self, code: str) -> Piece:
+    def _signed(self, code: str) -> Fragment:
         value = self._cents() if get_currency_precision(code) == 2 else str(self._rng.randint(1, 999))
-        return self._draft.leaf(self._draft.source.sign(code, value), self._draft.target.sign(code, value))
+        return self._leaf(lambda side: side.sign(code, value))
 
-    def _months(self) -> Piece:
+    def _months(self) -> Fragment:
         """`March – May 2021`: two months of one year. Each language puts the year in its own place."""
         first, second = sorted(self._rng.sample(range(1, 13), 2))
         year = self._day().year
-        sides = []
-        for side in (self._draft.source, self._draft.target):
-            start = side.date("from month", date(year, first, 2))
-            end = side.date("to month", date(year, second, 2))
-            sides.append(
-                tuple(("month1" if key == "month" else key, text) for key, text in start)
-                + tuple(("month2" if key == "month" else key, text) for key, text in end)
+
+        def parts(side: LocaleText) -> Parts:
+            start, end = side.date("from month", date(year, first, 2)), side.date("to month", date(year, second, 2))
+            return (
+                *(("month1" if key == "month" else key, text) for key, text in start),
+                *(("month2" if key == "month" else key, text) for key, text in end),
             )
-        return self._draft.leaf(*sides)
 
-    def _quarter(self) -> Piece:
-        return self._date("quarter")
+        return self._leaf(parts)
 
-    def _locale(self) -> Piece:
+    def _locale(self) -> Fragment:
         return self._brackets(self._name("language"), self._name("country"))
 
     # Joints.
 
-    def _list(self, pieces: Sequence[Piece], kind: str = "") -> Piece:
+    def _list(self, pieces: Sequence[Fragment], kind: str = "") -> Fragment:
         return self._draft.listed(kind or self._rng.choice(("and", "and", "or")), pieces)
 
-    def _dash(self, first: Piece, second: Piece) -> Piece:
+    def _dash(self, first: Fragment, second: Fragment) -> Fragment:
         return self._draft.join("dash", first, second)
 
-    def _brackets(self, outer: Piece, inner: Piece) -> Piece:
+    def _brackets(self, outer: Fragment, inner: Fragment) -> Fragment:
         return self._draft.join("brackets", outer, inner)
 
-    def _range(self, first: Piece, second: Piece) -> Piece:
+    def _range(self, first: Fragment, second: Fragment) -> Fragment:
         return self._draft.join("range", first, second)
 
     # Kinds.
 
-    def dates(self) -> Piece:
+    def dates(self) -> Fragment:
         draw = self._rng.random()
         if draw < 0.35:
             return self._date("full")
@@ -170,10 +160,10 @@ class Composer:
         if draw < 0.85 and self._stock.month_ranges:
             return self._months()
         if draw < 0.93:
-            return self._list([self._quarter(), self._quarter()])
+            return self._list([self._date("quarter"), self._date("quarter")])
         return self._dash(self._date("long"), self._name_of("weekday", 2))
 
-    def times(self) -> Piece:
+    def times(self) -> Fragment:
         draw = self._rng.random()
         if draw < 0.3:
             return self._duration()
@@ -187,15 +177,15 @@ class Composer:
             return self._dash(self._relative(), self._duration())
         return self._dash(self._time(), self._duration())
 
-    def countries(self) -> Piece:
+    def countries(self) -> Fragment:
         return self._named("country")
 
-    def languages(self) -> Piece:
+    def languages(self) -> Fragment:
         if self._rng.random() < 0.3:
             return self._list([self._locale(), self._locale()])
         return self._named("language")
 
-    def amounts(self) -> Piece:
+    def amounts(self) -> Fragment:
         draw = self._rng.random()
         if draw < 0.4:
             return self._list(self._amounts(self._rng.randint(2, 3)))
@@ -208,20 +198,20 @@ class Composer:
             return self._dash(self._name_of("currency", 2), self._amount())
         return self._dash(*self._amounts(2))
 
-    def units(self) -> Piece:
+    def units(self) -> Fragment:
         draw = self._rng.random()
         if draw < 0.6:
             return self._list(self._units(2 if draw < 0.3 else 3))
         first, second = self._units(2)
         return self._brackets(first, second) if draw < 0.8 else self._dash(first, second)
 
-    def lists(self) -> Piece:
+    def lists(self) -> Fragment:
         role = self._rng.choice(("country", "language", "currency", "month", "weekday"))
         return self._list(self._names(role, self._rng.randint(4, 5)))
 
-    def compositions(self) -> Piece:
+    def compositions(self) -> Fragment:
         country = self._name("country")
-        shapes: tuple[Callable[[], Piece], ...] = (
+        shapes: tuple[Callable[[], Fragment], ...] = (
             lambda: self._dash(self._draft.join("glue", self._time(), self._date("full")), country),
             lambda: self._dash(self._name_of("country", 2), self._duration()),
             lambda: self._dash(self._locale(), self._amount()),
@@ -234,16 +224,16 @@ class Composer:
         )
         return self._rng.choice(shapes)()
 
-    def _named(self, role: str) -> Piece:
+    def _named(self, role: str) -> Fragment:
         draw = self._rng.random()
         if draw < 0.45:
-            return self._list(self._names(role, 3))
+            return self._name_of(role, 3)
         names = self._names(role, 4)
         if draw < 0.65:
             return self._dash(names[0], self._list(names[2:]))
         return self._dash(self._list(names[:2]), self._list(names[2:]))
 
-    def _name_of(self, role: str, n: int) -> Piece:
+    def _name_of(self, role: str, n: int) -> Fragment:
         return self._list(self._names(role, n))
 
     def _later(self, day: date) -> date:
@@ -251,7 +241,7 @@ class Composer:
         return later if self._stock.first_days or later.day > 1 else later + timedelta(days=1)
 
 
-SHAPES: Mapping[str, Callable[[Composer], Piece]] = {
+SHAPES: Mapping[str, Callable[[Composer], Fragment]] = {
     "dates": Composer.dates,
     "times and durations": Composer.times,
     "countries": Composer.countries,

@@ -1,8 +1,7 @@
-"""Turns edits as a page states them into functions for a trace: one a path, which makes its edits in order."""
+"""Turns the edits that a page states into functions for a trace, one for each path."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Protocol
 
@@ -10,9 +9,8 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.requests import Edit, RunRequest
-from clearhead.explorer.recording.manifest import Edited
-from clearhead.trace import Address
+from clearhead.explorer.answering.requests import EditRequest, RunRequest
+from clearhead.trace import Address, nearest
 
 
 class Other(Protocol):
@@ -23,7 +21,7 @@ class Other(Protocol):
 
 @dataclass
 class Window:
-    """The decoder positions of the present step: those from `start` on, when it writes one after the other."""
+    """The decoder positions that the current step of generation computes: those from `start` on."""
 
     start: int = 0
 
@@ -35,7 +33,7 @@ class Placed:
     where: Address
     axes: str
     """The axes of the whole value, the batch first."""
-    edit: Edit
+    edit: EditRequest
 
     @property
     def rest(self) -> list[str]:
@@ -64,13 +62,8 @@ class Placed:
             case _:
                 return True
 
-    def said(self) -> Edited:
-        """The edit in a manifest's form."""
-        value = self.edit.value
-        return Edited(at=str(self.where), do=self.edit.do, value=tuple(value) if isinstance(value, list) else value)
 
-
-def placed(edits: Sequence[Edit], axes: Mapping[str, str]) -> list[Placed]:
+def placed(edits: Sequence[EditRequest], axes: Mapping[str, str]) -> list[Placed]:
     """Each edit with the axes of its address, by path in `axes`. Raises UserError for an unknown path or axis."""
     found: list[Placed] = []
     for edit in edits:
@@ -158,9 +151,3 @@ def _seen(placed: Placed, window: Window, shape: torch.Size) -> Address | None:
             return None
         index.append((axis, i))
     return Address(where.path, tuple(index))
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion for an error message: the known name that is most alike, if any."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +13,24 @@ from clearhead.analysis.comparison import states
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.variants import changed
-from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, PatchInput, StackConfig, TaggingHead
+from clearhead.config import (
+    ClassificationHead,
+    LanguageHead,
+    ModelConfig,
+    PatchInput,
+    StackConfig,
+    StackName,
+    TaggingHead,
+)
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering import pictures
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
 from clearhead.explorer.answering.moments import Moments
-from clearhead.explorer.answering.replies import Kept
+from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.writing import EditedGeneration, greedy
-from clearhead.explorer.recording.manifest import StackName
 from clearhead.explorer.recording.recording import Recording, observe
-from clearhead.explorer.recording.tokens import ReadInput, read, stack_names
+from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
 from clearhead.machine.precision import Arithmetic, quickest
 from clearhead.model import Tokens
 from clearhead.model.linear import shapes
@@ -34,15 +41,15 @@ if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
 LOCK = threading.RLock()
-"""Held by whoever computes: the passes that are kept, the modes of networks and the precision of products are shared by
-all threads.
+"""Held during every computation, because all threads share the kept passes, the modes of networks and the precision of
+products.
 """
 KEPT_BYTES = 320 << 20
-"""Of the passes used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
+"""Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
 MOST_BYTES = 2 << 30
-"""Of the values of one pass."""
+"""The most bytes that the values of one pass may take."""
 LARGE = 1 << 24
-"""Parameters from which probing for faster float32 products pays, and keeping less of a pass."""
+"""The number of parameters from which it pays to probe for faster float32 products, and to keep less of a pass."""
 LIKELIEST = 20
 DEPTH = 8
 """How many runs in a row may be patched from one another."""
@@ -70,10 +77,8 @@ class Pass:
         numbers: list[int] = ids.unique().tolist()
         head = self.model.config.head
         if isinstance(head, ClassificationHead | TaggingHead):
-            texts = [head.labels[i] if head.labels else str(i) for i in numbers]
-        else:
-            texts = self.model.tokenizer.tokens(numbers) if self.model.has_tokenizer else list(map(str, numbers))
-        return {str(i): text for i, text in zip(numbers, texts, strict=True)}
+            return {str(i): head.labels[i] if head.labels else str(i) for i in numbers}
+        return texts_of(self.model, numbers)
 
     def trace(self) -> Trace:
         """The same values as `model.trace` returns them: with the batch axis and in the network's type."""
@@ -90,10 +95,10 @@ class Passes:
     def __init__(self, model: Model, folder: Path | None, examples: "Sequence[Picture]") -> None:
         """`folder` is that of a run or a checkpoint; `examples` are images that a page may ask for by number."""
         self.model, self.moments, self.examples = model, Moments(folder), examples
-        self._models: Kept[Model] = Kept(2)
-        self._variants: Kept[Model] = Kept(8)
-        self._axes: Kept[dict[str, str]] = Kept(8)
-        self._passes: Kept[Pass] = Kept(64, n_bytes=KEPT_BYTES, size=_size)
+        self._models: LRUCache[Model] = LRUCache(2)
+        self._variants: LRUCache[Model] = LRUCache(8)
+        self._axes: LRUCache[dict[str, str]] = LRUCache(8)
+        self._passes: LRUCache[Pass] = LRUCache(64, n_bytes=KEPT_BYTES, size=_size)
         self._depth = 0
         self._quickest: Arithmetic | None = None
         self._is_large = sum(p.numel() for p in model.network.parameters()) >= LARGE
@@ -149,13 +154,11 @@ class Passes:
         edits = placed(run.edits, self.axes_of(run)) if run.edits else []
         written, notes = self._written(model, run, edits)
         picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
-        target = run.target if written is None or run.target is not None else _text(model, written)
+        target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = _read(model, run.text if picture is None else picture, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value))
         with self._arithmetic(reading).products():
             recording = observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
-        said = tuple(one.said() for one in edits)
-        recording = replace(recording, manifest=recording.manifest.model_copy(update={"edits": said}))
         return Pass(model, reading, edit, recording, target, (*_unknown(model, run), *notes))
 
     def _written(
@@ -165,7 +168,7 @@ class Passes:
         writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
         if run.written is not None:
             if not model.is_encoder_decoder:
-                raise UserError("written: expected none, for this model reads one text; leave it out")
+                raise UserError("written: expected none, because this model reads one text; leave it out")
             return model.reader.known(run.written, stack=model.config.decoder), ()
         if not writes or run.target is not None:
             return None, ()
@@ -188,15 +191,12 @@ class Passes:
 def axes_of(model: Model) -> dict[str, str]:
     """The axes of every address, read from a pass over the smallest possible input."""
     inputs: list[Tokens] = []
-    kind = next(model.network.parameters())
-    for name in stack_names(model.config):
-        stack = model.config.encoder if name == "encoder" else model.config.decoder
-        reads = stack.input if stack else None
-        if isinstance(reads, PatchInput):
-            size = reads.image_size
-            inputs.append(Tokens(torch.zeros(1, reads.n_channels, size, size).to(kind)))
+    for stack in model.config.stacks.values():
+        if isinstance(reads := stack.input, PatchInput):
+            smallest = torch.zeros(1, reads.n_channels, reads.image_size, reads.image_size)
         else:
-            inputs.append(Tokens(torch.zeros(1, 1, dtype=torch.long, device=kind.device)))
+            smallest = torch.zeros(1, 1, dtype=torch.long)
+        inputs.append(model.here(Tokens(smallest)))
     with Evaluating(model.network), torch.no_grad(), model.tracing() as seen:
         model.network(*inputs)
     return dict(seen.axes)
@@ -211,16 +211,12 @@ def _read(model: Model, text: Input, other: str | None = None, written: Sequence
 
 def check_size(config: ModelConfig, lengths: Mapping[StackName, int]) -> None:
     """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES."""
-    n_bytes = 0
-    for name, t in lengths.items():
-        stack = config.encoder if name == "encoder" else config.decoder
-        assert stack is not None
-        n_bytes += stack.n_layers * _of_block(stack, t, max(lengths.values()))
+    s = max(lengths.values())
+    n_bytes = sum(stack.n_layers * _of_block(stack, lengths[name], s) for name, stack in config.stacks.items())
     if n_bytes > MOST_BYTES:
         most, need = sizes(MOST_BYTES, n_bytes)
         raise UserError(
-            f"text: expected one whose values fit into {most}, got {max(lengths.values())} tokens,"
-            f" which need {need}; cut the text"
+            f"text: expected one whose values fit into {most}, got {s} tokens, which need {need}; cut the text"
         )
 
 
@@ -229,7 +225,8 @@ def _of_block(stack: StackConfig, t: int, s: int) -> int:
     return 4 * (2 * attention + t * (8 * stack.d_model + 3 * stack.d_ff))
 
 
-def _text(model: Model, ids: Sequence[int]) -> str:
+def text_of(model: Model, ids: Sequence[int]) -> str:
+    """The text of these ids; without a tokenizer the ids themselves."""
     return model.tokenizer.decode(ids) if model.has_tokenizer else " ".join(map(str, ids))
 
 

@@ -32,7 +32,7 @@ def of(image: str | None, examples: "Sequence[Picture]") -> "Picture":
 def _decoded(text: str) -> "Picture":
     from PIL import Image
 
-    from clearhead.data.pictures import MAX_PIXELS, load
+    from clearhead.data.pictures import load
 
     try:
         content = base64.b64decode(text, validate=True)
@@ -43,7 +43,7 @@ def _decoded(text: str) -> "Picture":
         path = Path(folder) / "image"
         path.write_bytes(content)
         try:
-            found = load(path, n_channels=3, on_white=False, max_pixels=MAX_PIXELS, where="image")
+            found = load(path, n_channels=3, on_white=False, where="image")
         except UserError as error:
             raise UserError(str(error).replace(str(path), "image")) from None
     assert isinstance(found, Image.Image)

@@ -1,4 +1,4 @@
-"""`Reply`, a JSON part and tensors in one safetensors file, and `Kept`, a bounded cache."""
+"""`Reply`, a JSON part and tensors in one safetensors file, and `LRUCache`, a bounded cache."""
 
 import json
 from collections import OrderedDict
@@ -54,7 +54,7 @@ def check_size(n_bytes: int) -> None:
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class LRUCache(Generic[T]):
     """A cache of the values used last, bounded in number and bytes."""
 
     def __init__(self, count: int, *, n_bytes: int | None = None, size: Callable[[T], int] = lambda _: 0) -> None:
@@ -75,8 +75,3 @@ class Kept(Generic[T]):
 
     def _too_large(self) -> bool:
         return self._n_bytes is not None and sum(map(self._size, self._kept.values())) > self._n_bytes
-
-
-def object_of(pairs: Mapping[str, object]) -> dict[str, object]:
-    """The pairs whose value is not None."""
-    return {name: value for name, value in pairs.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What questions are made of (ui/src/core/protocol.ts). An error names the field of a question that is wrong."""
+"""The parts of questions (ui/src/core/protocol.ts). An error names the field that is wrong."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeVar
@@ -9,14 +9,14 @@ from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.weights.documents import shown
 
-Text = Annotated[str, Field(max_length=100_000)]
+BoundedText = Annotated[str, Field(max_length=100_000)]
 Picture = Annotated[str, Field(max_length=32_000_000)]
 """A data URL of at most 24 MB of image, or `example:N`."""
-Address = Annotated[str, Field(min_length=1, max_length=300)]
-Addresses = Annotated[list[Address], Field(min_length=1, max_length=4096)]
+AddressText = Annotated[str, Field(min_length=1, max_length=300)]
+Addresses = Annotated[list[AddressText], Field(min_length=1, max_length=4096)]
 Whole = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Natural = Annotated[int, Field(ge=0, lt=2**31)]
-Several = Annotated[int, Field(ge=1, le=100)]
+SmallCount = Annotated[int, Field(ge=1, le=100)]
 Number = Annotated[float, Field(ge=-3e38, le=3e38)]
 
 
@@ -35,10 +35,10 @@ class Change(Asked):
     """The kind of positions of every stack."""
 
 
-class Edit(Asked):
+class EditRequest(Asked):
     """Replaces a value."""
 
-    at: Address
+    at: AddressText
     do: Literal["zero", "mean", "set", "scale", "close", "patch"]
     value: Number | Annotated[list[Number], Field(min_length=1, max_length=2**20)] | None = None
     from_: "RunRequest | None" = Field(default=None, alias="from")
@@ -57,13 +57,13 @@ class Edit(Asked):
 class RunRequest(Asked):
     """Everything that decides the numbers of a forward pass."""
 
-    text: Text
-    target: Text | None = None
+    text: BoundedText
+    target: BoundedText | None = None
     written: Annotated[list[Natural], Field(max_length=2**16)] | None = None
     """Tokens that the decoder reads instead of the target's: those that a model wrote may not spell a text."""
     image: Picture | None = None
     step: Natural | None = None
-    edits: Annotated[list[Edit], Field(max_length=256)] = Field(default_factory=list[Edit])
+    edits: Annotated[list[EditRequest], Field(max_length=256)] = Field(default_factory=list[EditRequest])
     change: Change = Change()
 
     @property

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from clearhead.data.merges import Ranks
+from clearhead.data.merges import BytePairModel
 from clearhead.data.schemes import SPACE
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
@@ -41,7 +40,7 @@ def tokenize(opened: Opened, question: TokenizeQuestion) -> Reply:
 
 
 def tokenized(tokenizer: Tokenizer, text: str, *, target: bool = False) -> dict[str, Any]:
-    """The same of a tokenizer. Only byte-pair encoding has merges."""
+    """The words of a text as this tokenizer cuts it. Only byte-pair encoding has merges."""
     ids = tokenizer.encode(text, target=target)
     encoding = tokenizer.library.encode(text, add_special_tokens=False)
     # A tokenizer with two sides may cut a text differently from its library.
@@ -91,28 +90,25 @@ def _history(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[list[str], li
     word = word.removesuffix(ranks.suffix)
     if len(word) > LONGEST_HISTORY:
         return None
-    history, end = ranks.replay(word)
-    if end != list(pieces):
+    start, history = ranks.start(word), ranks.replay(word)
+    if (history[-1][1] if history else start) != list(pieces):
         return None  # Bytes of a character that has no piece.
 
     def shown(names: Sequence[str]) -> list[str]:
         ids = [tokenizer.library.token_to_id(name) for name in names]
         return [text if i is None else tokenizer.tokens([i])[0] for i, text in zip(ids, names, strict=True)]
 
-    left = ranks.start(word)
-    first, merges = shown(left), list[dict[str, object]]()
-    for merge in history:
-        at = next(i for i, pair in enumerate(pairwise(left)) if pair == (merge.left, merge.right))
-        left = [*left[:at], merge.left + merge.right.removeprefix(ranks.prefix), *left[at + 2 :]]
-        names = shown([merge.left, merge.right])
-        merges.append({"left": names[0], "right": names[1], "rank": merge.rank, "pieces": shown(left)})
-    return first, merges
+    merges: list[dict[str, object]] = []
+    for merge, after in history:
+        left, right = shown([merge.left, merge.right])
+        merges.append({"left": left, "right": right, "rank": merge.rank, "pieces": shown(after)})
+    return shown(start), merges
 
 
 @lru_cache(maxsize=4)
-def _ranks(tokenizer: Tokenizer) -> Ranks | None:
+def _ranks(tokenizer: Tokenizer) -> BytePairModel | None:
     model: Mapping[str, object] = json.loads(tokenizer.library.to_str())["model"]
     try:
-        return Ranks.of(model)
+        return BytePairModel.of(model)
     except UserError:
         return None

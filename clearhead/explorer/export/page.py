@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue
 from clearhead.api import Model
 from clearhead.explorer.answering.opened import UNNAMED, Opened
 from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Edit, OfRun, RunRequest, checked
+from clearhead.explorer.answering.requests import EditRequest, OfRun, RunRequest, checked
 from clearhead.explorer.export.contents import Contents, contents, is_live
 from clearhead.explorer.static_files import static_file
 from clearhead.storage.disk import replace_file
@@ -56,7 +56,7 @@ class ExportQuestion(OfRun):
 
 
 def export(opened: Opened, question: ExportQuestion) -> Reply:
-    """The file as tensor `html`, uint8. Raises UserError for a run that there cannot be, and for one too large."""
+    """The file as tensor `html`, uint8. Raises UserError for a run that cannot be computed or is too large."""
     html = html_of(opened, question.run, question.other, state=question.state)
     return Reply(
         {"bytes": len(html), "live": is_live(opened.model)},
@@ -79,7 +79,7 @@ def export_page(
     image: "Picture | None" = None,
     edits: Sequence[Mapping[str, JsonValue]] = (),
 ) -> Path:
-    """Write the explorer on this input as one HTML file, and return where it is.
+    """Writes the explorer on this input as one HTML file, and returns where it is.
 
     It opens in a browser without a server or a network. The file holds a model of at most 2.5 million parameters, so
     that every edit works. For a larger model it holds the answers to this input: as it is, with `edits` (such as
@@ -90,18 +90,13 @@ def export_page(
 
 
 def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
-    """Write the file on the first input, with its edited run beside it. Raises UserError if it cannot be written."""
+    """Writes the file on the first input, with its edited run beside it. Raises UserError if it cannot be written."""
     run, other, state = opened.start, None, None
     if edits:
-        stated = [checked(Edit, edit) for edit in edits]
+        stated = [checked(EditRequest, edit) for edit in edits]
         other = run.model_copy(update={"edits": stated})
         state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
-    return save(html_of(opened, run, other, state=state), path)
-
-
-def save(html: bytes, path: str | Path) -> Path:
-    """Write a page; at any moment the file is the old or the new one. Raises UserError if it cannot be written."""
-    replace_file(Path(path), html)
+    replace_file(Path(path), html_of(opened, run, other, state=state))
     return Path(path)
 
 
@@ -141,7 +136,7 @@ def packed(reply: Reply) -> str:
 
 
 def inline(content: bytes, element: str) -> str:
-    r"""A script or a style sheet that ends no element by what is in its strings: there "\x3c" is "<"."""
+    r"""The text of a script or style sheet. Strings of a script hold "\x3c" for "<", so that none ends the element."""
     text = content.decode().replace("\r\n", "\n")
     if element == "script":
         return re.sub(r"<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE)
@@ -151,7 +146,7 @@ def inline(content: bytes, element: str) -> str:
 
 
 def digest(text: str) -> str:
-    """As a content security policy names a script."""
+    """The name of a script in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

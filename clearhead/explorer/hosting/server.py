@@ -19,14 +19,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.static_files import FILES, static_file
-from clearhead.web import LOOPBACK, Bodies, parsed
+from clearhead.web import Bodies, bearer, parsed, stranger
 
 _log = logging.getLogger("clearhead")
 
 BODY_LIMIT = 12_000_000
 """Bytes of a question: an image is the largest thing in one."""
 BODY_SECONDS = 20.0
-"""Within which a question must arrive."""
+"""Seconds within which a question must arrive."""
 AT_ONCE = 4
 """Questions in worker threads."""
 MAX_WAITING = 256
@@ -73,11 +73,11 @@ class Answers(Protocol):
         ...
 
 
-class Guard:
-    """Lets through who comes from this machine, from the page itself, with the token; seals every response.
+class TokenGuard:
+    """Admits requests of this machine and of the page itself that carry the token. Adds `HEADERS` to every response.
 
-    The names of this machine are the only hosts, whatever the port: another name that leads here is a rebound one, and
-    a port may be forwarded. The token comes in the first address, and then in a cookie, or as a bearer's.
+    Only the names of this machine are hosts, because any other name that leads here was rebound by DNS. Any port will
+    do, because ports may be forwarded. The token comes in the first address and then in a cookie, or as a bearer token.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, cookie: str) -> None:
@@ -98,14 +98,9 @@ class Guard:
     def refusal(self, scope: Scope) -> Response | None:
         """403 for another host or origin, 401 without the token."""
         headers = Headers(scope=scope)
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):
-            return failure(403, "host: expected this machine, such as 127.0.0.1, got another name")
-        if origins not in ([], [f"http://{hosts[0]}"]):
-            return failure(403, "origin: expected this page, got another")
-        given = [self.in_address(scope), cookie_parser(headers.get("cookie", "")).get(self.cookie)]
-        kind, _, bearer = headers.get("authorization", "").partition(" ")
-        given.append(bearer if kind.lower() == "bearer" else None)
+        if (why := stranger(headers)) is not None:
+            return failure(403, why)
+        given = [self.in_address(scope), cookie_parser(headers.get("cookie", "")).get(self.cookie), bearer(headers)]
         if not any(self.is_token(one) for one in given):
             return failure(401, "token: expected the one that `clearhead explore` printed; open the whole address")
         return None
@@ -161,15 +156,23 @@ class Desk:
 
     def reply(self, question: Mapping[str, JsonValue]) -> Response:
         """The answer of the session, or an error."""
-        try:
-            return Response(self.session.answer(question), media_type="application/octet-stream")
-        except (OutOfMemory, MemoryError) as error:
-            return failure(503, str(error) or "out of memory; try a shorter text")
-        except UserError as error:
-            return failure(400, str(error))
-        except Exception:
-            _log.exception("The explorer could not answer %.60r", question.get("ask"))
-            return failure(500, "a mistake of ours; the terminal that runs clearhead shows where")
+        status, said = answered(self.session, question, log="the terminal that runs clearhead")
+        if isinstance(said, str):
+            return failure(status, said)
+        return Response(said, media_type="application/octet-stream")
+
+
+def answered(session: Answers, question: Mapping[str, JsonValue], *, log: str) -> tuple[int, bytes | str]:
+    """200 and the answer of the session, or the status and the message of an error. `log` shows internal ones."""
+    try:
+        return 200, session.answer(question)
+    except (OutOfMemory, MemoryError) as error:
+        return 503, str(error) or "out of memory; try a shorter text"
+    except UserError as error:
+        return 400, str(error)
+    except Exception:
+        _log.exception("The explorer could not answer %.60r", question.get("ask"))
+        return 500, f"internal error; {log} shows where"
 
 
 def question_in(body: bytearray) -> Mapping[str, JsonValue]:
@@ -213,7 +216,7 @@ def refused(_: Request, error: Exception) -> Response:
 
 
 def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
-    """Everything that the server answers."""
+    """The whole application, behind the guard."""
     app = Starlette(
         routes=[
             Route("/", shell),
@@ -223,4 +226,4 @@ def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
         exception_handlers={HTTPException: refused},
     )
     app.router.redirect_slashes = False
-    return Guard(app, token=token, cookie=cookie)
+    return TokenGuard(app, token=token, cookie=cookie)

@@ -4,16 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
-from clearhead.config import Config, ModelConfig
+from clearhead.config import Config, ModelConfig, StackName
+from clearhead.json_text import JsonObject
 from clearhead.model.ops import Mask, Op
-from clearhead.weights.documents import JsonObject
 
 FORMAT: Literal["clearhead-trace/1"] = "clearhead-trace/1"
 
-Length = Annotated[int, Field(gt=0, le=2**32)]
-
-
-StackName = Literal["encoder", "decoder"]
+AxisLength = Annotated[int, Field(gt=0, le=2**32)]
 
 
 class Token(Config):
@@ -32,22 +29,22 @@ class Edited(Config):
 
     at: str
     do: Literal["set", "close", "zero", "mean", "scale", "patch", "tensor", "function"]
-    """close: to -inf, as a mask does; mean: over the last axis, or as the explorer does it over the positions."""
+    """close: to -inf, as a mask does; mean: over the last axis, or over the positions if the explorer made the edit."""
     value: float | tuple[float, ...] | None = None
 
 
 class TensorFact(Config):
     """A stored tensor: its lengths and the letters of its axes (docs/glossary.md)."""
 
-    shape: tuple[Length, ...]
+    shape: tuple[AxisLength, ...]
     axes: str
     by_hand: bool = False
-    """An edit made it, not its op."""
+    """Whether an edit made it, instead of its op."""
     closed: bool = False
     """Some cells are -inf; a second tensor marks them."""
 
 
-class Check(Config):
+class RecomputeCheck(Config):
     """The largest differences after evaluating every op again."""
 
     recompute_max_abs: NonNegativeFloat
@@ -57,7 +54,7 @@ class Check(Config):
     """Of attention weights, from 1."""
 
 
-class Manifest(Config):
+class TraceManifest(Config):
     """All of trace.json."""
 
     format: Literal["clearhead-trace/1"]
@@ -69,7 +66,12 @@ class Manifest(Config):
     edits: tuple[Edited, ...] = ()
     tensors: dict[str, TensorFact]
     ops: tuple[Op, ...]
-    check: Check | None = None
+    check: RecomputeCheck | None = None
+
+    @property
+    def by_hand(self) -> frozenset[str]:
+        """The addresses of values that an edit made."""
+        return frozenset(address for address, fact in self.tensors.items() if fact.by_hand)
 
     def to_document(self) -> JsonObject:
         """The manifest as JSON; an op leaves out its defaults."""

@@ -12,8 +12,8 @@ from clearhead.api.reader import Input
 from clearhead.brief import brief
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.explorer.recording.manifest import FORMAT, Check, Edited, Manifest, TensorFact
-from clearhead.explorer.recording.recompute import Difference, differences
+from clearhead.explorer.recording.manifest import FORMAT, Edited, RecomputeCheck, TensorFact, TraceManifest
+from clearhead.explorer.recording.recompute import Deviation, differences
 from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
@@ -54,7 +54,7 @@ class Recording:
 
     __repr__ = brief
 
-    manifest: Manifest
+    manifest: TraceManifest
     tensors: Mapping[str, Tensor]
     closed: Mapping[str, Tensor]
     """bool masks of the cells that an edit set to -inf; `tensors` has 0 there."""
@@ -132,7 +132,7 @@ def observe(
         if op.op == "project" and op.out not in facts:
             width = len(parameter(model.network, op.weights[0]))
             facts[op.out] = TensorFact(shape=(*tensors[op.inputs[0]].shape[:2], width), axes="h t d")
-    manifest = Manifest(
+    manifest = TraceManifest(
         format=FORMAT, family=model.family, config=config, tokens=reading.tokens, masks=masks_of(config),
         tensors=facts, ops=ops,
     )  # fmt: skip
@@ -155,37 +155,28 @@ def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
     return tensors, closed
 
 
-def recompute(recording: Recording, network: Transformer) -> Check:
+def recompute(recording: Recording, network: Transformer) -> RecomputeCheck:
     """The largest differences between recorded values and those that their ops make of recorded inputs."""
-    found = recomputed(recording, network).values()
-    weights = [v for a, v in recording.tensors.items() if a.endswith(".weights") and not _by_hand(recording, a)]
-    return Check(
+    found, by_hand = recomputed(recording, network).values(), recording.manifest.by_hand
+    weights = [value for a, value in recording.tensors.items() if a.endswith(".weights") and a not in by_hand]
+    return RecomputeCheck(
         recompute_max_abs=max(one.most for one in found),
         recompute_max_relative=max(one.relative for one in found),
         rows_sum_max_error=max((float((value.sum(-1) - 1).abs().max()) for value in weights), default=0.0),
     )
 
 
-def recomputed(recording: Recording, network: Transformer) -> dict[str, Difference]:
+def recomputed(recording: Recording, network: Transformer) -> dict[str, Deviation]:
     """The difference at each address. Raises UserError unless `network` is the one that was recorded."""
     manifest = recording.manifest
     if network.config != manifest.config:
         raise UserError("trace: expected the network that it was recorded from, got another; try its own model")
     try:
-        return differences(
-            manifest.ops,
-            {address: recording.value(address) for address in recording.tensors},
-            by_hand=frozenset(a for a in recording.tensors if _by_hand(recording, a)),
-            numbers=recording.numbers(),
-            masks=manifest.masks,
-            network=network,
-        )
+        values = {address: recording.value(address) for address in recording.tensors}
+        numbers, by_hand, masks = recording.numbers(), manifest.by_hand, manifest.masks
+        return differences(manifest.ops, values, by_hand=by_hand, numbers=numbers, masks=masks, network=network)
     except (RuntimeError, IndexError, ValueError, KeyError) as error:
         raise UserError(f"trace: expected values that fit their ops, got {shown(str(error))}; {AGAIN}") from error
-
-
-def _by_hand(recording: Recording, address: str) -> bool:
-    return recording.manifest.tensors[address].by_hand
 
 
 def _edited(address: str, edit: Edit) -> Edited:

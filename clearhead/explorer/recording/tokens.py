@@ -2,21 +2,21 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import torch
 
 from clearhead.api import Model
 from clearhead.api.reader import Input
-from clearhead.config import ModelConfig, PatchInput, StackConfig
+from clearhead.config import PatchInput, StackName
 from clearhead.data.schemes import SPACE
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.explorer.recording.manifest import StackName, Token
+from clearhead.explorer.recording.manifest import Token
 from clearhead.model import Tokens
 
-Span = tuple[int, int]
+CharSpan = tuple[int, int]
 LengthCheck = Callable[[Mapping[StackName, int]], None]
 """Takes the number of tokens by stack and raises UserError if they are too many."""
 
@@ -28,7 +28,7 @@ class ReadInput:
     inputs: list[Tokens]
     """On the network's device."""
     tokens: dict[StackName, tuple[Token, ...]]
-    grid: Span | None = None
+    grid: CharSpan | None = None
     """Rows and columns of an image's patches."""
 
 
@@ -53,7 +53,7 @@ def read(
     if written is not None:
         start = int(inputs[-1].ids[0, 0])
         inputs[-1] = Tokens(torch.tensor([[start, *written]]))
-    names = stack_names(model.config)
+    names = list(model.config.stacks)
     if check is not None:
         check({name: given.ids.shape[1] for name, given in zip(names, inputs, strict=True)})
     texts = [text if isinstance(text, str) else "", other or ""]
@@ -61,30 +61,24 @@ def read(
         name: _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
         for i, (name, given) in enumerate(zip(names, inputs, strict=True))
     }
-    return ReadInput([_here(model, given) for given in inputs], tokens)
+    return ReadInput([model.here(given) for given in inputs], tokens)
 
 
-def stack_names(config: ModelConfig) -> list[StackName]:
-    """The names of the model's stacks, the encoder first."""
-    both: list[tuple[StackName, StackConfig | None]] = [("encoder", config.encoder), ("decoder", config.decoder)]
-    return [name for name, stack in both if stack is not None]
-
-
-def _here(model: Model, tokens: Tokens) -> Tokens:
-    pixels = tokens.ids.is_floating_point()
-    ids = tokens.ids.to(next(model.network.parameters()).dtype) if pixels else tokens.ids
-    return replace(tokens, ids=ids).to(model.device)
+def texts_of(model: Model, ids: Sequence[int]) -> dict[str, str]:
+    """The tokens of these ids as people read them, by id; without a tokenizer the ids themselves."""
+    texts = model.tokenizer.tokens(ids) if model.has_tokenizer else map(str, ids)
+    return {str(i): text for i, text in zip(ids, texts, strict=True)}
 
 
 def _image(model: Model, picture: Input) -> ReadInput:
     """An image as patches, named by row and column from 1."""
-    reads = model.config.encoder and model.config.encoder.input
+    reads = model.config.first.input
     assert isinstance(reads, PatchInput)
     rows = reads.image_size // reads.patch_size
     names = [f"{y},{x}" for y, x in product(range(1, rows + 1), repeat=2)]
     tokens = tuple(Token(id=i, text=name) for i, name in enumerate([*["class"] * reads.class_token, *names]))
     batch = model.reader.batch([picture], pad_id=None)
-    return ReadInput([_here(model, batch)], {"encoder": tokens}, (rows, rows))
+    return ReadInput([model.here(batch)], {"encoder": tokens}, (rows, rows))
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------
@@ -93,7 +87,7 @@ def _image(model: Model, picture: Input) -> ReadInput:
 def _tokens(tokenizer: Tokenizer, given: Tokens, texts: Sequence[str], *, target: bool) -> tuple[Token, ...]:
     ids = given.ids[0].tolist()
     types = [0] * len(ids) if given.types is None else given.types[0].tolist()
-    spans: list[Span | None] = [None] * len(ids)
+    spans: list[CharSpan | None] = [None] * len(ids)
     start = 0
     for text in filter(None, texts):
         bare = tokenizer.encode(text, target=target)
@@ -107,7 +101,7 @@ def _tokens(tokenizer: Tokenizer, given: Tokens, texts: Sequence[str], *, target
     return tuple(Token(id=i, text=text, span=span, type=kind) for i, text, span, kind in rows)
 
 
-def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[Span | None]:
+def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[CharSpan | None]:
     """Where each token of a text stands in it, [start, end) in characters; `ids` are what encoding it gives."""
     places = tokenizer.offsets(text)
     if len(places) == len(ids) and tokenizer.encode(text) == list(ids):
@@ -115,9 +109,9 @@ def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[Span |
     return matched(text, tokenizer.tokens(ids))  # The tokenizer has another target side.
 
 
-def matched(text: str, pieces: Sequence[str]) -> list[Span | None]:
+def matched(text: str, pieces: Sequence[str]) -> list[CharSpan | None]:
     """Where each piece stands in a text, in order, with only spaces between; None for a piece that does not."""
-    spans: list[Span | None] = []
+    spans: list[CharSpan | None] = []
     cursor = 0
     for piece in pieces:
         bare = piece.replace(SPACE, " ").strip()
@@ -134,13 +128,12 @@ def matched(text: str, pieces: Sequence[str]) -> list[Span | None]:
 
 
 def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int] | None) -> ReadInput:
-    names = stack_names(model.config)
-    if len(names) == 1 and other is not None:
-        raise UserError("target: expected none, for this model reads one text of ids; leave it out")
+    stacks = model.config.stacks
+    if len(stacks) == 1 and other is not None:
+        raise UserError("target: expected none, because this model reads one text of ids; leave it out")
     texts = [text if isinstance(text, str) else "", other or ""]
     tokens: dict[StackName, tuple[Token, ...]] = {}
-    for i, name in enumerate(names):
-        stack = model.config.encoder if name == "encoder" else model.config.decoder
+    for i, (name, stack) in enumerate(stacks.items()):
         found = _marked(texts[i], written if i else None)
         start = model.generation.start_id
         if i and start is not None:

@@ -7,7 +7,7 @@ import torch
 
 from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import Placed, Window, functions, nearest, placed
-from clearhead.explorer.answering.requests import Edit, RunRequest, checked
+from clearhead.explorer.answering.requests import EditRequest, RunRequest, checked
 from clearhead.trace import Address
 from tests.explorer.asking import ask, session_of, start
 
@@ -16,15 +16,15 @@ Z, W = "decoder.blocks.0.attn.z", "decoder.blocks.0.attn.weights"
 VALUE = torch.arange(24.0).view(1, 2, 3, 4)
 
 
-def edit(at: str, do: str, **fields: Any) -> Edit:
-    return checked(Edit, {"at": at, "do": do, **fields})
+def edit(at: str, do: str, **fields: Any) -> EditRequest:
+    return checked(EditRequest, {"at": at, "do": do, **fields})
 
 
 def none(run: RunRequest, address: str) -> torch.Tensor:
     raise AssertionError((run, address))
 
 
-def made(*edits: Edit, value: torch.Tensor = VALUE, window: Window | None = None) -> torch.Tensor:
+def made(*edits: EditRequest, value: torch.Tensor = VALUE, window: Window | None = None) -> torch.Tensor:
     found = functions(placed(edits, AXES), none, window)
     assert len(found) == 1
     return next(iter(found.values()))(value)
@@ -62,7 +62,7 @@ def test_edits_of_one_value_are_made_in_order() -> None:
         (edit("head.logits[", "zero"), "expected an address such as"),
     ],
 )
-def test_what_cannot_be_is_refused(one: Edit, message: str) -> None:
+def test_what_cannot_be_is_refused(one: EditRequest, message: str) -> None:
     with pytest.raises(UserError, match=message):
         made(one)
 

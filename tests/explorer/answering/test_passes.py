@@ -15,7 +15,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering import analyses, passes
 from clearhead.explorer.answering.analyses import EffectsQuestion
 from clearhead.explorer.answering.passes import LOCK, Passes
-from clearhead.explorer.answering.replies import Kept
+from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.recording.recording import observe, recompute
 from clearhead.explorer.session import Session
@@ -38,7 +38,7 @@ def test_a_pass_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kept_are_those_used_last() -> None:
-    kept: Kept[str] = Kept(3, n_bytes=10, size=len)
+    kept: LRUCache[str] = LRUCache(3, n_bytes=10, size=len)
     for key in "abc":
         assert kept.get(key, lambda key=key: key) == key
     kept.get("a", lambda: "not again")

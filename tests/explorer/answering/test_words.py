@@ -51,9 +51,6 @@ def test_merges_lead_from_characters_to_tokens(name: str) -> None:
             )
             pieces, merged = merge["pieces"], merged + 1
         assert pieces == [token["text"] for token in word["tokens"]]
-    expected = tokenizer.merges("seven")
-    found = tokenized(tokenizer, "seven")["words"][0]["merges"]
-    assert [(m["left"], m["right"], m["rank"]) for m in found] == [(m.left, m.right, m.rank) for m in expected]
     assert merged > 4
 
 

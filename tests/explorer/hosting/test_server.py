@@ -244,7 +244,7 @@ def test_what_goes_wrong_is_one_line(page: TestClient, caplog: pytest.LogCapture
         "bogus": (400, "ask: expected echo, got 'bogus'"),
         "memory": (503, "out of memory; try a shorter text"),
         "allocation": (503, "out of memory; try a shorter text"),
-        "bug": (500, "a mistake of ours; the terminal that runs clearhead shows where"),
+        "bug": (500, "internal error; the terminal that runs clearhead shows where"),
     }
     for ask, (status, error) in expected.items():
         with caplog.at_level(logging.ERROR, "clearhead"):

@@ -93,7 +93,7 @@ def test_an_answer_is_a_buffer(messages: Messages, sent: "queue.Queue[Sent]"):
     [
         ("wrong", "ask: expected another"),
         ("memory", "out of memory; try a shorter text"),
-        ("bug", "a mistake of ours; the notebook's output or log shows where"),
+        ("bug", "internal error; the notebook's output or log shows where"),
     ],
 )
 def test_an_error_is_a_line(
