@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.analysis.ablation import Ablations, effects
+from clearhead.analysis.ablation import Ablations, effects, without
 from clearhead.analysis.alignment import cross_attention
 from clearhead.analysis.attribution import attribute
 from clearhead.analysis.comparison import states
@@ -140,6 +140,8 @@ def test_saving_leaves_the_modes(tmp_path: Path):
 
 SOURCE, TARGET = torch.tensor([[4, 5, 6, 7]]), torch.tensor([[5, 6, 4]])
 ANALYSES: dict[str, Callable[[Transformer], object]] = {
+    "without": lambda n: without(n, [SOURCE, TARGET], ["decoder.blocks.0.attn.z[h=0]"]),
+    "without_mean": lambda n: without(n, [SOURCE, TARGET], ["decoder.blocks.0.attn.z[h=0]"], how="mean"),
     "effects": lambda n: effects(n, [SOURCE, TARGET], ["encoder.blocks.1.ffn.post[f=2]"]),
     "effects_of_edited": lambda n: Ablations(
         n, [SOURCE, TARGET], edit={"decoder.blocks.0.ffn.out": lambda x: x * 0}

@@ -4,6 +4,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,27 @@ from clearhead.model.linear import LinearMap, refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.reach import Reach
 from clearhead.model.transformer import Stack
-from clearhead.trace import Address, Edit, trace
+from clearhead.trace import Address, Edit, Trace, trace, zero
+
+How = Literal["zero", "mean"]
+
+
+def without(
+    network: Transformer, inputs: Sequence[Tokens | Tensor], sites: Iterable[str], *, how: How = "zero"
+) -> Tensor:
+    """Logits, b t v (b v if the head pools), with the values at these addresses removed.
+
+    `zero` puts 0 there. `mean` puts the value's mean over the real positions of the batch, which keeps what is common
+    to all texts (Wang et al. 2022, mean ablation).
+    """
+    tokens = by_stack(network, inputs)
+    edit: dict[str, Edit] = dict.fromkeys(sites, zero)
+    if how == "mean":
+        with Evaluating(network), torch.no_grad(), trace(network) as seen:
+            network(*tokens.values())
+        edit = {site: _mean(seen, Address.parse(site), layouts(network, tokens)) for site in edit}
+    with Evaluating(network), torch.no_grad(), trace(network, edit):
+        return network(*tokens.values())
 
 
 def effects(
@@ -250,6 +271,23 @@ def _counted(valid: Tensor, position: int | None) -> Tensor:
     only = torch.zeros_like(valid)
     only[:, position] = valid[:, position]
     return only
+
+
+def _mean(seen: Trace, where: Address, layout: Mapping[str, Layout]) -> Tensor:
+    """Puts the value's mean over the real positions of the batch everywhere at the address."""
+    value, axes = seen[where.path], seen.axes[where.path]
+    names = axes.split()
+    letter = next((name for name in "ts" if name in names), None)
+    weight = value.new_ones(len(value), *[1] * (value.ndim - 1))
+    if letter is not None:
+        stack = where.path.split(".")[0]
+        name = "encoder" if letter == "s" and ".cross." in where.path else stack
+        shape = [n if axis in ("b", letter) else 1 for axis, n in zip(names, value.shape, strict=True)]
+        valid = real(layout.get(name, list(layout.values())[-1]))
+        weight = valid.to(value).view(shape)
+    dims = [i for i, axis in enumerate(names) if axis in ("b", letter)]
+    average = (value * weight).sum(dims, keepdim=True) / weight.sum()
+    return where.of(average.expand_as(value), axes)
 
 
 def _last(plain: Mapping[str, Tensor], network: Transformer, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Neighbours in the token table."""
+"""Geometry of vectors: neighbours in the token table, a plane to draw them on, a token's path through the blocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ from clearhead.brief import brief
 from clearhead.config import PatchInput
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.model.transformer import Stack
+from clearhead.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -26,16 +28,32 @@ class Neighbours:
     """k: between -1 and 1."""
 
 
+@dataclass(frozen=True)
+class Plane:
+    """point = (vector - centre) @ axes^T: the plane on which the vectors differ most."""
+
+    __repr__ = brief
+
+    points: Tensor
+    """n 2"""
+    shares: Tensor
+    """2: of the variance that each axis explains, the larger first."""
+    axes: Tensor
+    """2 d: of length 1 and at right angles, their largest entry positive; 0 where the vectors span less."""
+    centre: Tensor
+    """d: the mean of the vectors."""
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """… d -> … 2: other vectors on the same plane."""
+        return (vectors - self.centre) @ self.axes.mT
+
+
 def token_table(network: Transformer, stack: str | None = None) -> Tensor:
     """The token table, v d, of the named stack (the last one if None). Raises UserError if it reads images."""
-    found = stacks(network)
-    stack = stack or list(found)[-1]
-    if stack not in found:
-        raise UserError(f"stack {stack!r}: expected {' or '.join(found)}")
-    reads = found[stack]
-    if isinstance(reads.config.input, PatchInput):
+    found = _stack(network, stack)[1]
+    if isinstance(found.config.input, PatchInput):
         raise UserError("token table: expected a stack that reads tokens, got one that reads images")
-    return reads.table.weight.detach()
+    return found.table.weight.detach()
 
 
 def neighbours(table: Tensor, of: int | Tensor, *, k: int = 10, exclude: Sequence[int] = ()) -> Neighbours:
@@ -55,3 +73,48 @@ def neighbours(table: Tensor, of: int | Tensor, *, k: int = 10, exclude: Sequenc
     ranked = cosines.index_fill(0, left_out, float("-inf"))
     ids = ranked.topk(min(k, len(table) - len(left_out))).indices
     return Neighbours(ids, cosines[ids].clamp(-1, 1))
+
+
+def plane(vectors: Tensor) -> Plane:
+    """The two directions of largest variance of `vectors`, n d, by an exact SVD in float64   (Pearson 1901)
+
+    The same vectors give the same plane, signs included, unless two variances are equal.
+    """
+    if vectors.ndim != 2 or not vectors.numel():
+        raise UserError(f"plane: expected vectors of shape n d, got {list(vectors.shape)}")
+    exact = vectors.detach().double()
+    centre = exact.mean(0)
+    # The triangle of a QR has the singular values and right vectors of the whole, and min(n, d) rows.
+    triangle = torch.linalg.qr(exact - centre, mode="r").R
+    _, values, right = torch.linalg.svd(triangle, full_matrices=False)
+    tiny = values[0] * 1e-12
+    axes = exact.new_zeros(2, exact.shape[1])
+    found = right[:2] * (values[:2, None] > tiny)
+    signs = found.gather(1, found.abs().argmax(1, keepdim=True)).sign()
+    axes[: len(found)] = found * signs
+    points = (exact - centre) @ axes.mT
+    shares = points.square().sum(0) / values.square().sum().clamp(min=torch.finfo(exact.dtype).tiny)
+    return Plane(*(x.to(vectors.dtype) for x in (points, shares, axes, centre)))
+
+
+def along(
+    network: Transformer, seen: Trace, position: int, *, row: int = 0, stack: str | None = None
+) -> dict[str, Tensor]:
+    """One position's vector, d, by address: the static one of the table (`….embed.tokens`), then after each block.
+
+    The vector includes its position from the first block's `resid_pre` on, and its context after attention.
+    """
+    name, found = _stack(network, stack)
+    addresses = [f"{name}.embed.tokens", f"{name}.blocks.0.resid_pre"]
+    addresses += [f"{name}.blocks.{i}.resid_post" for i in range(len(found.blocks))]
+    if found.final_norm is not None:
+        addresses.append(f"{name}.final_norm.out")
+    return {address: seen[f"{address}[b={row},t={position}]"] for address in addresses}
+
+
+def _stack(network: Transformer, name: str | None) -> tuple[str, Stack]:
+    found = stacks(network)
+    name = name or list(found)[-1]
+    if name not in found:
+        raise UserError(f"stack {name!r}: expected {' or '.join(found)}")
+    return name, found[name]

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.analysis.ablation import Ablations, effects
+from clearhead.analysis.ablation import Ablations, effects, without
 from clearhead.analysis.comparison import stacks
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.trace import Edit, zero
+from clearhead.trace import Edit, trace, zero
 from tests.analysis.kinds import CASES, spans
 from tests.model import small
 
@@ -49,6 +49,21 @@ def divergence(network: Transformer, other: Transformer, inputs: list[Tokens], p
     valid = torch.ones(last.grid, dtype=torch.bool) if last.valid is None else last.valid
     chosen = valid if position is None else valid & (torch.arange(valid.shape[1]) == position % valid.shape[1])
     return each[chosen].mean().item()
+
+
+def said(inputs: list[Tokens], logits: torch.Tensor) -> torch.Tensor:
+    """Logits of real positions: an edit leaves padding as it is."""
+    return inputs[-1].padded().real(logits) if logits.ndim == 3 else logits
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_without_is_the_network_without_its_columns(name: str):
+    network, inputs = CASES[name]()
+    prefix = next(iter(stacks(network)))
+    for site in (f"{prefix}.blocks.1.attn.z[h=2]", f"{prefix}.blocks.0.ffn.post[f=7]"):
+        with torch.no_grad():
+            expected = unplugged(network, site)(*(x.padded() for x in inputs))
+        small.assert_close(said(inputs, without(network, inputs, [site])), said(inputs, expected))
 
 
 @pytest.mark.parametrize("position", [None, 3])
@@ -127,6 +142,27 @@ def test_padding_and_its_contents_change_nothing():
         assert effect == pytest.approx(alone[site], abs=2e-6)
 
 
+def test_mean_is_over_the_real_positions():
+    network, inputs = CASES["encoder_decoder"]()
+    source, target = inputs
+    assert source.valid is not None
+    assert target.valid is not None
+    with torch.no_grad(), trace(network) as seen:
+        network(*inputs)
+    for site, path, valid in (
+        ("decoder.blocks.0.attn.z[h=2]", "decoder.blocks.0.attn.z", target.valid),
+        ("decoder.blocks.1.cross.v[h=2]", "decoder.blocks.1.cross.v", source.valid),
+    ):
+        average = seen[path][:, 2][valid].mean(0)
+        with torch.no_grad(), trace(network, {site: average}):
+            expected = network(*inputs)
+        small.assert_close(without(network, inputs, [site], how="mean"), expected)
+    small.assert_close(
+        without(network, inputs, ["decoder.blocks.0.ffn.post[f=3,t=5]"], how="mean")[:, :5],
+        without(network, inputs, [])[:, :5],
+    )
+
+
 @pytest.mark.parametrize(
     "site",
     [
@@ -143,6 +179,8 @@ def test_what_is_no_head_or_neuron(site: str):
 
 def test_refusals():
     network, inputs = CASES["decoder"]()
+    with pytest.raises(UserError, match="did you mean"):
+        without(network, inputs, ["decoder.blocks.0.attn.zz"])
     with pytest.raises(UserError, match="stack"):
         head_effects(network)
     with pytest.raises(UserError, match="position 9"):

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from clearhead.analysis.geometry import neighbours, token_table
+from clearhead.analysis.geometry import along, neighbours, plane, token_table
 from clearhead.errors import UserError
+from clearhead.trace import trace
 from tests.analysis.kinds import CASES
 from tests.model import small
 
@@ -26,11 +27,60 @@ def test_parallelogram():
     assert found.ids.tolist() == [3]
 
 
+@pytest.mark.parametrize("n", [4, 50])
+def test_a_planar_set_is_found_again(n: int):
+    generator = torch.Generator().manual_seed(n)
+    flat = torch.randn(n, 2, generator=generator) * torch.tensor([3.0, 1.0])
+    basis = torch.linalg.qr(torch.randn(9, 2, generator=generator)).Q.mT
+    vectors = flat @ basis + torch.randn(9, generator=generator)
+    found = plane(vectors)
+    apart, expected = ((x[:, None] - x).norm(dim=-1) for x in (found.points, flat))
+    small.assert_close(apart, expected)
+    torch.testing.assert_close(found.points @ found.axes + found.centre, vectors, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.shares.sum(), torch.tensor(1.0))
+    assert found.shares[0] >= found.shares[1]
+    torch.testing.assert_close(found.project(vectors), found.points, atol=1e-5, rtol=1e-5)
+
+
+def test_shares_are_those_of_the_covariance_and_signs_are_fixed():
+    vectors = torch.randn(30, 6, generator=torch.Generator().manual_seed(1))
+    found, mirrored = plane(vectors), plane(vectors.flip(0))
+    eigenvalues = torch.linalg.eigvalsh(vectors.T.cov()).flip(0)
+    torch.testing.assert_close(found.shares, (eigenvalues / eigenvalues.sum())[:2])
+    torch.testing.assert_close(found.points, mirrored.points.flip(0), atol=1e-5, rtol=1e-5)
+    assert all(axis[axis.abs().argmax()] > 0 for axis in found.axes)
+
+
+@pytest.mark.parametrize("vectors", [torch.ones(1, 4), torch.ones(5, 4), torch.arange(12.0).view(12, 1)])
+def test_less_than_a_plane(vectors: torch.Tensor):
+    found = plane(vectors)
+    assert found.points.shape == (len(vectors), 2)
+    assert found.points[:, 1].tolist() == [0] * len(vectors)
+    assert torch.isfinite(found.shares).all()
+    assert found.shares[1] == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_token_on_its_way(name: str):
+    network, inputs = CASES[name]()
+    with torch.no_grad(), trace(network) as seen:
+        network(*inputs)
+    found = along(network, seen, 3, row=1)
+    assert all(value.shape == (16,) for value in found.values())
+    static = next(iter(found))
+    assert static.endswith("embed.tokens")
+    if network.decoder is not None and network.encoder is None:
+        token = int(inputs[0].ids[1, 3])
+        small.assert_close(found[static], token_table(network)[token])
+        assert neighbours(token_table(network), found[static], k=1).ids.tolist() == [token]
+
+
 def test_either_stack():
-    network, _ = CASES["encoder_decoder"]()
+    network, inputs = CASES["encoder_decoder"]()
+    with torch.no_grad(), trace(network) as seen:
+        network(*inputs)
+    assert next(iter(along(network, seen, 0, stack="encoder"))) == "encoder.embed.tokens"
     assert token_table(network, "encoder").shape == (small.VOCAB, 16)
-    assert network.decoder is not None
-    assert torch.equal(token_table(network), network.decoder.table.weight)
 
 
 def test_refusals():
@@ -44,3 +94,5 @@ def test_refusals():
             neighbours(TABLE, token)
     with pytest.raises(UserError, match="vector of 2 numbers"):
         neighbours(TABLE, torch.ones(3))
+    with pytest.raises(UserError, match="n d"):
+        plane(torch.ones(3))
