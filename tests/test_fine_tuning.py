@@ -609,7 +609,8 @@ def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
     shutil.copytree(shared_data / "checkpoints" / "stories15M", beginning)
     shutil.copy(shared_data / "tokenizers" / "llama2" / "tokenizer.model", beginning)
     play = tmp_path / "play.txt"
-    play.write_text((shared_data / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")[:60_000], encoding="utf-8")
+    text = (shared_data / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
+    play.write_text(text[:60_000], encoding="utf-8")
     data = {"train": {"kind": "text", "paths": [str(play)]}, "held_out": 0.05}
     optimizer = {"kind": "adamw", "lr": 5e-4}
     steps = {"steps": 10, "max_tokens": 256, "evaluate_every": 1000, "optimizer": optimizer}
