@@ -450,6 +450,11 @@ def test_train_translate_evaluate(shell: Shell, tmp_path: Path):
     assert "expected a new folder" in shell("train", recipe, "--out", "runs/tiny-1").error
     finished = shell("resume", "runs/tiny-1", "--json")
     assert json.loads(finished.out) == figures, "nothing left to do, and the same to tell"
+    longer = shell("resume", "runs/tiny-1", "--steps", 6, "--training.clip", 1.0, "--json")
+    assert json.loads(longer.out)["steps"] == 6
+    assert "training.steps: 4 -> 6\ntraining.clip: 0.5 -> 1.0\n" in longer.err
+    assert "--data: expected a field of training" in shell("resume", "runs/tiny-1", "--data.held_out", 3).error
+    assert "did you mean --steps?" in shell("resume", "runs/tiny-1", "--stepz", 3).error
 
 
 def during(monkeypatch: pytest.MonkeyPatch, step: int, action: Any) -> None:

@@ -52,6 +52,8 @@ def train(
     out: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
+    patience: int | None = None,
     seed: int | None = None,
     device: Device | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
@@ -78,6 +80,8 @@ def train(
         out: New folder for the run (default: runs/RECIPE-1, -2, ...).
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most (default: the recipe's).
+        epochs: Passes over the training data at most (default: the recipe's).
+        patience: Stop after this many evaluations in a row without a better score.
         seed: Seed of all random numbers.
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
@@ -87,7 +91,8 @@ def train(
     """
     from clearhead.commands.train import train_command
 
-    short = {"minutes": minutes, "steps": steps, "seed": seed, "device": device, "precision": precision}
+    limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
+    short = limits | {"seed": seed, "device": device, "precision": precision}
     files = {"source": source, "target": target, "text": text}
     train_command(
         recipe, changes, short=short, files=files, out=out, explain=explain, tensorboard=tensorboard, as_json=json
@@ -98,7 +103,10 @@ def train(
 def resume(
     run: Path,
     /,
-    *,
+    *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    minutes: float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
     parallel: Literal["auto", "ddp", "fsdp"] | None = None,
     tensor_parallel: int | None = None,
     tensorboard: Flag = False,
@@ -106,8 +114,16 @@ def resume(
 ) -> None:
     """Continue a run that was stopped, from its newest valid checkpoint, with exactly the same result.
 
+    A run goes on beyond its limits with a later one, and with other settings of training: `clearhead resume
+    runs/translation-1 --steps 4000 --training.optimizer.lr 1e-3`. The schedule of the learning rate is that of the new
+    length. The run's folder records each change, so that the next `resume` needs no options.
+
     Args:
         run: The run's folder, such as runs/translation-1.
+        changes: Fields of training, as for train.
+        minutes: Time to train in all, with what is done already (default: the recipe's).
+        steps: Updates to make at most in all.
+        epochs: Passes over the training data at most in all.
         parallel: How the processes that torchrun starts divide the work from now on.
         tensor_parallel: How many of them share each block from now on.
         tensorboard: Also write TensorBoard logs.
@@ -115,5 +131,6 @@ def resume(
     """
     from clearhead.commands.train import resume_command
 
-    changes = {"parallel": parallel, "tensor_parallel": tensor_parallel}
-    resume_command(run, changes=changes, tensorboard=tensorboard, as_json=json)
+    limits = {"minutes": minutes, "steps": steps, "epochs": epochs}
+    short = limits | {"parallel": parallel, "tensor_parallel": tensor_parallel}
+    resume_command(run, changes, short=short, tensorboard=tensorboard, as_json=json)

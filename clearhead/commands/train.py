@@ -95,8 +95,7 @@ def recipe_of(
         found = {name: path and path.absolute() for name, path in files.items()}
         source = find(tables.get("task"), where=f"{recipe}:task").files.source(found, where=recipe)
         tables = recipes.merge(tables, {"data": {"train": source}})
-    given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
-    tables = recipes.changed(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
+    tables = recipes.changed(tables, tables_given(changes, short, options=OPTIONS))
     # A missing file is reported last, because another mistake may be the reason.
     tables, problem = with_files(tables, where=recipe)
     checked = validate(tables, where=recipe)
@@ -135,10 +134,12 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     return {**saved, "generation": None} == {**given, "generation": None}
 
 
-def resume_command(folder: Path, *, changes: Mapping[str, object], tensorboard: bool, as_json: bool) -> None:
-    """Resume a run, with `changes` to its recipe's training."""
+def resume_command(
+    folder: Path, changes: Sequence[str], *, short: Mapping[str, object], tensorboard: bool, as_json: bool
+) -> None:
+    """Resume a run, with changes to its recipe's training."""
     with joined() as ranks:
-        given = {name: value for name, value in changes.items() if value is not None}
+        given = ranks.together(lambda: training_of(changes, short))
         ranks.together(lambda: require_run(folder))
         with written_by(ranks, folder):
             run, prepared = resume(folder, ranks, changes=given)
@@ -186,6 +187,23 @@ def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
         if event["step"] == step and isinstance(scores, dict):
             return json_of({name: one.get("value") for name, one in scores.items() if isinstance(one, dict)})
     return {}
+
+
+def tables_given(changes: Sequence[str], short: Mapping[str, object], *, options: Sequence[str]) -> dict[str, Any]:
+    """The tables that a command line gives: `short` are options of fields of training, `options` all others."""
+    fields = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
+    return recipes.nested([*fields, *pairs(changes, options=(*options, *short))])
+
+
+def training_of(changes: Sequence[str], short: Mapping[str, object]) -> dict[str, Any]:
+    """The changes to training that a command line gives. Raises UserError for a field of another table."""
+    tables = tables_given(changes, short, options=("tensorboard", "json"))
+    for name in tables.keys() - {"training"}:
+        raise UserError(f"--{name}: expected a field of training, which a run may change; start a new run for others")
+    training = tables.get("training", {})
+    if not isinstance(training, dict):
+        raise UserError(f"--training: expected one of its fields, got {training!r}; try --training.steps")
+    return training
 
 
 def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, str]]:

@@ -73,6 +73,9 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             case Started():
                 start = f"going on after {at}" if event.step else "training"
                 self._write(f"{start}: {event.n_parameters:,} parameters, {event.precision} on {event.device}")
+                for name, change in event.changes.items():
+                    old, new = change if isinstance(change, list) else (None, change)
+                    self._write(f"training.{name}: {old} -> {new}")
                 if self._live:
                     layout = "{percentage:3.0f}% |{bar}| {desc}"
                     self._bar = tqdm(total=1, file=self._stream, bar_format=layout, leave=False, miniters=0)

@@ -1,7 +1,10 @@
 """The events of a training run, in the order in which `train` yields them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from clearhead.tasks.task import Evaluation
 
@@ -27,6 +30,8 @@ class Started:
     device: str
     levers: tuple[Lever, ...] = ()
     """The settings of its arithmetic, each with the reason."""
+    changes: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Fields of the recipe's training table that differ from those before it was resumed, as [before, after]."""
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def _begin(run: Run, feed: Feed) -> Started:
     hand_back_freed_memory()
     run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
-    return Started(at.step, n_parameters, str(at.arithmetic), str(run.device), levers(run, why))
+    return Started(at.step, n_parameters, str(at.arithmetic), str(run.device), levers(run, why), run.changes)
 
 
 def _is_finite(run: Run, norm: float) -> bool:
