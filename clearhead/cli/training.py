@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Flag, Repeated, app
+from clearhead.cli.app import Device, Files, Flag, Repeated, app
 
 
 @app.command(sort_key=1, help_epilogue="")
@@ -46,9 +46,12 @@ def train(
     recipe: str,
     /,
     *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
-    source: Path | None = None,
-    target: Path | None = None,
+    source: Files = (),
+    target: Files = (),
     text: Path | None = None,
+    valid_source: Files = (),
+    valid_target: Files = (),
+    valid_text: Path | None = None,
     out: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
@@ -74,9 +77,12 @@ def train(
     Args:
         changes: Fields of the recipe, as above.
         recipe: translation, lm, multi30k, shakespeare, or a recipe file of your own (.toml).
-        source: Text file of sentences, one a line (UTF-8; .gz is fine).
-        target: Text file of their translations, line by line.
+        source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
+        target: Text files of their translations, file by file and line by line.
         text: Text file to learn from.
+        valid_source: The same for validation (default: part of the training data is held out).
+        valid_target: Their translations.
+        valid_text: Text file for validation.
         out: New folder for the run (default: runs/RECIPE-1, -2, ...).
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most (default: the recipe's).
@@ -94,8 +100,17 @@ def train(
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
     short = limits | {"seed": seed, "device": device, "precision": precision}
     files = {"source": source, "target": target, "text": text}
+    valid = {"source": valid_source, "target": valid_target, "text": valid_text}
     train_command(
-        recipe, changes, short=short, files=files, out=out, explain=explain, tensorboard=tensorboard, as_json=json
+        recipe,
+        changes,
+        short=short,
+        files=files,
+        valid=valid,
+        out=out,
+        explain=explain,
+        tensorboard=tensorboard,
+        as_json=json,
     )
 
 

@@ -37,7 +37,7 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
-OPTIONS = ("source", "target", "text", "out", "tensorboard", "json")
+OPTIONS = ("source", "target", "text", "valid_source", "valid_target", "valid_text", "out", "tensorboard", "json")
 
 
 def train_command(
@@ -45,7 +45,8 @@ def train_command(
     changes: Sequence[str],
     *,
     short: Mapping[str, object],
-    files: Mapping[str, Path | None],
+    files: Mapping[str, Path | Sequence[Path] | None],
+    valid: Mapping[str, Path | Sequence[Path] | None] | None = None,
     out: Path | None,
     explain: bool = False,
     tensorboard: bool,
@@ -54,7 +55,9 @@ def train_command(
     """Train from a recipe with changes, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
-        checked = ranks.together(lambda: recipe_of(recipe, changes, short=short, files=files))
+        checked = ranks.together(
+            lambda: recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid or {}})
+        )
         is_ours = out is None or not out.exists()
         runs, name = Path("runs"), Path(recipe).stem
         folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
@@ -86,15 +89,21 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
 
 
 def recipe_of(
-    recipe: str, changes: Sequence[str], *, short: Mapping[str, object], files: Mapping[str, Path | None]
+    recipe: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    files: Mapping[str, Mapping[str, Path | Sequence[Path] | None]],
 ) -> Recipe:
-    """The recipe with the changes of the command line, checked as far as it can be without the data."""
+    """The recipe with the changes of the command line, checked as far as it can be without the data.
+
+    `files` are those of the options, by split.
+    """
     tables = recipes.read(recipe)
-    if any(files.values()):
-        # Relative to the working directory, not to the recipe's folder.
-        found = {name: path and path.absolute() for name, path in files.items()}
-        source = find(tables.get("task"), where=f"{recipe}:task").files.source(found, where=recipe)
-        tables = recipes.merge(tables, {"data": {"train": source}})
+    for split, given in files.items():
+        if any(given.values()):
+            source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
+            tables = recipes.merge(tables, {"data": {split: source}})
     tables = recipes.changed(tables, tables_given(changes, short, options=OPTIONS))
     # A missing file is reported last, because another mistake may be the reason.
     tables, problem = with_files(tables, where=recipe)
@@ -104,6 +113,25 @@ def recipe_of(
     if checked.model.start is None:
         architecture(checked.model, vocab_size=1000)  # Reports mistakes there before anything slow.
     return checked
+
+
+def source_of(
+    tables: Mapping[str, Any], given: Mapping[str, Path | Sequence[Path] | None], *, where: str, prefix: str
+) -> dict[str, Any]:
+    """The table of a source with the files of these options, whose names begin with `prefix`."""
+    # Relative to the working directory, not to the recipe's folder.
+    found = {
+        name: paths.absolute() if isinstance(paths, Path) else [path.absolute() for path in paths or ()]
+        for name, paths in given.items()
+    }
+    files = find(tables.get("task"), where=f"{where}:task").files
+    try:
+        source = files.source(found, where=where)
+        if prefix and (problem := files.missing(source)):
+            raise UserError(f"{where}: {problem}")
+    except UserError as error:
+        raise UserError(str(error).replace("--", f"--{prefix}")) from None
+    return source
 
 
 def check_restarts(out: Path | None) -> None:

@@ -145,7 +145,7 @@ class _Pace:
         left = tqdm.format_interval(seconds / progress * (1 - event.progress))
         self.left = f"{left} left" if event.progress < 1.0 else "last evaluation"
         speed = f"  {tqdm.format_sizeof(self._tokens / self._seconds)} tokens/s" if self._seconds else ""
-        self.text = f"loss {self._loss:.3f}{speed}  epoch {event.epoch + 1}  lr x{event.lr:.2f}"
+        self.text = f"loss {self._loss:.3f}{speed}  epoch {event.epoch + 1}  lr {event.lr:.2g}"
 
 
 def figure(score: Score) -> str:

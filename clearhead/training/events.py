@@ -43,7 +43,7 @@ class Stepped:
     loss: float
     """Mean over the update's tokens, in nats, with label smoothing."""
     lr: float
-    """Factor on the optimizer's peak learning rates."""
+    """Learning rate; with Muon that of the hidden matrices."""
     grad_norm: float
     n_tokens: int
     seconds: float
