@@ -22,6 +22,7 @@ from clearhead.cli import main
 from clearhead.cli.app import Tokenize as on_the_line
 from clearhead.cli.app import app
 from clearhead.commands.measure import json_of
+from clearhead.commands.sweep import combinations
 from clearhead.commands.train import recipe_of
 from clearhead.commands.use import arriving
 from clearhead.errors import UserError
@@ -328,6 +329,23 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
         assert shell(*shlex.split(line)).code == 0, line
     assert len(kinds) == len(lines) >= 14
     assert set(kinds) == {"parallel", "table", "dataset", "text"}
+
+
+def test_a_sweep_ends_in_one_table(shell: Shell, tmp_path: Path):
+    line = ("train", write_recipe(tmp_path, steps=2), "--training.ema", 0.5, "--sweep")
+    said = shell(*line, "training.clip=0.5,1")
+    assert said.code == 0
+    head, *rows = said.out.splitlines()
+    assert head.split() == ["clip", "bleu", "chrf", "exact_match", "perplexity", "step", "run"]
+    assert sorted(row.split()[0] for row in rows) == ["0.5", "1"]
+    assert {row.split()[-1] for row in rows} == {"runs/tiny-sweep-1/1", "runs/tiny-sweep-1/2"}
+    saved: Any = checkpoints.load(Path("runs/tiny-sweep-1/2/step-00000002")).json["recipe.json"]
+    assert (saved["training"]["clip"], saved["training"]["ema"]) == (1.0, 0.5)
+    wrong = shell(*line, "training.clip=1,-1")
+    assert "training.clip: expected greater than 0, got -1" in wrong.error
+    assert not Path("runs/tiny-sweep-2").exists(), "all are checked before the first begins"
+    assert "expected a field with its values" in shell(*line, "training.clip").error
+    assert combinations(["a.b=1,2", "c.d=x"]) == [(("a.b", "1"), ("c.d", "x")), (("a.b", "2"), ("c.d", "x"))]
 
 
 def test_a_file_of_data_is_no_recipe(shell: Shell, tmp_path: Path):

@@ -16,6 +16,7 @@ from clearhead import recipe as recipes
 from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of
+from clearhead.commands.sweep import sweep
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
 from clearhead.runs import (
@@ -67,6 +68,33 @@ def train_command(
                 tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
             run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
             drive(run, prepared, folder, explain=explain, tensorboard=tensorboard, as_json=as_json)
+
+
+def sweep_command(
+    fields: Sequence[str],
+    recipe: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    files: Mapping[str, Path | Sequence[Path] | None],
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
+
+    def check(more: Sequence[str]) -> bool:
+        splits = {"train": files, "valid": options["valid"]}
+        checked = recipe_of(recipe, [*changes, *more], short=short, files=splits)
+        return find(checked.task, where=recipe).higher_is_better
+
+    def train_one(more: Sequence[str], folder: Path) -> None:
+        train_command(recipe, [*changes, *more], short=short, files=files, out=folder, as_json=False, **options)
+
+    def top() -> Path:
+        return out or next_folder(Path("runs"), f"{Path(recipe).stem}-sweep")
+
+    sweep(fields, check=check, train=train_one, folder=top, as_json=as_json)
 
 
 @contextmanager
