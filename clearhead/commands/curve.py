@@ -27,7 +27,7 @@ def curve_command(runs: Sequence[Path], *, out: Path) -> None:
         names |= dict.fromkeys(name for _, name, _ in firsts)
         values = [value["value"] if isinstance(value, dict) else None for _, _, value in firsts]
         score.plot([step for step, _, _ in firsts], values, marker="o", markersize=3, label=str(run))
-    loss.set(xlabel="step", ylabel="training loss, nats a token")
+    loss.set(xlabel="step", ylabel="training loss")
     score.set(xlabel="step", ylabel=", ".join(names) or "score")
     loss.legend(fontsize="small")
     try:
