@@ -294,6 +294,8 @@ def test_a_schema_completes_recipes(shell: Shell):
     """Every field of the recipes that come with clearhead is in it."""
     schema = json.loads(shell("recipes", "--schema").out)
     assert {ref["$ref"].rsplit("/", 1)[1] for ref in schema["anyOf"]} >= {"TranslationRecipe", "LanguageRecipe"}
+    source = schema["$defs"]["ParallelFiles"]["properties"]["source"]
+    assert {kind["type"] for kind in source["anyOf"]} == {"string", "array"}
     training = schema["$defs"]["Training"]["properties"]
     for name in ("lm", "translation"):
         assert read(name)["training"].keys() <= training.keys()

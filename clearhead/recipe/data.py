@@ -92,9 +92,10 @@ Column = str | NonNegativeInt
 """A column by its name, or by its index from 0."""
 
 
-Paths = Annotated[
-    tuple[Path, ...], Field(min_length=1), BeforeValidator(lambda v: (v,) if isinstance(v, str | Path) else v)
-]
+_Several = BeforeValidator(
+    lambda v: (v,) if isinstance(v, str | Path) else v, json_schema_input_type=Path | tuple[Path, ...]
+)
+Paths = Annotated[tuple[Path, ...], Field(min_length=1), _Several]
 """One path or several; * and ? in a path stand for any characters."""
 Side = Annotated[
     Paths, PlainSerializer(lambda v: str(v[0]) if len(v) == 1 else list(map(str, v)), str | list[str], when_used="json")
