@@ -12,6 +12,7 @@ from clearhead.api import BEST
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
 from clearhead.training.consumers import read_metrics
+from clearhead.weights.documents import read_json
 
 Values = tuple[tuple[str, str], ...]
 """The fields of one run with their values."""
@@ -67,7 +68,7 @@ def scores_of(run: Path) -> dict[str, JsonValue]:
     """The score by which a run's best checkpoint was chosen, and all its scores; nothing for a run without one."""
     if not (run / BEST).is_file():
         return {}
-    best = json.loads((run / BEST).read_bytes())
+    best = read_json(run / BEST)
     found: dict[str, JsonValue] = {"score": best["score"]}
     for event in read_metrics(run):
         scores = event.get("scores")
