@@ -1,12 +1,13 @@
 """`clearhead demo`, `train` and `resume`."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Flag, Repeated, app
+from clearhead.cli.app import Device, Files, Flag, Repeated, app
 
 
 @app.command(sort_key=1, help_epilogue="")
@@ -46,16 +47,22 @@ def train(
     recipe: str,
     /,
     *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
-    source: Path | None = None,
-    target: Path | None = None,
+    source: Files = (),
+    target: Files = (),
     text: Path | None = None,
+    valid_source: Files = (),
+    valid_target: Files = (),
+    valid_text: Path | None = None,
     out: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
+    patience: int | None = None,
     seed: int | None = None,
     device: Device | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
     explain: Flag = False,
+    sweep: Repeated = (),
     tensorboard: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -72,25 +79,43 @@ def train(
     Args:
         changes: Fields of the recipe, as above.
         recipe: translation, lm, multi30k, shakespeare, or a recipe file of your own (.toml).
-        source: Text file of sentences, one a line (UTF-8; .gz is fine).
-        target: Text file of their translations, line by line.
+        source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
+        target: Text files of their translations, file by file and line by line.
         text: Text file to learn from.
+        valid_source: The same for validation (default: part of the training data is held out).
+        valid_target: Their translations.
+        valid_text: Text file for validation.
         out: New folder for the run (default: runs/RECIPE-1, -2, ...).
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most (default: the recipe's).
+        epochs: Passes over the training data at most (default: the recipe's).
+        patience: Stop after this many evaluations in a row without a better score.
         seed: Seed of all random numbers.
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
         explain: Print what was chosen to make the run fast, why, and the field that sets it.
+        sweep: A field with values, such as training.optimizer.lr=1e-3,3e-3: one run for each value (for several fields,
+            for each combination), and at the end one table of their scores.
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
-    from clearhead.commands.train import train_command
+    from clearhead.commands.train import sweep_command, train_command
 
-    short = {"minutes": minutes, "steps": steps, "seed": seed, "device": device, "precision": precision}
+    limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
+    short = limits | {"seed": seed, "device": device, "precision": precision}
     files = {"source": source, "target": target, "text": text}
-    train_command(
-        recipe, changes, short=short, files=files, out=out, explain=explain, tensorboard=tensorboard, as_json=json
+    valid = {"source": valid_source, "target": valid_target, "text": valid_text}
+    command = train_command if not sweep else partial(sweep_command, sweep)
+    command(
+        recipe,
+        changes,
+        short=short,
+        files=files,
+        valid=valid,
+        out=out,
+        explain=explain,
+        tensorboard=tensorboard,
+        as_json=json,
     )
 
 
@@ -98,7 +123,10 @@ def train(
 def resume(
     run: Path,
     /,
-    *,
+    *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    minutes: float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
     parallel: Literal["auto", "ddp", "fsdp"] | None = None,
     tensor_parallel: int | None = None,
     tensorboard: Flag = False,
@@ -106,8 +134,16 @@ def resume(
 ) -> None:
     """Continue a run that was stopped, from its newest valid checkpoint, with exactly the same result.
 
+    A run goes on beyond its limits with a later one, and with other settings of training: `clearhead resume
+    runs/translation-1 --steps 4000 --training.optimizer.lr 1e-3`. The schedule of the learning rate is that of the new
+    length. The run's folder records each change, so that the next `resume` needs no options.
+
     Args:
         run: The run's folder, such as runs/translation-1.
+        changes: Fields of training, as for train.
+        minutes: Time to train in all, with what is done already (default: the recipe's).
+        steps: Updates to make at most in all.
+        epochs: Passes over the training data at most in all.
         parallel: How the processes that torchrun starts divide the work from now on.
         tensor_parallel: How many of them share each block from now on.
         tensorboard: Also write TensorBoard logs.
@@ -115,5 +151,6 @@ def resume(
     """
     from clearhead.commands.train import resume_command
 
-    changes = {"parallel": parallel, "tensor_parallel": tensor_parallel}
-    resume_command(run, changes=changes, tensorboard=tensorboard, as_json=json)
+    limits = {"minutes": minutes, "steps": steps, "epochs": epochs}
+    short = limits | {"parallel": parallel, "tensor_parallel": tensor_parallel}
+    resume_command(run, changes, short=short, tensorboard=tensorboard, as_json=json)

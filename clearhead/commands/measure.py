@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ _source: TypeAdapter[Source] = TypeAdapter(Source)
 def evaluate_command(
     name: str,
     *,
-    files: Mapping[str, Path | None],
+    files: Mapping[str, Path | Sequence[Path] | None],
     options: Mapping[str, Any],
     int8: bool,
     device: str,
@@ -37,7 +37,7 @@ def evaluate_command(
     table = task.files.source(files, where=name)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
-    source = _source.validate_python(table) if table else None
+    source = _source.validate_python(table).under(Path()) if table else None
     own = "test" if recipe and "test" in recipe.data.sources else "valid"
     where = " and ".join(map(str, source.files)) if source else f"its {own} data"
     given = {option: value for option, value in options.items() if value is not None}

@@ -16,6 +16,7 @@ from clearhead import recipe as recipes
 from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of
+from clearhead.commands.sweep import sweep
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
 from clearhead.runs import (
@@ -37,7 +38,7 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
-OPTIONS = ("source", "target", "text", "out", "tensorboard", "json")
+OPTIONS = ("source", "target", "text", "valid_source", "valid_target", "valid_text", "out", "tensorboard", "json")
 
 
 def train_command(
@@ -45,7 +46,8 @@ def train_command(
     changes: Sequence[str],
     *,
     short: Mapping[str, object],
-    files: Mapping[str, Path | None],
+    files: Mapping[str, Path | Sequence[Path] | None],
+    valid: Mapping[str, Path | Sequence[Path] | None] | None = None,
     out: Path | None,
     explain: bool = False,
     tensorboard: bool,
@@ -54,7 +56,9 @@ def train_command(
     """Train from a recipe with changes, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
-        checked = ranks.together(lambda: recipe_of(recipe, changes, short=short, files=files))
+        checked = ranks.together(
+            lambda: recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid or {}})
+        )
         is_ours = out is None or not out.exists()
         runs, name = Path("runs"), Path(recipe).stem
         folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
@@ -64,6 +68,33 @@ def train_command(
                 tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
             run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
             drive(run, prepared, folder, explain=explain, tensorboard=tensorboard, as_json=as_json)
+
+
+def sweep_command(
+    fields: Sequence[str],
+    recipe: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    files: Mapping[str, Path | Sequence[Path] | None],
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
+
+    def check(more: Sequence[str]) -> bool:
+        splits = {"train": files, "valid": options["valid"]}
+        checked = recipe_of(recipe, [*changes, *more], short=short, files=splits)
+        return find(checked.task, where=recipe).higher_is_better
+
+    def train_one(more: Sequence[str], folder: Path) -> None:
+        train_command(recipe, [*changes, *more], short=short, files=files, out=folder, as_json=False, **options)
+
+    def top() -> Path:
+        return out or next_folder(Path("runs"), f"{Path(recipe).stem}-sweep")
+
+    sweep(fields, check=check, train=train_one, folder=top, as_json=as_json)
 
 
 @contextmanager
@@ -86,17 +117,22 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
 
 
 def recipe_of(
-    recipe: str, changes: Sequence[str], *, short: Mapping[str, object], files: Mapping[str, Path | None]
+    recipe: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    files: Mapping[str, Mapping[str, Path | Sequence[Path] | None]],
 ) -> Recipe:
-    """The recipe with the changes of the command line, checked as far as it can be without the data."""
+    """The recipe with the changes of the command line, checked as far as it can be without the data.
+
+    `files` are those of the options, by split.
+    """
     tables = recipes.read(recipe)
-    if any(files.values()):
-        # Relative to the working directory, not to the recipe's folder.
-        found = {name: path and path.absolute() for name, path in files.items()}
-        source = find(tables.get("task"), where=f"{recipe}:task").files.source(found, where=recipe)
-        tables = recipes.merge(tables, {"data": {"train": source}})
-    given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
-    tables = recipes.changed(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
+    for split, given in files.items():
+        if any(given.values()):
+            source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
+            tables = recipes.merge(tables, {"data": {split: source}})
+    tables = recipes.changed(tables, tables_given(changes, short, options=OPTIONS))
     # A missing file is reported last, because another mistake may be the reason.
     tables, problem = with_files(tables, where=recipe)
     checked = validate(tables, where=recipe)
@@ -105,6 +141,25 @@ def recipe_of(
     if checked.model.start is None:
         architecture(checked.model, vocab_size=1000)  # Reports mistakes there before anything slow.
     return checked
+
+
+def source_of(
+    tables: Mapping[str, Any], given: Mapping[str, Path | Sequence[Path] | None], *, where: str, prefix: str
+) -> dict[str, Any]:
+    """The table of a source with the files of these options, whose names begin with `prefix`."""
+    # Relative to the working directory, not to the recipe's folder.
+    found = {
+        name: paths.absolute() if isinstance(paths, Path) else [path.absolute() for path in paths or ()]
+        for name, paths in given.items()
+    }
+    files = find(tables.get("task"), where=f"{where}:task").files
+    try:
+        source = files.source(found, where=where)
+        if prefix and (problem := files.missing(source)):
+            raise UserError(f"{where}: {problem}")
+    except UserError as error:
+        raise UserError(str(error).replace("--", f"--{prefix}")) from None
+    return source
 
 
 def check_restarts(out: Path | None) -> None:
@@ -135,10 +190,12 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     return {**saved, "generation": None} == {**given, "generation": None}
 
 
-def resume_command(folder: Path, *, changes: Mapping[str, object], tensorboard: bool, as_json: bool) -> None:
-    """Resume a run, with `changes` to its recipe's training."""
+def resume_command(
+    folder: Path, changes: Sequence[str], *, short: Mapping[str, object], tensorboard: bool, as_json: bool
+) -> None:
+    """Resume a run, with changes to its recipe's training."""
     with joined() as ranks:
-        given = {name: value for name, value in changes.items() if value is not None}
+        given = ranks.together(lambda: training_of(changes, short))
         ranks.together(lambda: require_run(folder))
         with written_by(ranks, folder):
             run, prepared = resume(folder, ranks, changes=given)
@@ -186,6 +243,23 @@ def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
         if event["step"] == step and isinstance(scores, dict):
             return json_of({name: one.get("value") for name, one in scores.items() if isinstance(one, dict)})
     return {}
+
+
+def tables_given(changes: Sequence[str], short: Mapping[str, object], *, options: Sequence[str]) -> dict[str, Any]:
+    """The tables that a command line gives: `short` are options of fields of training, `options` all others."""
+    fields = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
+    return recipes.nested([*fields, *pairs(changes, options=(*options, *short))])
+
+
+def training_of(changes: Sequence[str], short: Mapping[str, object]) -> dict[str, Any]:
+    """The changes to training that a command line gives. Raises UserError for a field of another table."""
+    tables = tables_given(changes, short, options=("tensorboard", "json"))
+    for name in tables.keys() - {"training"}:
+        raise UserError(f"--{name}: expected a field of training, which a run may change; start a new run for others")
+    training = tables.get("training", {})
+    if not isinstance(training, dict):
+        raise UserError(f"--training: expected one of its fields, got {training!r}; try --training.steps")
+    return training
 
 
 def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, str]]:

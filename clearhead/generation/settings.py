@@ -18,9 +18,19 @@ GREEDY: dict[str, Any] = {"beams": 1, "n_best": 1, "temperature": 0.0, **NARROWI
 
 
 def changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationConfig:
-    """The settings with these changes. Raises UserError for a contradiction."""
+    """The settings with these changes. Several beams replace sampling, and sampling replaces them.
+
+    Raises UserError for an unknown name, a wrong value or a contradiction.
+    """
+    if not changes:
+        return config
+    base = config.model_dump()
+    if changes.get("beams") not in (None, 1) or changes.get("temperature") == 0:
+        base |= GREEDY
+    elif changes.get("temperature") is not None:
+        base["beams"] = 1
     try:
-        return GenerationConfig.model_validate(config.model_dump() | dict(changes))
+        return GenerationConfig.model_validate(base | dict(changes))
     except ValidationError as error:
         raise UserError(explain(error, "generation")) from None
 

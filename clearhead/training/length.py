@@ -6,6 +6,9 @@ from clearhead.errors import UserError
 from clearhead.machine.precision import Arithmetic
 from clearhead.recipe.training import MatmulPrecision, Training
 
+LIMITS = ("steps", "epochs", "minutes")
+"""The fields of `Training` that end a run."""
+
 
 @dataclass
 class Progress:
@@ -26,6 +29,8 @@ class Progress:
     evaluations_since_best: int = 0
     evaluated: int = 0
     """Step of the last evaluation."""
+    evaluation_seconds: float = 0.0
+    """Time that the last evaluation took."""
     skipped: int = 0
     """Consecutive updates that were skipped."""
 
@@ -60,13 +65,18 @@ class Length:
         )
 
     def done(self, at: Progress) -> float:
-        """Share of the run that is done, 0..1, by the nearest limit."""
+        """Share of the run that is done, 0..1, by the nearest limit.
+
+        A limit of time keeps back what the last evaluation took, so that the one at the end is over by then.
+        """
         by_steps = at.step / self.steps if self.steps is not None else 0.0
-        by_time = at.seconds / self.seconds if self.seconds is not None else 0.0
+        by_time = 0.0
+        if self.seconds is not None:
+            by_time = at.seconds / (self.seconds - min(at.evaluation_seconds, self.seconds / 2))
         return min(1.0, max(by_steps, by_time))
 
 
 def require_limit(config: Training) -> None:
     """Raises UserError unless `steps`, `epochs` or `minutes` is set."""
-    if config.steps is None and config.epochs is None and config.minutes is None:
+    if all(dict(config)[name] is None for name in LIMITS):
         raise UserError("training: expected a limit, got none; set training.steps, training.epochs or training.minutes")

@@ -270,7 +270,9 @@ def test_minutes_are_of_training_and_go_on_where_they_were(tmp_path: Path, monke
     assert len(steps) == 12
     assert steps[-1].seconds == 120
     assert [e.progress for e in steps] == pytest.approx([i / 12 for i in range(1, 13)])
-    assert [e.lr for e in steps] == pytest.approx([min(1.0, (12 - i) / 6) for i in range(12)]), "follows the clock"
+    assert [e.lr for e in steps] == pytest.approx([1e-3 * min(1.0, (12 - i) / 6) for i in range(12)]), (
+        "follows the clock"
+    )
     clock.now = 77.0
     again = go_on(task, tmp_path, at=9, **settings)
     assert losses(train(again)) == losses(e for e in steps if e.step > 9)
@@ -285,6 +287,19 @@ def test_evaluation_counts_as_time_but_a_pause_between_processes_does_not(monkey
         n_steps += isinstance(event, Stepped)
         clock.now += 10.0 * isinstance(event, Evaluated)
     assert n_steps == 3
+
+
+def test_the_last_evaluation_ends_by_the_limit(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    run = new_run(Around(translation(), loss=clock.pass_time), steps=None, minutes=2.0, evaluate_every=4)
+    steps: list[int] = []
+    for event in train(run):
+        if isinstance(event, Evaluated):
+            steps.append(event.step)
+            clock.now += 25.0
+    assert steps == [4, 7]
+    assert run.progress.seconds == 120.0, "seven steps of 10 seconds and two evaluations of 25"
 
 
 @pytest.mark.parametrize("saving", [False, True])
