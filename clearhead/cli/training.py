@@ -49,6 +49,9 @@ def train(
     source: Path | None = None,
     target: Path | None = None,
     text: Path | None = None,
+    data: Path | None = None,
+    label: str | None = None,
+    text_pair: str | None = None,
     out: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
@@ -64,6 +67,8 @@ def train(
     - `clearhead train translation --source a.en --target a.de` learns to translate from two text files in which line n
       of one translates line n of the other.
     - `clearhead train lm --text book.txt` learns to continue a text.
+    - `clearhead train reviews.csv --text body --label topic` learns to label texts. Without the options it says which
+      columns it takes and why. Add --model.start NAME to fine-tune a checkpoint.
 
     Any field of a recipe can be changed on the line: --training.clip 0.5, --model.preset transformer-base,
     --tokenizer.kind unigram; for a wrong name the error suggests the right one. Ctrl-C saves and stops, and
@@ -71,10 +76,14 @@ def train(
 
     Args:
         changes: Fields of the recipe, as above.
-        recipe: translation, lm, multi30k, shakespeare, or a recipe file of your own (.toml).
+        recipe: translation, lm, classification, multi30k, shakespeare, a recipe file of your own (.toml), or a table
+            of labelled texts (.csv, .tsv, .jsonl, .parquet).
         source: Text file of sentences, one a line (UTF-8; .gz is fine).
         target: Text file of their translations, line by line.
-        text: Text file to learn from.
+        text: Text file to learn from; for a table, the column of the texts.
+        data: Table to learn from, where the recipe names the columns.
+        label: Column of the labels in a table.
+        text_pair: Column of the second text in a table, where two texts have one label together.
         out: New folder for the run (default: runs/RECIPE-1, -2, ...).
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most (default: the recipe's).
@@ -88,9 +97,17 @@ def train(
     from clearhead.commands.train import train_command
 
     short = {"minutes": minutes, "steps": steps, "seed": seed, "device": device, "precision": precision}
-    files = {"source": source, "target": target, "text": text}
+    files = {"source": source, "target": target, "text": text, "data": data}
     train_command(
-        recipe, changes, short=short, files=files, out=out, explain=explain, tensorboard=tensorboard, as_json=json
+        recipe,
+        changes,
+        short=short,
+        files=files,
+        columns={"label": label, "text_pair": text_pair},
+        out=out,
+        explain=explain,
+        tensorboard=tensorboard,
+        as_json=json,
     )
 
 

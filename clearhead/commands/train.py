@@ -15,7 +15,8 @@ from pydantic import JsonValue
 from clearhead import recipe as recipes
 from clearhead.api import architecture
 from clearhead.commands import tell
-from clearhead.commands.measure import json_of
+from clearhead.commands.measure import json_of, judge
+from clearhead.data.guessing import Guess, guess, is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
 from clearhead.runs import (
@@ -37,7 +38,9 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
-OPTIONS = ("source", "target", "text", "out", "tensorboard", "json")
+OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "out", "tensorboard", "json")
+TABLES = "classification"
+"""The recipe for a table of labelled texts."""
 
 
 def train_command(
@@ -46,15 +49,19 @@ def train_command(
     *,
     short: Mapping[str, object],
     files: Mapping[str, Path | None],
+    columns: Mapping[str, str | None] | None = None,
     out: Path | None,
     explain: bool = False,
     tensorboard: bool,
     as_json: bool,
 ) -> None:
-    """Train from a recipe with changes, into a new folder; under torchrun, as one of its processes."""
+    """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
-        checked = ranks.together(lambda: recipe_of(recipe, changes, short=short, files=files))
+        table = ranks.together(lambda: tables_of(recipe, files, columns or {}))
+        for reason in table.reasons if ranks.is_first else ():
+            tell(reason)
+        checked = ranks.together(lambda: recipe_of(recipe, changes, short=short, tables=table.tables))
         is_ours = out is None or not out.exists()
         runs, name = Path("runs"), Path(recipe).stem
         folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
@@ -85,16 +92,25 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
             raise
 
 
-def recipe_of(
-    recipe: str, changes: Sequence[str], *, short: Mapping[str, object], files: Mapping[str, Path | None]
-) -> Recipe:
-    """The recipe with the changes of the command line, checked as far as it can be without the data."""
-    tables = recipes.read(recipe)
+def tables_of(recipe: str, files: Mapping[str, Path | None], columns: Mapping[str, str | None]) -> Guess:
+    """The tables of a recipe with these files, or those for a table of labelled texts with what was guessed of it."""
+    if is_table(recipe):
+        text, *others = (files.get(name) for name in ("text", "source", "target", "data"))
+        if any(others):
+            raise UserError(f"{recipe}: expected the columns of a table, got another file; try --text and --label")
+        found = guess(Path(recipe), text=None if text is None else str(text), **columns)
+        return Guess(recipes.merge(recipes.read(TABLES), {"data": found.tables}), found.reasons)
+    tables = recipes.merge(recipes.read(recipe), {"data": {name: c for name, c in columns.items() if c is not None}})
     if any(files.values()):
         # Relative to the working directory, not to the recipe's folder.
-        found = {name: path and path.absolute() for name, path in files.items()}
-        source = find(tables.get("task"), where=f"{recipe}:task").files.source(found, where=recipe)
+        given = {name: path and path.absolute() for name, path in files.items()}
+        source = find(tables.get("task"), where=f"{recipe}:task").files.source(given, where=recipe)
         tables = recipes.merge(tables, {"data": {"train": source}})
+    return Guess(tables, [])
+
+
+def recipe_of(recipe: str, changes: Sequence[str], *, short: Mapping[str, object], tables: Mapping[str, Any]) -> Recipe:
+    """The recipe of these tables with the changes of the command line, checked as far as it can be without the data."""
     given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
     tables = recipes.changed(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
     # A missing file is reported last, because another mistake may be the reason.
@@ -173,8 +189,11 @@ def drive(
     if not run.ranks.is_first:
         return
     best = run.progress.best_step
+    if prepared.task.samples:
+        figures |= {"held_out": judge(folder, device=run.device.type)}
     tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
     tell(f"use it: clearhead {prepared.task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
+    tell(f"look inside: clearhead explore {place}")
     if as_json:
         print(json.dumps(figures_at(best, folder) | figures))
 
