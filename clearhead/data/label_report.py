@@ -54,9 +54,7 @@ class LabelledSplit(Config):
             lines.append(f"  {self.n_contradicting:,} of them with another label, such as {self.contradiction}")
         if self.n_shared:
             share = self.n_shared / max(self.n_read, 1)
-            lines.append(
-                f"  {self.n_shared:,} ({share:.1%}) are also in train, such as {self.shared}: scores are too high"
-            )
+            lines.append(f"  {self.n_shared:,} ({share:.1%}) are also in train, such as {self.shared}")
         return lines
 
 
