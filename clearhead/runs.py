@@ -20,6 +20,7 @@ from clearhead.tasks.registry import find, suitable, validate
 from clearhead.tasks.task import Prepared, RecipeTask
 from clearhead.training import beginning
 from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
+from clearhead.training.changes import begin_again, differences, require_same_tensors
 from clearhead.training.events import Ended, Event, Saved
 from clearhead.training.fitting import check_model, check_run, new_network
 from clearhead.training.length import require_limit
@@ -88,25 +89,29 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
 def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] | None = None) -> tuple[Run, Prepared]:
     """The run in this folder, after its newest checkpoint that verifies, with `changes` to its `training`.
 
-    A run that ended before its first checkpoint begins again from the recipe in its folder. The number of processes may
-    differ from before: the losses and the order of the data stay the same.
+    A run that ended before its first checkpoint begins again from the recipe in its folder, which records the changes
+    for the next resume. The number of processes may differ from before: the losses and the order of the data stay the
+    same. Raises UserError for a change that the checkpoint cannot follow, or that leaves nothing to train.
     """
     check_resume(folder, changes or {}, ranks)
-    given, newest = {"training": changes or {}}, newest_checkpoint(folder, ranks)
+    given, newest = changes or {}, newest_checkpoint(folder, ranks)
     if newest is None:
         begun = ranks.together(
-            lambda: validate(merge(beginning.recipe_begun(folder), given), where=f"{folder}/{RECIPE}")
+            lambda: validate(merge(beginning.recipe_begun(folder), {"training": given}), where=f"{folder}/{RECIPE}")
         )
         return _start(begun, folder, ranks)
-    recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, given))
+    before, recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, given))
     ranks = ranks.arranged(recipe.training)
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
     ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
     own = {name: saved.json[name] for name in (CONFIG, DATA)} | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Files(json=own, raw=saved.raw), Transformer(config)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
-    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks)
+    changed = differences(before.training, recipe.training)
+    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, changes=changed)
     run.restore(newest)
+    begin_again(run, where=folder)
+    ranks.together(lambda: beginning.write_recipe(folder, recipe) if changed and ranks.is_first else None)
     return run, prepared
 
 
@@ -119,7 +124,7 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
         return
     try:
         newest = max(path for path in folder.glob("step-*") if path.is_dir())
-        tables = merge(read_json(newest / RECIPE, limit=CONFIG_LIMIT), {"training": changes})
+        tables = beginning.recorded(folder, read_json(newest / RECIPE, limit=CONFIG_LIMIT), changes)
         training = validate(tables, where=str(newest / RECIPE)).training
         config, _ = read_config(read_json(newest / CONFIG, limit=CONFIG_LIMIT), where=str(newest / CONFIG))
     except BROKEN:
@@ -127,17 +132,21 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
     check_model(config, training, ranks)
 
 
-def _reopen(folder: Path, newest: Path, changes: Mapping[str, object]) -> tuple[Recipe, Prepared, checkpoints.Files]:
-    """The changed recipe, the task, and the checkpoint's files."""
+def _reopen(
+    folder: Path, newest: Path, changes: Mapping[str, object]
+) -> tuple[Recipe, Recipe, Prepared, checkpoints.Files]:
+    """The checkpoint's recipe, the changed recipe, the task, and the checkpoint's files."""
     saved = checkpoints.load(newest)
     if RECIPE not in saved.json:
         raise UserError(
             f"{newest}: expected a run's checkpoint, got a model without {RECIPE}; start it with clearhead train"
         )
-    recipe = validate(merge(saved.json[RECIPE], changes), where=f"{newest}/{RECIPE}")
+    before = validate(saved.json[RECIPE], where=f"{newest}/{RECIPE}")
+    recipe = validate(beginning.recorded(folder, saved.json[RECIPE], changes), where=f"{folder}/{RECIPE}")
+    require_same_tensors(before.training, recipe.training, where=folder)
     prepared = prepare_task(recipe, Tokenizer.from_files(saved.raw, where=str(newest)))
     require_same(recipe.data, prepared.data.fingerprints, saved.json[DATA].get("sha256"), where=folder)
-    return recipe, prepared, saved
+    return before, recipe, prepared, saved
 
 
 class Keeper:

@@ -8,7 +8,7 @@ import itertools
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -186,7 +186,7 @@ class Trace:
     def _find(self, address: str) -> tuple[Address, list[Tensor]]:
         where = Address.parse(address)
         if where.path not in self._values:
-            raise UserError(f"{where.path}: no such address in this trace{_nearest(where.path, self._values)}")
+            raise UserError(f"{where.path}: no such address in this trace{nearest(where.path, self._values)}")
         return where, self._values[where.path]
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ def trace(
 ) -> Iterator[Trace]:
     """Records every tapped value of `network` while the block runs, and replaces those named in `edit`.
 
-    `without`: names of values that are computed only for a trace, and shall be skipped: heads.
+    `without` names values, such as heads, that are computed only for a trace, and skips them.
 
     An edit is a number, a tensor or a function of the value, for the whole address or the part that it indexes. Edits
     of one value are made in order. They leave padding unchanged, because it reaches no real position.
@@ -246,7 +246,7 @@ def trace(
         del _tracers[thread]
     for address, _ in edits:
         if address.path not in current.used:
-            raise UserError(f"{address.path}: edited, but no value has this address{_nearest(address.path, current)}")
+            raise UserError(f"{address.path}: edited, but no value has this address{nearest(address.path, current)}")
 
 
 def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
@@ -273,6 +273,7 @@ def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
     return result
 
 
-def _nearest(path: str, known: "Trace | Mapping[str, list[Tensor]]") -> str:
+def nearest(path: str, known: Iterable[str]) -> str:
+    """A suggestion for an error message: the known name that is most alike, if any."""
     close = get_close_matches(path, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

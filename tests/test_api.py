@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from clearhead.api import BEST, Model, architecture, load, named_config
 from clearhead.api.folders import own_files
@@ -16,7 +14,6 @@ from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.families import preset, presets
 from clearhead.families.family import canonical
-from clearhead.generation.pieces import pieces
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Words
@@ -234,20 +231,6 @@ def test_a_prompt_that_is_too_long_is_told_before_anything_is_written():
         model.stream("one two three")
     with pytest.raises(UserError, match="stop: expected strings that are not empty"):
         model.stream("one", stop=[""])
-
-
-@given(st.text("ab\N{REPLACEMENT CHARACTER}", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=2))
-def test_pieces_end_before_the_first_stop_string(text: str, stop: list[str]):
-    shown = list(pieces((text[:n] for n in range(len(text) + 1)), stop))
-    ends = [text.index(word) for word in stop if word in text]
-    assert "".join(shown) == text[: min(ends, default=len(text))]
-
-
-def test_what_may_become_a_stop_string_or_a_character_is_held_back():
-    assert list(pieces(["a", "ab", "abx", "abxc"], ["xy", "bxd"])) == ["a", "bxc"]
-    assert list(pieces(["a", "a\N{REPLACEMENT CHARACTER}", "aé"])) == ["a", "é"]
-    assert list(pieces(["ab", "abx"], ["xy"])) == ["ab", "x"], "what is left is shown at the end"
-    assert list(pieces(["ab", "abxy", "never read"], ["xy"])) == ["ab"]
 
 
 # --- looking inside ----------------------------------------------------------------------------------------------

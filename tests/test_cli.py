@@ -249,6 +249,37 @@ def test_translate_lines(shell: Shell, translator: Path, give: Give):
     assert shell("translate", translator) == (0, "", "")
 
 
+def test_texts_of_a_file(shell: Shell, translator: Path, writer: Path, tmp_path: Path):
+    file = tmp_path / "a.en"
+    file.write_text(f"{PAIRS.source[0]}\n\n{PAIRS.source[1]}\n", encoding="utf-8")
+    texts = (PAIRS.source[0], "", PAIRS.source[1])
+    assert shell("translate", translator, "--file", file).out == shell("translate", translator, *texts).out
+    assert shell("predict", translator, "--file", file).code == 0
+    for command in ("translate", "predict"):
+        assert "got a text on the line too" in shell(command, translator, "a", "--file", file).error
+        assert "none.en: expected a file, got none" in shell(command, translator, "--file", "none.en").error
+    file.write_text("1\n", encoding="utf-8")
+    line = ("generate", writer, "--max-new-tokens", 3)
+    assert shell(*line, "--file", file).out == shell(*line, "1").out
+    assert "got a prompt on the line too" in shell(*line, "a", "--file", file).error
+
+
+def test_files_to_train_and_validate_on(shell: Shell, tmp_path: Path):
+    recipe, files = write_recipe(tmp_path), {"a": 20, "b": 20, "v": 8}
+    for name, n in files.items():
+        for language in ("en", "de"):
+            lines = (tmp_path / f"a.{language}").read_text(encoding="utf-8").splitlines()[:n]
+            (tmp_path / f"part-{name}.{language}").write_text("\n".join(lines), encoding="utf-8")
+    train = ("train", recipe, "--steps", 1, "--source", "part-a.en", "part-b.en", "--target", "part-[ab].de")
+    valid = ("--valid-source", "part-v.en", "--valid-target", "part-v.de")
+    assert shell(*train, *valid).code == 0
+    report = json.loads(Path("runs/tiny-1/data_report.json").read_text(encoding="utf-8"))
+    assert {split["name"]: split["n_read"] for split in report["splits"]} == {"train": 40, "valid": 8}
+    said = shell(*train, *valid[:2]).error
+    assert said.endswith("got --valid-source; give --valid-source FILE --valid-target FILE")
+    assert "--valid-text" in shell(*train, "--valid-text", "a.en").error
+
+
 def test_n_best(shell: Shell, translator: Path, give: Give):
     give(b"one two\n\nthree\n")
     said = shell("translate", translator, "--n-best", 3, "--beams", 4)
@@ -450,6 +481,11 @@ def test_train_translate_evaluate(shell: Shell, tmp_path: Path):
     assert "expected a new folder" in shell("train", recipe, "--out", "runs/tiny-1").error
     finished = shell("resume", "runs/tiny-1", "--json")
     assert json.loads(finished.out) == figures, "nothing left to do, and the same to tell"
+    longer = shell("resume", "runs/tiny-1", "--steps", 6, "--training.clip", 1.0, "--json")
+    assert json.loads(longer.out)["steps"] == 6
+    assert "training.steps: 4 -> 6\ntraining.clip: 0.5 -> 1.0\n" in longer.err
+    assert "--data: expected a field of training" in shell("resume", "runs/tiny-1", "--data.held_out", 3).error
+    assert "did you mean --steps?" in shell("resume", "runs/tiny-1", "--stepz", 3).error
 
 
 def during(monkeypatch: pytest.MonkeyPatch, step: int, action: Any) -> None:

@@ -1,6 +1,6 @@
 """Writes README.md of a saved model: what it is, how to open it, and the figures of its training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 
@@ -17,7 +17,7 @@ def card(
         ("Architecture", architecture or "clearhead's own"),
         ("Parameters", f"{summarize(config).parameters:,}"),
     ]
-    facts += [(title, described(stack)) for title, stack in stacks(config)]
+    facts += [(name.capitalize(), described(stack)) for name, stack in config.stacks.items()]
     lines = [*header, "", f"# {name}", "", "| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts)]
     if about:
         lines += ["", "## Training", "", "| | |", "|---|---|", *(f"| {key} | {shown(v)} |" for key, v in about.items())]
@@ -38,11 +38,6 @@ def card(
         lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")'] if has_tokenizer else []
         lines += ["```"]
     return "\n".join(lines) + "\n"
-
-
-def stacks(config: ModelConfig) -> Sequence[tuple[str, StackConfig]]:
-    """The model's stacks by title."""
-    return [(title, stack) for title, stack in (("Encoder", config.encoder), ("Decoder", config.decoder)) if stack]
 
 
 def described(stack: StackConfig) -> str:

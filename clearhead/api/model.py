@@ -21,10 +21,10 @@ from clearhead.api.sentences import Sentences
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.api.variants import changed, over_the_same_weights
 from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.data.detokenizer import Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
-from clearhead.generation.pieces import first, pieces
 from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import merged
 from clearhead.model.heads import scores
@@ -69,8 +69,7 @@ class Model:
 
     def __repr__(self) -> str:
         """The stacks and the head in one line."""
-        stacks = {"encoder": self.config.encoder, "decoder": self.config.decoder}
-        sizes = [f"{name} of {s.n_layers} x {s.d_model}" for name, s in stacks.items() if s is not None]
+        sizes = [f"{name} of {s.n_layers} x {s.d_model}" for name, s in self.config.stacks.items()]
         return f"Model({', '.join([*sizes, f'{self.config.head.kind} head'])})"
 
     @property
@@ -96,7 +95,7 @@ class Model:
     @property
     def is_encoder_decoder(self) -> bool:
         """Whether the model reads one text and writes another."""
-        return self.network.encoder is not None and self.network.decoder is not None
+        return len(self.config.stacks) == 2
 
     # --- results ---
 
@@ -130,14 +129,8 @@ class Model:
         """The n_best translations of each source text with their scores, best first."""
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
-        return complete(
-            self.network,
-            source=self.reader.ids(_several(texts, "translate")),
-            config=config or self.generation,
-            bos_id=self.tokenizer.bos_id,
-            eos_id=self.tokenizer.eos_id,
-            pad_id=self.tokenizer.pad_id or 0,
-        )
+        source = self.reader.ids(_several(texts, "translate"))
+        return complete(self.network, source=source, config=self.settings(config))
 
     def generate(self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()) -> str:
         """The prompt's continuation, up to the first of the stop strings."""
@@ -176,29 +169,12 @@ class Model:
             raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {self._use()}")
         if "" in stop:
             raise UserError("stop: expected strings that are not empty, got an empty one; leave it out")
-        config = config or self.generation
-        eos = self.tokenizer.eos_id
-        ending = set(config.end_ids) or {eos}
-
-        def text(tokens: list[int]) -> str:
-            # Decoded after the prompt, because some tokenizers drop the space before the first word of a text.
-            return self.tokenizer.decode([*ids, *tokens])[len(self.tokenizer.decode(ids)) :]
-
-        def ends(tokens: list[int]) -> bool:
-            return bool(stop) and first(text(tokens), stop) is not None
-
-        events = generate(
-            self.network,
-            Tokens(torch.tensor([ids], device=self.device)),
-            config=config.model_copy(update={"beams": 1, "n_best": 1}),
-            stop=ends,
-            eos_id=eos,
-            pad_id=self.tokenizer.pad_id or 0,
-        )
-        steps = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
-        tokens = itertools.takewhile(lambda token: token not in ending, steps)
-        written = itertools.accumulate(tokens, lambda before, token: [*before, token], initial=list[int]())
-        return pieces(map(text, written), stop)
+        config = (config or self.generation).model_copy(update={"beams": 1, "n_best": 1})
+        config = config.with_ids(start_id=None, end_id=self.tokenizer.eos_id, pad_id=None)
+        events = generate(self.network, Tokens(torch.tensor([ids], device=self.device)), config=config)
+        tokens = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
+        written = itertools.takewhile(lambda token: token not in config.end_ids, tokens)
+        return Detokenizer(self.tokenizer, ids, stop).pieces(written)
 
     def embed(
         self, texts: Sequence[Input], *, unit: bool = True, prompt: str | None = None, prompt_name: str | None = None
@@ -208,12 +184,11 @@ class Model:
         A sentence encoder puts its default prompt or the given one first, and cuts long texts. Vectors have length 1
         unless `unit` is false.
         """
-        stack = self.network.encoder or self.network.decoder
-        assert stack is not None
+        stack = next(iter(self.network.stacks().values()))
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
-        inputs = self.reader.padded(_several(texts, "embed"), reads.ids, pad_id=self.generation.pad_id)
+        inputs = self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id, encode=reads.ids)
         with Evaluating(self.network), torch.inference_mode():
-            found = reads.vectors(stack, self._here(inputs))
+            found = reads.vectors(stack, self.here(inputs))
         return torch.nn.functional.normalize(found, dim=-1) if unit else found
 
     # --- looking inside ---
@@ -285,9 +260,9 @@ class Model:
         return checkpoints.write_folder(folder, both)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
-        return [self._here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
+        return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
 
-    def _here(self, tokens: Tokens) -> Tokens:
+    def here(self, tokens: Tokens) -> Tokens:
         """The tokens on the network's device, and pixels in its type."""
         pixels = tokens.ids.is_floating_point()
         ids = tokens.ids.to(next(self.network.parameters()).dtype) if pixels else tokens.ids
@@ -297,12 +272,13 @@ class Model:
         """The tokenizer in the form of other libraries. That of an encoder-decoder adds the end token."""
         return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
 
-    def settings(self) -> GenerationConfig:
-        """The settings of generation with the ids of special tokens, which other libraries need."""
+    def settings(self, config: GenerationConfig | None = None) -> GenerationConfig:
+        """These settings of generation, by default the model's own, with the tokenizer's special tokens."""
+        config = config or self.generation
         if not self.has_tokenizer:
-            return self.generation
+            return config
         ids = self.tokenizer
-        return self.generation.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
+        return config.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
 
     def _use(self) -> str:
         if self.network.decoder is None:

@@ -69,8 +69,7 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
 
     network = assemble(config, tensors, where=str(folder), called=called)
     generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else None
-    both = config.encoder is not None and config.decoder is not None
-    settings = read_generation(document, generation, encoder_decoder=both, where=str(folder))
+    settings = read_generation(document, generation, encoder_decoder=len(config.stacks) == 2, where=str(folder))
     return Pretrained(network, family, settings)
 
 
@@ -122,7 +121,6 @@ def export(
 ) -> Exported | None:
     """Config, generation settings and weights in the form of other libraries; None if none has this architecture."""
     config = network.config
-    stacks = [stack for stack in (config.encoder, config.decoder) if stack]
     found = family_for(config, prefer)
     if found is None:
         return None
@@ -130,7 +128,7 @@ def export(
     tensors = mapping.save(family.table(config, head), model_tensors(network))
     shards, index = safetensors.shards(tensors, limit_bytes=shard_bytes)
     dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
-    settings = write_generation(generation, encoder_decoder=len(stacks) == 2)
+    settings = write_generation(generation, encoder_decoder=len(config.stacks) == 2)
     ids = {name: settings[name] for name in settings.keys() & SPECIAL}
     json: dict[str, dict[str, JsonValue]] = {CONFIG: {**family.fallback, **ids, **document} | {"dtype": dtype}}
     if config.decoder is not None:

@@ -41,7 +41,7 @@ class Reader:
     @property
     def reads_images(self) -> bool:
         """Whether the input is an image."""
-        return self.config.encoder is not None and isinstance(self.config.encoder.input, PatchInput)
+        return isinstance(self.config.first.input, PatchInput)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text with the tokenizer's special tokens, otherwise with an encoder-decoder's end token."""
@@ -50,8 +50,7 @@ class Reader:
 
     def marks(self) -> Marks:
         """The special tokens around a text of the first stack."""
-        both = self.config.encoder is not None and self.config.decoder is not None
-        return source_marks(self.words) if both else template_marks(self.words)
+        return source_marks(self.words) if len(self.config.stacks) == 2 else template_marks(self.words)
 
     def inputs(self, text: Input, other: str | None, generation: GenerationConfig) -> list[Tokens]:
         """An input for each stack: a source and a target with its start token, one or two texts, or an image."""
@@ -79,7 +78,7 @@ class Reader:
             target = [self.start(generation), *before, *self.words.encode(other, target=True)]
             return [_row(self.ids([text])[0]), _row(self.known(target, stack=self.config.decoder))]
         ids, types = self.words.encode_pair(text, other)
-        reads = self.config.encoder and self.config.encoder.input
+        reads = self.config.first.input
         has_types = isinstance(reads, TokenInput) and reads.n_types > 1
         return [_row(self.known(ids), types if has_types else None)]
 
@@ -97,7 +96,7 @@ class Reader:
 
     def known(self, ids: list[int], *, stack: StackConfig | None = None) -> list[int]:
         """The ids. Raises UserError unless each has a row in the token table of the stack, by default the first one."""
-        reads = (stack or self.config.encoder or self.config.output).input
+        reads = (stack or self.config.first).input
         if isinstance(reads, TokenInput) and max(ids, default=0) >= reads.vocab_size:
             raise UserError(
                 f"tokenizer: expected ids below {reads.vocab_size}, the rows of the token table, got {max(ids)};"
@@ -108,20 +107,16 @@ class Reader:
     def _fill(self, pad_id: int | None) -> int:
         """The id in padded cells. No real position reads it, so any row of the table works."""
         found = (self.words.pad_id if pad_id is None else pad_id) or 0
-        reads = (self.config.encoder or self.config.output).input
+        reads = self.config.first.input
         return found if isinstance(reads, TokenInput) and found < reads.vocab_size else 0
 
-    def batch(self, inputs: Sequence[Input], *, pad_id: int | None) -> Tokens:
-        """A batch of inputs of the first stack, padded on the right."""
-        return self.padded(inputs, self.ids, pad_id=pad_id)
-
-    def padded(self, inputs: Sequence[Input], encode: Encode, *, pad_id: int | None) -> Tokens:
-        """A batch as `batch` makes it, with texts encoded by `encode`."""
+    def batch(self, inputs: Sequence[Input], *, pad_id: int | None, encode: Encode | None = None) -> Tokens:
+        """A batch of inputs of the first stack, padded on the right. `encode` reads texts (default: `ids`)."""
         if self.reads_images:
             if self.images is None:
                 raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
             return Tokens(torch.from_numpy(self.images(list(inputs))))
-        encoded = encode([text for text in inputs if isinstance(text, str)])
+        encoded = (encode or self.ids)([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
         return Tokens.pad(encoded, fill=self._fill(pad_id))

@@ -94,7 +94,7 @@ def _pooling(config: JsonObject, place: Path) -> Step:
     if not found or not all(mode in known for mode in found):
         raise UserError(f"{where}:pooling_mode: expected some of {', '.join(known)}, got {brief(new)}; {REMEDY}")
     widths = ("embedding_dimension", "word_embedding_dimension")
-    _only_known(config, (*OLD_MODES, *widths, "pooling_mode", "include_prompt"), where)
+    only_known(config, (*OLD_MODES, *widths, "pooling_mode", "include_prompt"), where)
     include = config.get("include_prompt", True)
     if not isinstance(include, bool):
         raise UserError(f"{where}:include_prompt: expected true or false, got {brief(include)}; {REMEDY}")
@@ -108,7 +108,7 @@ def _dense(config: JsonObject, place: Path) -> Step:
     if name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise UserError(f"{where}:activation_function: expected one of torch.nn's {known}, got {brief(said)}; {REMEDY}")
-    _only_known(config, ("activation_function", "bias", "use_residual", "in_features", "out_features", *STREAMS), where)
+    only_known(config, ("activation_function", "bias", "use_residual", "in_features", "out_features", *STREAMS), where)
     _in_the_stream(config, where)
     n_in, n_out = config.get("in_features"), config.get("out_features")
     residual = bool(config.get("use_residual", False))
@@ -120,7 +120,7 @@ def _dense(config: JsonObject, place: Path) -> Step:
 
 
 def _norm(config: JsonObject, place: Path) -> Step:
-    _only_known(config, ("dimension",), str(place / CONFIG))
+    only_known(config, ("dimension",), str(place / CONFIG))
     found = _tensors(place, {f"norm.{name}": [config.get("dimension")] for name in ("weight", "bias")})
     return Norm(found["norm.weight"], found["norm.bias"])
 
@@ -144,7 +144,8 @@ def _in_the_stream(config: JsonObject, where: str) -> None:
             raise UserError(f"{where}:{name}: expected {SENTENCE}, got {brief(config[name])}; {REMEDY}")
 
 
-def _only_known(config: JsonObject, known: tuple[str, ...], where: str) -> None:
+def only_known(config: JsonObject, known: tuple[str, ...], where: str) -> None:
+    """Raises UserError for another setting."""
     for name in config.keys() - {*known}:
         raise UserError(f"{where}:{shown(name)}: expected no such setting, got {brief(config[name])}; {REMEDY}")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widths, read_module
+from clearhead.api.sentence_modules import REMEDY, Module, check_widths, only_known, read_module
 from clearhead.errors import UserError
 from clearhead.families import family_of
-from clearhead.model.sentences import Mode, Pooling, Step
+from clearhead.model.sentences import Pooling, Step
 from clearhead.storage.checkpoints import Files
 from clearhead.weights import modules
 from clearhead.weights.documents import MODEL, JsonObject, brief, read_json, shown
@@ -20,10 +20,7 @@ from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 
 _log = logging.getLogger("clearhead")
 
-OUR_MODES: dict[str, Mode] = {"mean": "mean", "first": "cls", "last": "lasttoken"}
-"""The settings that older versions of that library wrote into config.json."""
 POOLING = Path("1_Pooling") / CONFIG
-POOLING_FIELD = "pooling_of_texts"
 PROMPTS = {"query": "", "document": ""}
 """The prompts of a model without a file of prompts."""
 TOKENIZER = "tokenizer_config.json"
@@ -90,8 +87,7 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
     if not listed or said.get("model_type") == modules.CROSS_ENCODER:
         if not listed and (folder / POOLING).is_file():
             _log.warning("%s: not read, as there is no %s: embed takes the mean", folder / POOLING, MODULES)
-        old = OUR_MODES.get(str(document.get(POOLING_FIELD)))
-        return Sentences() if old is None else of_pooling(old, width)
+        return Sentences()
     network = folder / listed[0].path
     path = modules.texts_file(network)
     texts = {} if path is None else read_json(path)
@@ -114,17 +110,6 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
         lowercase=lowercase,
         documents=kept | ({path.name: texts} if path else {}),
     )
-
-
-def of_pooling(mode: Mode, width: int) -> Sentences:
-    """A sentence encoder that only pools the states in this way."""
-    prefix = f"{modules.LIBRARY}models"
-    pooling = Module(
-        Listed("1", "1_Pooling", f"{prefix}.Pooling"),
-        {"word_embedding_dimension": width, **{name: known == mode for name, known in OLD_MODES.items()}},
-        Pooling((mode,)),
-    )
-    return Sentences((pooling,), Listed("0", "", f"{prefix}.{modules.NETWORK}"))
 
 
 def _shortest(tokenizer: JsonObject, document: Mapping[str, Any]) -> int | None:
@@ -153,10 +138,8 @@ WITHOUT_EFFECT = ("modality_config", "unpad_inputs", "backend")
 
 def _texts(said: JsonObject, *, where: str) -> tuple[int | None, bool]:
     """max_seq_length and do_lower_case. Raises UserError for an unsupported setting."""
+    only_known(said, (*ONLY, *WITHOUT_EFFECT, "max_seq_length", "do_lower_case"), where)
     for name, value in said.items():
-        known = (*ONLY, *WITHOUT_EFFECT, "max_seq_length", "do_lower_case")
-        if name not in known:
-            raise UserError(f"{where}:{shown(name)}: expected no such setting, got {brief(value)}; {REMEDY}")
         if name in ONLY and value not in ONLY[name]:
             raise UserError(f"{where}:{name}: expected {ONLY[name][0]!r}, got {brief(value)}; {REMEDY}")
     length, lowercase = said.get("max_seq_length"), said.get("do_lower_case", False)

@@ -26,7 +26,7 @@ def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
         return None
     from clearhead.data.images import ImageProcessor, read_preprocessor
 
-    reads = config.encoder.input if config.encoder else None
+    reads = config.first.input
     n_channels = reads.n_channels if isinstance(reads, PatchInput) else None
     settings = read_preprocessor(read_json(path), where=str(path))
     return ImageProcessor(settings, n_channels=n_channels, where=str(path))

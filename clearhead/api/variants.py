@@ -15,9 +15,8 @@ def changed(config: ModelConfig, *, scale: bool = True, positions: str | None = 
 
     Raises UserError if the network cannot have such positions.
     """
-    stacks = {"encoder": config.encoder, "decoder": config.decoder}
     try:
-        new = {name: _stack(stack, scale, positions) for name, stack in stacks.items() if stack is not None}
+        new = {name: _stack(stack, scale, positions) for name, stack in config.stacks.items()}
         return ModelConfig.model_validate({**dict(config), **new})
     except ValidationError as error:
         message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
@@ -33,10 +32,8 @@ def position_kinds(config: ModelConfig) -> list[str]:
 def over_the_same_weights(network: Transformer, config: ModelConfig) -> Transformer:
     """A network of a changed config that shares the tensors of another, in evaluation mode."""
     tensors = model_tensors(network)
-    old = {"encoder": network.config.encoder, "decoder": network.config.decoder}
-    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        before = old[name]
-        if before is not None and stack is not None and before.positions.kind != stack.positions.kind:
+    for name, stack in network.config.stacks.items():
+        if stack.positions.kind != config.stacks[name].positions.kind:
             tensors.pop(f"{name}.positions.table.weight", None)
     device = next(network.parameters()).device
     return assemble(config, tensors, where="change").to(device).eval()

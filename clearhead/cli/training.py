@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Flag, Repeated, app
+from clearhead.cli.app import Device, Files, Flag, Repeated, app
 
 
 @app.command(sort_key=1, help_epilogue="")
@@ -46,15 +46,20 @@ def train(
     recipe: str,
     /,
     *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
-    source: Path | None = None,
-    target: Path | None = None,
+    source: Files = (),
+    target: Files = (),
     text: Path | None = None,
     data: Path | None = None,
     label: str | None = None,
     text_pair: str | None = None,
+    valid_source: Files = (),
+    valid_target: Files = (),
+    valid_text: Path | None = None,
     out: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
+    patience: int | None = None,
     seed: int | None = None,
     device: Device | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
@@ -78,15 +83,20 @@ def train(
         changes: Fields of the recipe, as above.
         recipe: translation, lm, classification, multi30k, shakespeare, a recipe file of your own (.toml), or a table
             of labelled texts (.csv, .tsv, .jsonl, .parquet).
-        source: Text file of sentences, one a line (UTF-8; .gz is fine).
-        target: Text file of their translations, line by line.
+        source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
+        target: Text files of their translations, file by file and line by line.
         text: Text file to learn from; for a table, the column of the texts.
         data: Table to learn from, where the recipe names the columns.
         label: Column of the labels in a table.
         text_pair: Column of the second text in a table, where two texts have one label together.
+        valid_source: The same for validation (default: part of the training data is held out).
+        valid_target: Their translations.
+        valid_text: Text file for validation.
         out: New folder for the run (default: runs/RECIPE-1, -2, ...).
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most (default: the recipe's).
+        epochs: Passes over the training data at most (default: the recipe's).
+        patience: Stop after this many evaluations in a row without a better score.
         seed: Seed of all random numbers.
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
@@ -96,13 +106,16 @@ def train(
     """
     from clearhead.commands.train import train_command
 
-    short = {"minutes": minutes, "steps": steps, "seed": seed, "device": device, "precision": precision}
+    limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
+    short = limits | {"seed": seed, "device": device, "precision": precision}
     files = {"source": source, "target": target, "text": text, "data": data}
+    valid = {"source": valid_source, "target": valid_target, "text": valid_text}
     train_command(
         recipe,
         changes,
         short=short,
         files=files,
+        valid=valid,
         columns={"label": label, "text_pair": text_pair},
         out=out,
         explain=explain,
@@ -115,7 +128,10 @@ def train(
 def resume(
     run: Path,
     /,
-    *,
+    *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    minutes: float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
     parallel: Literal["auto", "ddp", "fsdp"] | None = None,
     tensor_parallel: int | None = None,
     tensorboard: Flag = False,
@@ -123,8 +139,16 @@ def resume(
 ) -> None:
     """Continue a run that was stopped, from its newest valid checkpoint, with exactly the same result.
 
+    A run goes on beyond its limits with a later one, and with other settings of training: `clearhead resume
+    runs/translation-1 --steps 4000 --training.optimizer.lr 1e-3`. The schedule of the learning rate is that of the new
+    length. The run's folder records each change, so that the next `resume` needs no options.
+
     Args:
         run: The run's folder, such as runs/translation-1.
+        changes: Fields of training, as for train.
+        minutes: Time to train in all, with what is done already (default: the recipe's).
+        steps: Updates to make at most in all.
+        epochs: Passes over the training data at most in all.
         parallel: How the processes that torchrun starts divide the work from now on.
         tensor_parallel: How many of them share each block from now on.
         tensorboard: Also write TensorBoard logs.
@@ -132,5 +156,6 @@ def resume(
     """
     from clearhead.commands.train import resume_command
 
-    changes = {"parallel": parallel, "tensor_parallel": tensor_parallel}
-    resume_command(run, changes=changes, tensorboard=tensorboard, as_json=json)
+    limits = {"minutes": minutes, "steps": steps, "epochs": epochs}
+    short = limits | {"parallel": parallel, "tensor_parallel": tensor_parallel}
+    resume_command(run, changes, short=short, tensorboard=tensorboard, as_json=json)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Flag, Repeated, Text, Tokenize, app
+from clearhead.cli.app import Device, Files, Flag, Repeated, Text, Tokenize, app
 
 
 @app.command(sort_key=4, help_epilogue="")
@@ -14,14 +14,15 @@ def translate(
     n_best: int = 1,
     beams: int | None = None,
     length_penalty: float | None = None,
+    file: Path | None = None,
     page: Path | None = None,
     int8: Flag = False,
     device: Device = "cpu",
 ) -> None:
-    """Translate texts given on the line, or standard input line by line.
+    """Translate texts given on the line, a file or standard input line by line.
 
     Each line of input gives one of output, an empty one an empty one. Words without tokens are reported on standard
-    error. `clearhead translate MODEL < a.en > a.de` translates a file.
+    error. `clearhead translate MODEL --file a.en > a.de` translates a file.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
@@ -29,6 +30,7 @@ def translate(
         n_best: Translations of each line; above 1 as NUMBER-OF-LINE, SCORE, TRANSLATION with tabs between.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
+        file: Text file to translate line by line (UTF-8; .gz is fine).
         page: Also write the explorer on the translations as one HTML file; it opens at what each word attended to.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
@@ -36,15 +38,16 @@ def translate(
     from clearhead.commands.use import translate_command
 
     search = {"beams": beams, "length_penalty": length_penalty, "n_best": n_best}
-    translate_command(model, texts, search=search, page=page, int8=int8, device=device)
+    translate_command(model, texts, file=file, search=search, page=page, int8=int8, device=device)
 
 
 @app.command(sort_key=5, help_epilogue="")
 def generate(
     model: str,
-    prompt: Text = "\n",
+    prompt: Text | None = None,
     /,
     *,
+    file: Path | None = None,
     max_new_tokens: int | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
@@ -64,6 +67,7 @@ def generate(
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         prompt: The text to continue (default: an empty line).
+        file: File with the text to continue, in place of PROMPT.
         max_new_tokens: Tokens to write at most.
         temperature: Divides the logits: lower is safer, higher is wilder; 0 always takes the likeliest token.
         top_k: Draw from the k likeliest tokens only.
@@ -87,7 +91,7 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    generate_command(model, prompt, sampling=sampling, stop=stop, int8=int8, compiles=compile, device=device)
+    generate_command(model, prompt, file=file, sampling=sampling, stop=stop, int8=int8, compiles=compile, device=device)
 
 
 @app.command(sort_key=5, help_epilogue="")
@@ -95,10 +99,11 @@ def predict(
     model: str,
     /,
     *texts: Text,
+    file: Path | None = None,
     int8: Flag = False,
     device: Device = "cpu",
 ) -> None:
-    """Print a model's output for texts given on the line, or for standard input line by line.
+    """Print a model's output for texts given on the line, or for each line of a file or of standard input.
 
     The output is that of the task that the model was trained for: a translation, or a text with its continuation.
     `translate` and `generate` have more options.
@@ -106,12 +111,13 @@ def predict(
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Texts; after -- they may begin with a hyphen.
+        file: Text file to read line by line (UTF-8; .gz is fine).
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
     """
     from clearhead.commands.use import predict_command
 
-    predict_command(model, texts, int8=int8, device=device)
+    predict_command(model, texts, file=file, int8=int8, device=device)
 
 
 @app.command(sort_key=6, help_epilogue="")
@@ -207,8 +213,8 @@ def evaluate(
     model: str,
     /,
     *,
-    source: Path | None = None,
-    target: Path | None = None,
+    source: Files = (),
+    target: Files = (),
     text: Path | None = None,
     data: Path | None = None,
     beams: int | None = None,
@@ -227,8 +233,8 @@ def evaluate(
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
-        source: Text file of sentences, for a translator.
-        target: Text file of their translations, line by line.
+        source: Text files of sentences, for a translator.
+        target: Text files of their translations, file by file and line by line.
         text: Text file, for a language model.
         data: Table with the columns of the training data, for a classifier.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).

@@ -4,7 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ def compared(
     transformers.logging.disable_progress_bar()
     pad = model.generation.pad_id
     generator = torch.Generator().manual_seed(0)
-    limits = [stack.max_length or max(LENGTHS) for stack in (model.config.encoder, model.config.decoder) if stack]
+    limits = [stack.max_length or max(LENGTHS) for stack in model.config.stacks.values()]
     lengths = [min(n, *limits) for n in (LENGTHS if pad is not None else LENGTHS[:1])]
     arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0)
     network = network_folder(folder)
@@ -171,19 +171,5 @@ def lines(found: Check) -> Iterator[str]:
 
 def to_json(found: Check) -> dict[str, JsonValue]:
     """The result for programs."""
-    fields: list[JsonValue] = [
-        {"field": d.field, "value": d.value, "sets": [*d.sets], "note": d.note} for d in found.decisions
-    ]
-    gaps: list[JsonValue] = [
-        {"address": d.address, "largest": d.largest, "relative": d.relative} for d in found.differences
-    ]
-    return {
-        "architecture": found.architecture,
-        "parameters": found.parameters,
-        "fields": fields,
-        "reference": found.reference,
-        "differences": gaps,
-        "answers": [{"what": one.what, "equal": one.equal, "why": one.why} for one in found.answers],
-        "unread": [*found.unread],
-        "close": found.close if found.reference else None,
-    }
+    told: dict[str, Any] = asdict(found)
+    return {"fields": told.pop("decisions"), **told, "close": found.close if found.reference else None}

@@ -1,6 +1,6 @@
 """Compares more than a network's values with the reference library: ids of texts, labels, greedy text and vectors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from clearhead.api import Model
 from clearhead.commands import check_vectors
 from clearhead.config import ClassificationHead, LanguageHead, PatchInput, TaggingHead
 from clearhead.generation import complete
+from clearhead.generation.settings import GREEDY, changed
 from clearhead.weights.documents import brief, shown
 from clearhead.weights.modules import network_folder
 
@@ -36,20 +37,15 @@ class Answer:
 
 def answers(model: Model, folder: Path, opened: Any) -> Iterator[Answer]:
     """Makes each comparison in turn. `opened` is the same model in the reference library."""
-    yield _guarded("ids of texts", lambda: _ids(model, folder))
-    yield _guarded("labels", lambda: _labels(model, opened))
-    yield _guarded("greedy text", lambda: _text(model, opened))
-    yield _guarded("vectors of texts", lambda: _vectors(model, folder, opened))
+    comparisons = {"ids of texts": _ids, "labels": _labels, "greedy text": _text, "vectors of texts": _vectors}
+    for what, compare in comparisons.items():
+        try:
+            yield compare(model, folder, opened)
+        except Exception as error:  # files from elsewhere may raise anything there
+            yield Answer(what, None, f"{type(error).__name__}: {shown(str(error).partition(chr(10))[0])}")
 
 
-def _guarded(what: str, compare: Callable[[], Answer]) -> Answer:
-    try:
-        return compare()
-    except Exception as error:  # files from elsewhere may raise anything there
-        return Answer(what, None, f"{type(error).__name__}: {shown(str(error).partition(chr(10))[0])}")
-
-
-def _ids(model: Model, folder: Path) -> Answer:
+def _ids(model: Model, folder: Path, _: Any) -> Answer:
     import transformers
 
     what = f"ids of {len(TEXTS)} texts"
@@ -64,7 +60,7 @@ def _ids(model: Model, folder: Path) -> Answer:
     return Answer(what, True)
 
 
-def _labels(model: Model, opened: Any) -> Answer:
+def _labels(model: Model, _: Path, opened: Any) -> Answer:
     head = model.config.head
     if not isinstance(head, ClassificationHead | TaggingHead):
         return Answer("labels", None, "this head has none")
@@ -92,24 +88,21 @@ def _vectors(model: Model, folder: Path, opened: Any) -> Answer:
     return Answer(what, True)
 
 
-def _text(model: Model, opened: Any) -> Answer:
+def _text(model: Model, _: Path, opened: Any) -> Answer:
     """Compares greedy tokens after the same input, with each library's settings."""
     config, what = model.config, f"greedy text of {N_WRITTEN} tokens"
     if config.decoder is None or not isinstance(config.head, LanguageHead):
         return Answer("greedy text", None, "this model writes none")
-    stack = config.encoder or config.decoder
+    stack = config.first
     if isinstance(stack.input, PatchInput):
         return Answer("greedy text", None, "it reads images")
     generator = torch.Generator().manual_seed(1)
     length = min(5, (stack.max_length or 64) // 2)
     source = torch.randint(stack.input.vocab_size, (1, length), generator=generator)
-    said = {"beams": 1, "n_best": 1, "temperature": 0.0, "top_k": None, "top_p": None, "min_p": None}
-    said |= {"max_new_tokens": N_WRITTEN, "min_new_tokens": 0}
-    settings = model.settings()
-    ids = dict(bos_id=settings.start_id, eos_id=next(iter(settings.end_ids), None), pad_id=settings.pad_id or 0)
+    settings = changed(model.settings(), GREEDY | {"max_new_tokens": N_WRITTEN, "min_new_tokens": 0})
+    read: dict[str, Any] = {"prompts" if config.encoder is None else "source": source.tolist()}
     with torch.no_grad():
-        greedy = settings.model_copy(update=said)
-        ours = _complete(model, source, greedy, ids)
+        ours = complete(model.network, **read, config=settings)[0][0].tokens
         found = opened.generate(
             source,
             attention_mask=torch.ones_like(source),
@@ -123,10 +116,3 @@ def _text(model: Model, opened: Any) -> Answer:
     ends = {*settings.end_ids, settings.pad_id}
     here, there = ([token for token in row if token not in ends] for row in (ours, theirs))
     return Answer(what, here == there, "" if here == there else f"{here} after {source[0].tolist()}, there {there}")
-
-
-def _complete(model: Model, source: torch.Tensor, greedy: Any, ids: dict[str, Any]) -> list[int]:
-    rows = source.tolist()
-    if model.config.encoder is not None:
-        return [*complete(model.network, source=rows, config=greedy, **ids)[0][0].tokens]
-    return [*complete(model.network, prompts=rows, config=greedy, **ids)[0][0].tokens]

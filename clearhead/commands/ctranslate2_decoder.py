@@ -1,7 +1,7 @@
-"""A language model of plain rotary blocks for CTranslate2, from its own weights.
+"""Converts a language model of plain rotary blocks to CTranslate2, from its own weights.
 
-CTranslate2 has layers for it, but its converter does not know the class that other libraries open it as: one up and one
-down matrix in the feed-forward, RMS norms, rotary positions.
+CTranslate2 has layers for such a model (one up and one down matrix in the feed-forward layer, RMS norms, rotary
+positions), but its converter does not know the class as which other libraries open it.
 """
 
 from collections.abc import Iterator, Mapping

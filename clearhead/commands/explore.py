@@ -52,17 +52,12 @@ def opened(name: str, text: str | None, *, target: str | None, revision: str | N
     """A session with the model of a folder or a name, and its first input."""
     model = load(name, revision=revision, device=device)
     folder = Path(name) if Path(name).is_dir() else None
-    image = image_at(text) if text is not None and model.reader.reads_images else None
+    image = Path(text) if text is not None and model.reader.reads_images else None
+    if image is not None and not image.is_file():
+        raise UserError(f"{image}: expected an image file, as this model reads images, found none; try another path")
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..") else name
     return Session(model, name=called, folder=folder, text=text, target=target, image=image)
-
-
-def image_at(name: str) -> Path:
-    """The path of the first image. Raises UserError if there is no such file."""
-    if not Path(name).is_file():
-        raise UserError(f"{name}: expected an image file, as this model reads images, found none; try another path")
-    return Path(name)
 
 
 def show(url: str) -> None:

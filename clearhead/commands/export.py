@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,9 @@ class Written:
     hint: str
 
 
+Writer = Callable[[Path, Path, Choice, str], Written]
+
+
 def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, revision: str | None = None) -> None:
     """Write the folder, whole or not at all, and describe it in one line."""
     check_options(to, choice)
@@ -59,17 +62,11 @@ def export_command(name: str, *, to: Format, out: Path | None, choice: Choice, r
     # A model on the hub is in a folder there that is named after its revision.
     called = Path(name).resolve().name if Path(name).exists() else name.rpartition("/")[2]
     place = out or Path(f"{called}-{to}")
-    if os.path.lexists(place):
-        raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
+    check_free(place)
     tell(f"reading {name}")
     folder = locate(name, revision=revision)
-    match to:
-        case "hf":
-            written = to_hf(folder, place, choice, name=name)
-        case "ctranslate2":
-            written = to_ctranslate2(folder, place, choice, name=name)
-        case "onnx":
-            written = to_onnx(folder, place, choice, name=name)
+    writers: dict[Format, Writer] = {"hf": to_hf, "ctranslate2": to_ctranslate2, "onnx": to_onnx}
+    written = writers[to](folder, place, choice, name)
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     print(f"{place}: {written.what}, {size / 1e6:,.1f} MB", flush=True)
     tell(f"Open it with {written.hint}")
@@ -89,7 +86,7 @@ def check_options(to: Format, choice: Choice) -> None:
         raise UserError("--dtype: expected float32 or float16 with --to onnx, got bfloat16; try float16")
 
 
-def to_hf(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
+def to_hf(source: Path, place: Path, choice: Choice, name: str) -> Written:
     """The folder that the Hugging Face libraries open."""
     model = load(source, dtype=choice.dtype)
     architecture = head_there(model, name).architecture
@@ -102,7 +99,7 @@ def to_hf(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
     )
 
 
-def to_ctranslate2(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
+def to_ctranslate2(source: Path, place: Path, choice: Choice, name: str) -> Written:
     """The folder that CTranslate2 opens."""
     from clearhead.commands.export_ctranslate2 import convert, reader, refuse
 
@@ -121,7 +118,7 @@ def to_ctranslate2(source: Path, place: Path, choice: Choice, *, name: str) -> W
     )
 
 
-def to_onnx(source: Path, place: Path, choice: Choice, *, name: str) -> Written:
+def to_onnx(source: Path, place: Path, choice: Choice, name: str) -> Written:
     """The folder with model.onnx."""
     from clearhead.commands.export_onnx import FILE, signature, write
 
@@ -163,6 +160,12 @@ def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:
     tell(f"checked on a random input: its output differs from clearhead's by {gap:.0e} of the largest value")
 
 
+def check_free(place: Path) -> None:
+    """Raises UserError if there is a file or folder."""
+    if os.path.lexists(place):
+        raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
+
+
 @contextmanager
 def whole(place: Path) -> Iterator[Path]:
     """A temporary folder that becomes `place` when the block ends, and is removed if it fails."""
@@ -174,8 +177,7 @@ def whole(place: Path) -> Iterator[Path]:
         yield folder
         for path in [*folder.rglob("*"), folder]:
             sync(path)
-        if os.path.lexists(place):
-            raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
+        check_free(place)
         os.rename(folder, place)  # noqa: PTH104 - one system call
         sync(place.parent)
     finally:

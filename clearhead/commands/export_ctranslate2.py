@@ -67,8 +67,7 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
 def refuse(model: Model, name: str) -> None:
     """Raises UserError for a model of which the converter would silently omit a part."""
     head, expected, got = model.config.head, "", ""
-    stack = model.config.encoder or model.config.decoder
-    if stack is not None and isinstance(stack.input, PatchInput):
+    if isinstance(model.config.first.input, PatchInput):
         expected, got = "a model that reads text", "one that reads images"
     elif not model.has_tokenizer:
         expected, got = "a tokenizer with the model, whose words CTranslate2 keeps", "none"
@@ -84,8 +83,7 @@ def refuse(model: Model, name: str) -> None:
 
 def state(model: Model, path: Path) -> None:
     """Add fields of older versions to config.json, which the converter needs."""
-    stack = model.config.encoder or model.config.decoder
-    assert stack is not None
+    stack = model.config.first
     assert isinstance(stack.input, TokenInput)
     older = {
         "position_embedding_type": "absolute",
@@ -107,9 +105,8 @@ class Ends:
         """The tokens with which this model generates by default."""
         if model.network.decoder is None:
             return cls(None, None)
-        ids, said = model.tokenizer, model.generation.with_ids
-        known = said(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
-        return cls(known.start_id, next(iter(known.end_ids), None))
+        settings = model.settings()
+        return cls(settings.start_id, next(iter(settings.end_ids), None))
 
 
 class Converter(TransformersConverter):
@@ -168,8 +165,9 @@ class Converter(TransformersConverter):
 
 
 def difference(model: Model, folder: Path) -> float:
-    """max |theirs - ours| / max |ours| on random tokens, of logits or states; of log-probabilities where there are two
-    stacks, for then CTranslate2 does not show logits.
+    """max |theirs - ours| / max |ours| of logits or states, on random tokens.
+
+    Of log-probabilities for an encoder-decoder, whose logits CTranslate2 does not return.
     """
     settings: dict[str, Any] = {"compute_type": "float32", "intra_threads": torch.get_num_threads()}
     known = words(folder, "source")
@@ -214,7 +212,7 @@ def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: i
     ids, ends = model.tokenizer, Ends.of(model)
     marks = {ids.pad_id, ids.bos_id, ids.eos_id, ids.unk_id, ends.start, ends.end}
     plain = [i for i in range(len(known)) if i not in marks] or [*range(len(known))]
-    limits = [s.max_length - 1 for s in (model.config.encoder, model.config.decoder) if s and s.max_length]
+    limits = [s.max_length - 1 for s in model.config.stacks.values() if s.max_length]
     shortened = [max(1, min(length, *limits)) if limits else length for length in lengths]
     return [[plain[i] for i in torch.randint(len(plain), (n,), generator=generator).tolist()] for n in shortened]
 

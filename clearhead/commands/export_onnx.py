@@ -35,12 +35,11 @@ class Plain(nn.Module):
 
 def input_names(network: Transformer) -> list[str]:
     """The names of the graph's inputs."""
-    reads = stacks(network)[0].input
+    reads = network.config.first.input
     if isinstance(reads, PatchInput):
         return ["pixel_values"]
     types = ["token_type_ids"] if reads.n_types > 1 else []
-    both = network.encoder is not None and network.decoder is not None
-    return ["input_ids", "attention_mask", *types, *(["decoder_input_ids"] if both else [])]
+    return ["input_ids", "attention_mask", *types, *["decoder_input_ids"] * (len(network.config.stacks) == 2)]
 
 
 def output_name(network: Transformer) -> str:
@@ -59,7 +58,7 @@ def tokens(given: Mapping[str, Tensor]) -> list[Tokens]:
 def sample(network: Transformer, *, batch: int, length: int, decoder_length: int) -> dict[str, Tensor]:
     """A random batch of this size, its second row padded on the right; shorter where positions end before."""
     generator = torch.Generator().manual_seed(0)
-    first, last = stacks(network)[0], stacks(network)[-1]
+    first, last = network.config.first, network.config.output
     reads = first.input
     if isinstance(reads, PatchInput):
         shape = (batch, reads.n_channels, reads.image_size, reads.image_size)
@@ -78,11 +77,6 @@ def sample(network: Transformer, *, batch: int, length: int, decoder_length: int
         assert isinstance(last.input, TokenInput)
         found["decoder_input_ids"] = ids(last, decoder_length, last.input.vocab_size)
     return found
-
-
-def stacks(network: Transformer) -> list[StackConfig]:
-    """The encoder, the decoder, or both."""
-    return [stack for stack in (network.config.encoder, network.config.decoder) if stack is not None]
 
 
 def write(model: Model, folder: Path) -> float:
@@ -154,7 +148,7 @@ def difference(plain: Plain, path: Path) -> float:
 def signature(model: Model) -> str:
     """The names and shapes of inputs and outputs, as text."""
     network = model.network
-    first = stacks(network)[0].input
+    first = network.config.first.input
     pixels = (first.n_channels, first.image_size, first.image_size) if isinstance(first, PatchInput) else ()
     shapes = {name: ", ".join(map(str, (*AXES.get(name, SEQUENCE), *pixels))) for name in input_names(network)}
     return f"{', '.join(f'{name} [{shape}]' for name, shape in shapes.items())} -> {output_name(network)}"

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ _source: TypeAdapter[Source] = TypeAdapter(Source)
 def evaluate_command(
     name: str,
     *,
-    files: Mapping[str, Path | None],
+    files: Mapping[str, Path | Sequence[Path] | None],
     options: Mapping[str, Any],
     int8: bool,
     device: str,
@@ -43,7 +43,7 @@ def evaluate_command(
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
     if table and recipe is not None and table["kind"] == recipe.data.train.kind == "table":
         table = {**recipe.data.train.model_dump(exclude={"format"}), **table}  # Its columns.
-    source = _source.validate_python(table) if table else None
+    source = _source.validate_python(table).under(Path()) if table else None
     where = " and ".join(map(str, source.files)) if source else "data held out from its training"
     given = {option: value for option, value in options.items() if value is not None}
     for option in given.keys() - set(task.measures):

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from clearhead import recipe as recipes
 from clearhead.api import architecture, named_config
+from clearhead.commands import check_positive
 from clearhead.commands.train import with_files
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
@@ -33,6 +34,13 @@ CHARACTERS = 100
 SENTENCE = 32
 """Tokens of a sequence of a task that sets no length for its data."""
 WIDTH = 160
+PARTS = {
+    "copies": "copies and gathered",
+    "mean": "mean of weights",
+    "logits": "logits and loss",
+    "working": "gradients at work",
+}
+"""The names of parts of the memory for people, where they differ from the fields'."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +65,15 @@ def is_recipe(name: str) -> bool:
 def subject_of(name: str, length: int | None = None, changes: Mapping[str, Any] | None = None) -> Subject:
     """A recipe (by name or .toml file), a preset, or the model in a folder; `length` replaces its tokens a sequence.
 
-    Raises UserError for what is none of these, and for more positions than the model has.
+    Raises UserError for any other name, and for more positions than the model has.
     """
     if is_recipe(name):
         return _of_recipe(name, length, changes or {})
     config = named_config(name)
-    stacks = [stack for stack in (config.encoder, config.decoder) if stack]
-    limit = min((stack.max_length for stack in stacks if stack.max_length is not None), default=DEFAULT_LENGTH)
-    return Subject(config, Training(), *_lengths(config, length or limit), BATCH, "RECIPE.toml")
+    limits = [stack.max_length for stack in config.stacks.values() if stack.max_length is not None]
+    return Subject(
+        config, Training(), *_lengths(config, length or min(limits, default=DEFAULT_LENGTH)), BATCH, "RECIPE.toml"
+    )
 
 
 def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Subject:
@@ -79,8 +88,8 @@ def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Sub
 
 
 def _lengths(config: ModelConfig, length: int) -> tuple[int, int]:
-    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        if stack is not None and stack.max_length is not None and length > stack.max_length:
+    for name, stack in config.stacks.items():
+        if stack.max_length is not None and length > stack.max_length:
             raise UserError(
                 f"--length: expected at most {stack.max_length}, the positions of the {name}, got {length};"
                 f" try --length {stack.max_length}"
@@ -101,9 +110,7 @@ def plan_command(
     as_json: bool,
 ) -> None:
     """Prints every layout with its costs, the simplest one that fits, and the command that starts it."""
-    for option, value in (("tokens", tokens), ("batch", batch), ("length", length)):
-        if value is not None and value < 1:
-            raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")
+    check_positive(tokens=tokens, batch=batch, length=length)
     if not 0 < mfu <= 1:
         raise UserError(f"--mfu: expected a share above 0 and up to 1, got {mfu}; try 0.4")
     subject = subject_of(name, length)
@@ -198,18 +205,7 @@ def _parts(found: Plan, chosen: Alternative) -> Table:
 
 
 def _bytes(one: Alternative) -> dict[str, int]:
-    memory = one.memory
-    return {
-        "weights": memory.weights,
-        "copies and gathered": memory.copies,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "mean of weights": memory.mean,
-        "activations": memory.activations,
-        "logits and loss": memory.logits,
-        "gradients at work": memory.working,
-        "update": memory.update,
-    }
+    return {PARTS.get(name, name): n for name, n in vars(one.memory).items() if name != "held_over"}
 
 
 def to_json(found: Plan, subject: Subject) -> dict[str, JsonValue]:
@@ -230,26 +226,15 @@ def to_json(found: Plan, subject: Subject) -> dict[str, JsonValue]:
 
 def _json(one: Alternative) -> JsonValue:
     memory: dict[str, JsonValue] = {name.replace(" ", "_"): n for name, n in _bytes(one).items()}
-    times = one.times
+    setting: dict[str, JsonValue] = vars(one.setting)
     return {
         "layout": one.name,
-        "parallel": one.setting.parallel,
-        "data": one.setting.data,
-        "tensor": one.setting.tensor,
-        "accumulate": one.setting.accumulate,
+        **{name: setting[name] for name in ("parallel", "data", "tensor", "accumulate")},
         "rows": one.shape.rows,
         "checkpoint_activations": one.setting.checkpointed,
         "fits": one.fits,
         "memory": {**memory, "total": one.memory.total},
-        "seconds": {
-            "compute": times.compute,
-            "optimizer": times.optimizer,
-            "data": times.data,
-            "tensor": times.tensor,
-            "hidden": times.hidden,
-            "step": times.step,
-            "step_without_overlap": times.unhidden,
-        },
+        "seconds": {**vars(one.times), "step": one.times.step, "step_without_overlap": one.times.unhidden},
         "tokens_per_second": one.tokens_per_second,
         "hours": one.hours,
     }

@@ -10,7 +10,7 @@ from rich.table import Table
 from torch import Tensor
 
 from clearhead import recipe as recipes
-from clearhead.commands import tell
+from clearhead.commands import check_positive, tell
 from clearhead.commands.plan import Subject, console_of, is_recipe, subject_of
 from clearhead.commands.train import pairs, with_files
 from clearhead.config import ModelConfig, TokenInput
@@ -39,12 +39,9 @@ class RandomTokens(Task):
 
     def __init__(self, config: ModelConfig, *, rows: int, source: int, target: int, n_batches: int) -> None:
         self.config, self.rows, self.n_batches = config, rows, n_batches
-        stacks = ((config.encoder, source), (config.decoder, target))
-        self.inputs = [
-            (stack.input.vocab_size, length)
-            for stack, length in stacks
-            if stack and isinstance(stack.input, TokenInput)
-        ]
+        lengths = {"encoder": source, "decoder": target}
+        reads = {name: stack.input for name, stack in config.stacks.items()}
+        self.inputs = [(one.vocab_size, lengths[name]) for name, one in reads.items() if isinstance(one, TokenInput)]
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
         return [[i] for i in range(self.n_batches)]
@@ -76,9 +73,7 @@ def profile_command(
     as_json: bool,
 ) -> None:
     """Time some training steps, and print what each component took."""
-    for option, value in (("steps", steps), ("batch", batch), ("length", length)):
-        if value is not None and value < 1:
-            raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")
+    check_positive(steps=steps, batch=batch, length=length)
     network, task, training = prepared(name, changes, steps=steps, batch=batch, length=length, short=short)
     device = prepare_machine(training)
     network.to(device)
@@ -119,7 +114,8 @@ def prepared(
     tables = recipes.changed(recipes.read(name), changed)
     if not with_files(tables, where=name)[1] and not (batch or length):
         try:
-            return _real(tables, where=name)
+            recipe, network, found = begin(validate(tables, where=name))
+            return network, found.task, recipe.training
         except UserError as error:
             if "data" in changed or not isinstance(error.__cause__ or error.__context__, OSError):
                 raise
@@ -128,18 +124,12 @@ def prepared(
     return _random(name, subject, subject.training, steps=steps, batch=batch or subject.training.max_tokens)
 
 
-def _real(tables: Mapping[str, object], *, where: str) -> tuple[Transformer, Task, Training]:
-    """The network and the task with which a run of the recipe begins."""
-    recipe, network, found = begin(validate(tables, where=where))
-    return network, found.task, recipe.training
-
-
 def _random(
     name: str, subject: Subject, training: Training, *, steps: int, batch: int
 ) -> tuple[Transformer, Task, Training]:
     config, row = subject.config, subject.source + subject.target
     check_writes(config, where=name)
-    if any(stack is not None and not isinstance(stack.input, TokenInput) for stack in (config.encoder, config.decoder)):
+    if not all(isinstance(stack.input, TokenInput) for stack in config.stacks.values()):
         raise UserError(f"{name}: expected a model that reads tokens, got one that reads images; try another")
     if batch < row:
         raise UserError(f"--batch: expected at least a sequence of {row} tokens, got {batch}; try a lower --length")
@@ -186,19 +176,8 @@ def show(found: Profile, console: Console) -> None:
 def to_json(found: Profile) -> dict[str, JsonValue]:
     """Every figure; seconds, FLOPs, and shares from 0 to 1."""
     return {
-        "components": [
-            {"name": one.name, "seconds": one.seconds, "flops": one.flops, "share": one.seconds / found.seconds}
-            for one in found.components
-        ],
-        "seconds": found.seconds,
-        "spread": found.spread,
-        "flops": found.flops,
-        "flops_per_second": found.flops_per_second,
-        "tokens": found.tokens,
-        "tokens_per_second": found.tokens_per_second,
-        "ceiling": found.ceiling,
+        **vars(found),
+        "components": [{**vars(one), "share": one.seconds / found.seconds} for one in found.components],
         "mfu": found.mfu,
         "largest": found.largest.name,
-        "precision": found.precision,
-        "device": found.device,
     }

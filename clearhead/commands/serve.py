@@ -5,7 +5,7 @@ import os
 import re
 
 from clearhead.api import load
-from clearhead.commands import tell
+from clearhead.commands import check_positive, tell
 from clearhead.commands.ending import leave_unless
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
@@ -38,9 +38,7 @@ def serve_command(
     key = known_key()
     if key is None and not LOOPBACK.fullmatch(host):
         raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
-    for option, value in (("slots", slots), ("queue", queue), ("max-length", max_length)):
-        if value < 1:
-            raise UserError(f"--{option}: expected at least 1, got {value}")
+    check_positive(slots=slots, queue=queue, max_length=max_length)
     with listen(port, host=host) as listener:
         port = listener.getsockname()[1]
         keep_freed_memory()

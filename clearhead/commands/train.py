@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 
@@ -38,7 +38,10 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
-OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "out", "tensorboard", "json")
+Given: TypeAlias = Mapping[str, Path | Sequence[Path] | None]
+"""Files by the names of their options."""
+OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
+OPTIONS += ("out", "tensorboard", "json")
 TABLES = "classification"
 """The recipe for a table of labelled texts."""
 
@@ -48,7 +51,8 @@ def train_command(
     changes: Sequence[str],
     *,
     short: Mapping[str, object],
-    files: Mapping[str, Path | None],
+    files: Given,
+    valid: Given | None = None,
     columns: Mapping[str, str | None] | None = None,
     out: Path | None,
     explain: bool = False,
@@ -58,7 +62,7 @@ def train_command(
     """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
-        table = ranks.together(lambda: tables_of(recipe, files, columns or {}))
+        table = ranks.together(lambda: tables_of(recipe, {"train": files, "valid": valid or {}}, columns or {}))
         for reason in table.reasons if ranks.is_first else ():
             tell(reason)
         checked = ranks.together(lambda: recipe_of(recipe, changes, short=short, tables=table.tables))
@@ -92,27 +96,29 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
             raise
 
 
-def tables_of(recipe: str, files: Mapping[str, Path | None], columns: Mapping[str, str | None]) -> Guess:
-    """The tables of a recipe with these files, or those for a table of labelled texts with what was guessed of it."""
+def tables_of(recipe: str, files: Mapping[str, Given], columns: Mapping[str, str | None]) -> Guess:
+    """The tables of a recipe with the files of the options, by split, and the columns.
+
+    For a table of labelled texts, the tables of a recipe that learns from it, and what was guessed.
+    """
     if is_table(recipe):
-        text, *others = (files.get(name) for name in ("text", "source", "target", "data"))
-        if any(others):
-            raise UserError(f"{recipe}: expected the columns of a table, got another file; try --text and --label")
-        found = guess(Path(recipe), text=None if text is None else str(text), **columns)
+        text = files["train"].get("text")
+        if any(paths for given in files.values() for name, paths in given.items() if name != "text"):
+            raise UserError(f"{recipe}: expected columns of the table, got a file; try --text NAME and --label NAME")
+        found = guess(Path(recipe), text=str(text) if isinstance(text, Path) else None, **columns)
         return Guess(recipes.merge(recipes.read(TABLES), {"data": found.tables}), found.reasons)
-    tables = recipes.merge(recipes.read(recipe), {"data": {name: c for name, c in columns.items() if c is not None}})
-    if any(files.values()):
-        # Relative to the working directory, not to the recipe's folder.
-        given = {name: path and path.absolute() for name, path in files.items()}
-        source = find(tables.get("task"), where=f"{recipe}:task").files.source(given, where=recipe)
-        tables = recipes.merge(tables, {"data": {"train": source}})
+    named = {name: column for name, column in columns.items() if column is not None}
+    tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
+    for split, given in files.items():
+        if any(given.values()):
+            source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
+            tables = recipes.merge(tables, {"data": {split: source}})
     return Guess(tables, [])
 
 
 def recipe_of(recipe: str, changes: Sequence[str], *, short: Mapping[str, object], tables: Mapping[str, Any]) -> Recipe:
     """The recipe of these tables with the changes of the command line, checked as far as it can be without the data."""
-    given = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
-    tables = recipes.changed(tables, recipes.nested([*given, *pairs(changes, options=(*OPTIONS, *short))]))
+    tables = recipes.changed(tables, tables_given(changes, short, options=OPTIONS))
     # A missing file is reported last, because another mistake may be the reason.
     tables, problem = with_files(tables, where=recipe)
     checked = validate(tables, where=recipe)
@@ -121,6 +127,23 @@ def recipe_of(recipe: str, changes: Sequence[str], *, short: Mapping[str, object
     if checked.model.start is None:
         architecture(checked.model, vocab_size=1000)  # Reports mistakes there before anything slow.
     return checked
+
+
+def source_of(tables: Mapping[str, Any], given: Given, *, where: str, prefix: str) -> dict[str, Any]:
+    """The table of a source with the files of these options, whose names begin with `prefix`."""
+    # Relative to the working directory, not to the recipe's folder.
+    found = {
+        name: paths.absolute() if isinstance(paths, Path) else [path.absolute() for path in paths or ()]
+        for name, paths in given.items()
+    }
+    files = find(tables.get("task"), where=f"{where}:task").files
+    try:
+        source = files.source(found, where=where)
+        if prefix and (problem := files.missing(source)):
+            raise UserError(f"{where}: {problem}")
+    except UserError as error:
+        raise UserError(str(error).replace("--", f"--{prefix}")) from None
+    return source
 
 
 def check_restarts(out: Path | None) -> None:
@@ -151,10 +174,12 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     return {**saved, "generation": None} == {**given, "generation": None}
 
 
-def resume_command(folder: Path, *, changes: Mapping[str, object], tensorboard: bool, as_json: bool) -> None:
-    """Resume a run, with `changes` to its recipe's training."""
+def resume_command(
+    folder: Path, changes: Sequence[str], *, short: Mapping[str, object], tensorboard: bool, as_json: bool
+) -> None:
+    """Resume a run, with changes to its recipe's training."""
     with joined() as ranks:
-        given = {name: value for name, value in changes.items() if value is not None}
+        given = ranks.together(lambda: training_of(changes, short))
         ranks.together(lambda: require_run(folder))
         with written_by(ranks, folder):
             run, prepared = resume(folder, ranks, changes=given)
@@ -205,6 +230,23 @@ def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
         if event["step"] == step and isinstance(scores, dict):
             return json_of({name: one.get("value") for name, one in scores.items() if isinstance(one, dict)})
     return {}
+
+
+def tables_given(changes: Sequence[str], short: Mapping[str, object], *, options: Sequence[str]) -> dict[str, Any]:
+    """The tables that a command line gives: `short` are options of fields of training, `options` all others."""
+    fields = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
+    return recipes.nested([*fields, *pairs(changes, options=(*options, *short))])
+
+
+def training_of(changes: Sequence[str], short: Mapping[str, object]) -> dict[str, Any]:
+    """The changes to training that a command line gives. Raises UserError for a field of another table."""
+    tables = tables_given(changes, short, options=("tensorboard", "json"))
+    for name in tables.keys() - {"training"}:
+        raise UserError(f"--{name}: expected a field of training, which a run may change; start a new run for others")
+    training = tables.get("training", {})
+    if not isinstance(training, dict):
+        raise UserError(f"--training: expected one of its fields, got {training!r}; try --training.steps")
+    return training
 
 
 def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, str]]:

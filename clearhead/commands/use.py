@@ -1,24 +1,37 @@
 """`clearhead translate` and `generate`."""
 
+import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from clearhead.api import Model, load
 from clearhead.commands import tell
+from clearhead.data.files import opened, read_lines, read_text
 from clearhead.errors import UserError
 from clearhead.generation.settings import changed, searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.runs import task_of
 
+LINES = 512
+"""Lines of a file that are read at once."""
+
 
 def translate_command(
-    name: str, texts: Sequence[str], *, search: Mapping[str, Any], page: Path | None, int8: bool, device: str
+    name: str,
+    texts: Sequence[str],
+    *,
+    file: Path | None,
+    search: Mapping[str, Any],
+    page: Path | None,
+    int8: bool,
+    device: str,
 ) -> None:
-    """Translate the texts, or standard input line by line; n-best lines carry their line's number and their scores."""
+    """Translate the texts, a file or standard input line by line; n-best lines have their line's number and score."""
+    given = lines_of(texts, file)
     if page is not None:
         check_page(page, int8=int8)
     keep_freed_memory()
@@ -26,7 +39,7 @@ def translate_command(
     config = searching(model.generation, search)
     shown: list[tuple[str, tuple[int, ...]]] = []
     number = 0
-    for lines in [list(texts)] if texts else arriving():
+    for lines in given:
         number += len(lines)
         shown += translate_lines(model, lines, config, after=number - len(lines))
     if page is not None:
@@ -85,6 +98,23 @@ def translate_lines(
     return [(lines[i], found[i][0].tokens) for i in known]
 
 
+def lines_of(texts: Sequence[str], file: Path | None) -> Iterable[Sequence[str]]:
+    """The texts, else the lines of the file, else those of standard input. Raises UserError if both are given."""
+    if file is None:
+        return [texts] if texts else arriving()
+    if texts:
+        raise UserError(f"--file {file}: expected it alone, got a text on the line too; leave out one of the two")
+    check_file(file)
+    lines = read_lines(file)
+    return iter(lambda: [*itertools.islice(lines, LINES)], [])
+
+
+def check_file(file: Path) -> None:
+    """Raises UserError, before a model is loaded, if a file is missing or cannot be read."""
+    with opened(file):
+        pass
+
+
 def arriving() -> Iterator[list[str]]:
     """The lines of standard input as they arrive: one if typed, many from a file."""
     if sys.stdin is None:  # closed: `<&-`
@@ -114,8 +144,9 @@ def arriving() -> Iterator[list[str]]:
 
 def generate_command(
     name: str,
-    prompt: str,
+    prompt: str | None,
     *,
+    file: Path | None,
     sampling: Mapping[str, Any],
     stop: Sequence[str],
     int8: bool,
@@ -123,6 +154,9 @@ def generate_command(
     device: str,
 ) -> None:
     """Print the prompt and its continuation as it is written."""
+    if file is not None and prompt is not None:
+        raise UserError(f"--file {file}: expected it alone, got a prompt on the line too; leave out one of the two")
+    prompt = (prompt or "\n") if file is None else read_text(file).removesuffix("\n")
     keep_freed_memory()
     model = load(name, int8=int8, compile=compiles, device=device)
     given = {name: value for name, value in sampling.items() if value is not None}
@@ -143,11 +177,12 @@ def generate_command(
         print(flush=True)
 
 
-def predict_command(name: str, texts: Sequence[str], *, int8: bool, device: str) -> None:
-    """Prints the task's prediction for each text, or for each line of standard input."""
+def predict_command(name: str, texts: Sequence[str], *, file: Path | None, int8: bool, device: str) -> None:
+    """Prints the task's prediction for each text, or for each line of the file or of standard input."""
+    given = lines_of(texts, file)
     keep_freed_memory()
     model = load(name, int8=int8, device=device)
     task, _ = task_of(name, model)
-    for lines in [list(texts)] if texts else arriving():
+    for lines in given:
         for line in task.predicted(model, lines):
             print(line, flush=True)

@@ -6,7 +6,7 @@ differ only in which of these are present and in the values of their fields.
 
 from clearhead.config.base import Config, Probability
 from clearhead.config.heads import ClassificationHead, Head, LanguageHead, NoHead, SpanHead, TaggingHead
-from clearhead.config.network import Init, ModelConfig
+from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import (
     ALiBi,
     Learned,
@@ -44,6 +44,7 @@ __all__ = [
     "SpanHead",
     "StackConfig",
     "StackInput",
+    "StackName",
     "TaggingHead",
     "TokenInput",
     "WavelengthScaling",

@@ -6,13 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Config(BaseModel):
-    """Base of every configuration: immutable, and a key it does not know is an error that names it."""
+    """Base of every configuration: immutable. An unknown key is an error that names it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
-# Bounds far beyond any network, so that a product of sizes is always a size.
+# Bounds far above any real network, so that products of sizes do not overflow.
 Width = Annotated[int, Field(gt=0, le=2**20)]
 Count = Annotated[int, Field(gt=0, le=2**32)]

@@ -1,4 +1,4 @@
-"""What a network says at the end, as data."""
+"""The heads of a network, as data."""
 
 from typing import Annotated, Literal, Self
 
@@ -31,19 +31,19 @@ class ClassificationHead(Config):
     kind: Literal["classification"] = "classification"
     n_labels: Count
     labels: tuple[str, ...] = ()
-    """What the classes are called, two of them perhaps alike; empty where they have only numbers."""
+    """Names of the classes, not necessarily different. Empty if the classes have only numbers."""
     pool: Literal["first", "last", "mean"] = "first"
     pooler: bool = False
     """A dense tanh layer between the pooled state and the classifier (Devlin et al. 2018)."""
     transform: bool = False
-    """A dense layer, activation and norm there instead."""
+    """A dense layer, activation and norm in place of the pooler."""
     transform_bias: bool = True
     bias: bool = True
     dropout: Probability = 0.0
-    """On what the output matrix reads, and nowhere else in the head."""
+    """Dropout before the output matrix, the only one in the head."""
     problem_type: ProblemType | None = None
-    """What the logits are: one class of all, any number of classes, or the numbers themselves; None for one class of
-    all, or for a lone label whether it holds."""
+    """Whether an input has one class, any number of classes, or numbers. None means one class, or with a single label
+    whether it holds."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -61,13 +61,13 @@ class TaggingHead(Config):
     kind: Literal["tagging"] = "tagging"
     n_labels: Count
     labels: tuple[str, ...] = ()
-    """What the classes are called, two of them perhaps alike; empty where they have only numbers."""
+    """Names of the classes, not necessarily different. Empty if the classes have only numbers."""
     transform: bool = False
     """A dense layer, activation and norm before the output matrix."""
     transform_bias: bool = True
     bias: bool = True
     dropout: Probability = 0.0
-    """On what the output matrix reads, and nowhere else in the head."""
+    """Dropout before the output matrix, the only one in the head."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -76,7 +76,7 @@ class TaggingHead(Config):
 
 
 class SpanHead(Config):
-    """Two logits for each position: the answer starts here, ends here."""
+    """Two logits for each position: whether the answer starts there, and whether it ends there."""
 
     kind: Literal["span"] = "span"
     transform: bool = False
@@ -84,11 +84,11 @@ class SpanHead(Config):
     transform_bias: bool = True
     bias: bool = True
     dropout: Probability = 0.0
-    """On what the output matrix reads, and nowhere else in the head."""
+    """Dropout before the output matrix, the only one in the head."""
 
 
 class NoHead(Config):
-    """The last states themselves."""
+    """No head: the network returns its last states."""
 
     kind: Literal["none"] = "none"
     pooler: bool = False

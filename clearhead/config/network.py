@@ -8,12 +8,14 @@ from clearhead.config.base import Config
 from clearhead.config.heads import Head, LanguageHead
 from clearhead.config.stack import StackConfig, TokenInput
 
+StackName = Literal["encoder", "decoder"]
+
 
 class Init(Config):
     """How a new network's weights are drawn."""
 
     std: PositiveFloat = 0.02
-    """Standard deviation of embeddings, and of matrices where `matrices` is normal."""
+    """Standard deviation of embeddings, and of matrices if `matrices` is normal."""
     matrices: Literal["normal", "xavier"] = "normal"
     """xavier: uniform with variance 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     depth_scaled: bool = True
@@ -31,15 +33,24 @@ class ModelConfig(Config):
     init: Init = Init()
 
     @property
+    def stacks(self) -> dict[StackName, StackConfig]:
+        """The stacks by name, in the order in which they run."""
+        both: dict[StackName, StackConfig | None] = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: stack for name, stack in both.items() if stack is not None}
+
+    @property
+    def first(self) -> StackConfig:
+        """The stack that reads the input: the encoder if there is one."""
+        return next(iter(self.stacks.values()))
+
+    @property
     def output(self) -> StackConfig:
         """The stack whose states the head reads."""
-        stack = self.decoder or self.encoder
-        assert stack is not None
-        return stack
+        return self.decoder or self.first
 
     @property
     def is_causal(self) -> bool:
-        """Whether it generates: a decoder always attends to the past only."""
+        """Whether the last stack is a decoder, which attends only to the past."""
         return self.decoder is not None
 
     @model_validator(mode="after")
@@ -53,7 +64,7 @@ class ModelConfig(Config):
         if self.decoder is not None and not isinstance(self.decoder.input, TokenInput):
             raise ValueError("decoder.input must be tokens: a decoder writes text")
         if self.share_embeddings:
-            tables = [s.input.vocab_size for s in (self.encoder, self.decoder) if s and isinstance(s.input, TokenInput)]
+            tables = [s.input.vocab_size for s in self.stacks.values() if isinstance(s.input, TokenInput)]
             if len(tables) != 2 or tables[0] != tables[1]:
                 raise ValueError(f"share_embeddings needs two token stacks with one vocab_size, got {tables}")
         if isinstance(self.head, LanguageHead) and not isinstance(self.output.input, TokenInput):

@@ -1,4 +1,4 @@
-"""The ways in which order enters, as data."""
+"""Position encodings, as data."""
 
 from math import log
 from typing import Annotated, Literal, Self
@@ -9,11 +9,11 @@ from clearhead.config.base import Config, Count
 
 
 class _NoEnd(Config):
-    """Positions that can name any length."""
+    """Positions for sequences of any length."""
 
     @property
     def longest(self) -> None:
-        """The longest sequence that they can name; None for any."""
+        """The longest sequence that they can encode; None if there is no limit."""
         return None
 
 
@@ -21,7 +21,7 @@ class _AnyWidth(Config):
     """Positions that fit every network."""
 
     def check_widths(self, *, d_model: int, d_head: int) -> None:
-        """Raises ValueError where they do not fit these widths."""
+        """Raises ValueError if they do not fit these widths."""
 
 
 class Sinusoidal(_NoEnd):
@@ -33,13 +33,13 @@ class Sinusoidal(_NoEnd):
     base: PositiveFloat = 10_000.0
 
     def check_widths(self, *, d_model: int, d_head: int) -> None:
-        """Raises ValueError for an odd d_model: sines and cosines come in pairs."""
+        """Raises ValueError for an odd d_model, because sines and cosines come in pairs."""
         if d_model % 2:
             raise ValueError(f"d_model={d_model} must be even for sinusoidal positions")
 
 
 class Learned(_AnyWidth):
-    """One learned vector a position, added to the embedding; longer sequences are refused."""
+    """One learned vector for each position, added to the embedding. Longer sequences are refused."""
 
     kind: Literal["learned"] = "learned"
     max_length: Count = 512
@@ -48,7 +48,7 @@ class Learned(_AnyWidth):
 
     @property
     def longest(self) -> int:
-        """The longest sequence that they can name."""
+        """The longest sequence that they can encode."""
         return self.max_length
 
 
@@ -88,7 +88,7 @@ class YarnScaling(Config):
 
     @property
     def magnitude(self) -> float:
-        """attention_factor where given, else the paper's (3.4)."""
+        """`attention_factor`, by default the paper's (3.4)."""
         return self.attention_factor or 0.1 * log(max(self.factor, 1.0)) + 1.0
 
 
@@ -104,14 +104,14 @@ class Rotary(_NoEnd):
     """Share of each head's width that is rotated."""
     scaling: RotaryScaling | None = None
     trained_length: Count | None = None
-    """Longest texts it was trained on, which other libraries want to know; it limits nothing here."""
+    """Length of the longest texts in training, for other libraries. It limits nothing here."""
 
     def rotated(self, d_head: int) -> int:
-        """How many of a head's components are rotated."""
+        """The number of rotated components of a head."""
         return int(d_head * self.fraction)
 
     def check_widths(self, *, d_model: int, d_head: int) -> None:
-        """Raises ValueError unless the rotated components come in pairs, and there are any."""
+        """Raises ValueError unless the number of rotated components is even and above 0."""
         if not self.rotated(d_head) or self.rotated(d_head) % 2:
             raise ValueError(f"d_head={d_head} * fraction={self.fraction} must be even and not 0 for rotary")
 
@@ -137,7 +137,7 @@ class ALiBi(_NoEnd, _AnyWidth):
 
 
 class NoPositions(_NoEnd, _AnyWidth):
-    """No position enters at all: attention alone is permutation-equivariant."""
+    """No position encoding: attention alone is permutation-equivariant."""
 
     kind: Literal["none"] = "none"
 
@@ -151,11 +151,11 @@ class Together(Config):
 
     @property
     def longest(self) -> int | None:
-        """The longest sequence that both can name; None for any."""
+        """The longest sequence that both can encode; None if there is no limit."""
         return self.added.longest
 
     def check_widths(self, *, d_model: int, d_head: int) -> None:
-        """Raises ValueError where one of them does not fit these widths."""
+        """Raises ValueError if one of them does not fit these widths."""
         self.added.check_widths(d_model=d_model, d_head=d_head)
 
 
@@ -164,4 +164,4 @@ Positions = Annotated[
 ]
 
 WITHOUT_WEIGHTS = {one.kind: one for one in (Sinusoidal(), Rotary(), ALiBi(), NoPositions())}
-"""Those that any network can take in the place of its own: they have nothing to learn."""
+"""Position encodings that any network can take in place of its own, because they have no weights."""

@@ -24,14 +24,14 @@ class TokenInput(Config):
 
 
 class PatchInput(Config):
-    """An image cut in square patches, each projected to d_model (Dosovitskiy et al. 2020, 3.1)."""
+    """An image cut into square patches, each projected to d_model (Dosovitskiy et al. 2020, 3.1)."""
 
     kind: Literal["patches"] = "patches"
     image_size: Annotated[int, Field(gt=0, le=2**14)]
     patch_size: PositiveInt
     n_channels: Annotated[int, Field(gt=0, le=2**10)] = 3
     class_token: bool = True
-    """Put one learned vector in front, whose last state is what a classifier reads."""
+    """Put one learned vector first. A classifier reads its last state."""
 
     @property
     def n_patches(self) -> int:
@@ -39,7 +39,7 @@ class PatchInput(Config):
 
     @property
     def length(self) -> int:
-        """Positions the stack sees: patches and the class token."""
+        """The number of positions: the patches and the class token."""
         return self.n_patches + self.class_token
 
     @model_validator(mode="after")
@@ -66,15 +66,15 @@ class StackConfig(Config):
     positions: Positions = Sinusoidal()
 
     n_kv_heads: Width | None = None
-    """Key and value heads: n_heads (the default) is multi-head, 1 is multi-query, between is grouped-query."""
+    """Key and value heads: n_heads (the default) is multi-head, 1 multi-query, any other number grouped-query."""
     d_head: Width | None = None
     """Width of one head; default d_model / n_heads."""
     window: Count | None = None
     """Attend only to keys less than this many positions away; None for all."""
     window_layers: tuple[NonNegativeInt, ...] | None = None
-    """The layers that `window` limits, from 0 and in order; None for all."""
+    """Numbers of the layers that `window` limits, from 0, in ascending order; None for all."""
     window_positions: Rotary | None = None
-    """Rotary positions of those layers where they differ from the others'."""
+    """Rotary positions of the layers that `window` limits, if they differ from those of the others."""
     attn_scale: PositiveFloat | None = None
     """Factor on q.k; default 1 / sqrt(d_head)."""
     soft_cap: PositiveFloat | None = None
@@ -87,12 +87,12 @@ class StackConfig(Config):
     """pre: x + f(Norm(x)); post: Norm(x + f(x)); sandwich: x + Norm(f(Norm(x)))."""
     norm_eps: PositiveFloat = 1e-5
     first_norm: bool = True
-    """False: the first block's attention reads its input as it is, which the embedding has just normalised."""
+    """False leaves out the norm before the first block's attention, for an embedding that normalises already."""
     parallel: Literal["one_norm", "two_norms"] | None = None
-    """Feed-forward reads what attention reads, not what comes after it: x + attn(Norm(x)) + ffn(Norm(x)), with one norm
-    for both (GPT-J) or one for each (GPT-NeoX)."""
+    """Attention and feed-forward read the same state: x + attn(Norm(x)) + ffn(Norm(x)), with one norm for both (GPT-J)
+    or one for each (GPT-NeoX)."""
     final_norm: bool | None = None
-    """Normalise the last state; default: yes, unless the norms are post."""
+    """Normalise the last state; by default, unless norm_place is post."""
 
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "squared_relu"] = "relu"
     gated: bool = False
@@ -106,16 +106,16 @@ class StackConfig(Config):
     norm_bias: bool | None = None
 
     dropout: Probability = 0.0
-    """On the embeddings and on each branch before it joins the residual stream."""
+    """Dropout of the embeddings, and of each branch before it joins the residual stream."""
     embed_dropout: Probability | None = None
-    """On the embeddings alone; default dropout."""
+    """Dropout of the embeddings; default `dropout`."""
     attn_dropout: Probability = 0.0
     ffn_dropout: Probability = 0.0
-    """On the activations between the two feed-forward layers."""
+    """Dropout of the activations between the two feed-forward layers."""
 
     @property
     def head_width(self) -> int:
-        """d_head where given, else d_model / n_heads."""
+        """`d_head`, by default d_model / n_heads."""
         return self.d_head or self.d_model // self.n_heads
 
     @property
@@ -145,7 +145,7 @@ class StackConfig(Config):
 
     @property
     def embedding_dropout(self) -> float:
-        """embed_dropout where given, else dropout."""
+        """`embed_dropout`, by default `dropout`."""
         return self.dropout if self.embed_dropout is None else self.embed_dropout
 
     @property
@@ -154,7 +154,7 @@ class StackConfig(Config):
 
     @property
     def max_length(self) -> int | None:
-        """Longest sequence its positions can name, or None where there is no limit."""
+        """The longest sequence that its positions can encode; None if there is no limit."""
         return self.positions.longest
 
     def is_windowed(self, layer: int) -> bool:
@@ -196,7 +196,7 @@ class StackConfig(Config):
                 raise ValueError(f"window_layers={layers} must be less than n_layers={self.n_layers}")
         if self.window_positions is not None:
             if layers is None:
-                raise ValueError("window_positions needs window_layers; where all layers are alike, give positions")
+                raise ValueError("window_positions needs window_layers; if all layers are alike, set positions")
             if not isinstance(self.positions, Rotary):
                 raise ValueError(f"window_positions needs rotary positions, got {self.positions.kind!r}")
         return self

@@ -117,14 +117,24 @@ def read_texts(source: Source) -> list[str]:
 
 
 def _parallel(files: ParallelFiles) -> Iterator[tuple[str, ...]]:
+    if len(files.source) != len(files.target):
+        raise UserError(
+            f"{files.source[0]} and {files.target[0]}: expected as many files of source and of target, got"
+            f" {len(files.source)} and {len(files.target)}; give the other half of each pair"
+        )
+    for source, target in zip(files.source, files.target, strict=True):
+        yield from _aligned(source, target)
+
+
+def _aligned(source_file: Path, target_file: Path) -> Iterator[tuple[str, ...]]:
     n_source = n_target = 0
-    for source, target in zip_longest(read_lines(files.source), read_lines(files.target)):
+    for source, target in zip_longest(read_lines(source_file), read_lines(target_file)):
         n_source, n_target = n_source + (source is not None), n_target + (target is not None)
         if n_source == n_target:
             yield source, target
     if n_source != n_target:
         raise UserError(
-            f"{files.source} and {files.target}: expected as many lines in both,"
+            f"{source_file} and {target_file}: expected as many lines in both,"
             f" got {n_source} and {n_target}; try files where line n translates line n"
         )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from clearhead.api import BEST, CONFIG, Model, architecture, model_json
+from clearhead.data.encoded import EncodedPairs
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, compose
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
@@ -28,7 +29,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
-from clearhead.tasks.translation import EncodedPairs, Translation
+from clearhead.tasks.translation import Translation
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar
 from clearhead.training.events import Ended
@@ -68,7 +69,7 @@ def run_demo(
 ) -> None:
     """Compose, train, translate, measure, show; then translate what the user types.
 
-    `began` is when the command did, on the clock of time.perf_counter. Raises UserError, before the training, for a
+    `began` is the start of the command, by time.perf_counter. Raises UserError, before the training, for a
     locale that CLDR does not know and for a folder that holds other files.
     """
     began = time.perf_counter() if began is None else began
@@ -157,12 +158,12 @@ def prepared(folder: Path) -> bool:
 
 def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Model:
     """Trains a tokenizer and a network on the corpus until the time is up, with checkpoints in a new folder."""
-    train_pairs = pairs_of(corpus, "train")
+    train_pairs = pairs_of(corpus.train)
     tokenizer = Tokenizer.train([*train_pairs.source, *train_pairs.target], TOKENIZER)
     task = Translation(
         tokenizer,
-        encoded(tokenizer, train_pairs),
-        encoded(tokenizer, pairs_of(corpus, "valid")),
+        EncodedPairs.of(train_pairs, tokenizer),
+        EncodedPairs.of(pairs_of(corpus.valid), tokenizer),
         max_tokens=TRAINING.max_tokens,
         generation=GENERATION,
     )
@@ -185,15 +186,9 @@ def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Mod
     return Model(network.eval(), tokenizer, GENERATION)
 
 
-def pairs_of(corpus: PhraseCorpus, split: str) -> Pairs:
-    """One split's phrases as sentence pairs."""
-    phrases = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}[split]
+def pairs_of(phrases: Sequence[Phrase]) -> Pairs:
+    """Phrases as sentence pairs."""
     return Pairs([phrase.source for phrase in phrases], [phrase.target for phrase in phrases])
-
-
-def encoded(tokenizer: Tokenizer, pairs: Pairs) -> EncodedPairs:
-    """Pairs as the task reads them."""
-    return EncodedPairs(pairs, tokenizer.encode_batch(pairs.source), tokenizer.encode_batch(pairs.target))
 
 
 def next_steps(folder: Path, locale: str, example: str) -> str:

@@ -13,7 +13,7 @@ from clearhead.tasks.metrics import bleu
 
 @dataclass(frozen=True)
 class Figures:
-    """The translator on the phrases of the test."""
+    """The scores of the translator on the test phrases."""
 
     locale: str
     seconds: float
@@ -60,8 +60,8 @@ def measure(model: Model, corpus: PhraseCorpus, outputs: Sequence[str], *, layer
 def alignment_accuracy(model: Model, phrases: Sequence[Phrase], layer: int) -> float:
     """Share of content tokens whose strongest cross-attention, mean over a layer's heads, is where the composer says.
 
-    Content tokens are those of the reference inside one of the composer's spans; right is any source token of the same
-    span. The references are given, so that every phrase counts. NaN where no phrase has a span.
+    Content tokens are those of the reference inside one of the composer's spans. Any source token of the same span is
+    right. The decoder reads the references, so that every phrase counts. NaN if no phrase has a span.
     """
     tokenizer = model.tokenizer
     looks = cross_attention(
@@ -91,5 +91,5 @@ def right_pairs(tokenizer: Tokenizer, phrase: Phrase) -> frozenset[tuple[int, in
 
 
 def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    """Whether two character ranges share a character; an empty one, such as a lone space's, shares none."""
+    """Whether two character ranges share a character. An empty range, such as that of a lone space, shares none."""
     return max(a[0], b[0]) < min(a[1], b[1])

@@ -1,1 +1,1 @@
-"""Pages on which a model's own numbers can be looked at."""
+"""The explorer: a page that shows, explains and edits every value of a forward pass."""

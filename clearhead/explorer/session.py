@@ -1,4 +1,4 @@
-"""`Session`: a model, opened in a page, and what answers each question of the page (ui/src/core/protocol.ts)."""
+"""`Session`: a model opened in a page, and the handlers of the page's questions (ui/src/core/protocol.ts)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ Q = TypeVar("Q", bound=Asked)
 
 @dataclass(frozen=True)
 class Handler(Generic[Q]):
-    """What a question asks for, and the function that answers it."""
+    """The fields of a question, and the function that answers it."""
 
     question: type[Q]
     answer: Callable[[Opened, Q], Reply]
@@ -62,7 +62,7 @@ HANDLERS: dict[str, Handler[Any]] = {
 
 
 class Session(Opened):
-    """A model, opened in a page. Stateless: every question specifies its forward pass in full."""
+    """A model opened in a page. Stateless: every question specifies its forward pass in full."""
 
     def answer(self, question: Mapping[str, JsonValue]) -> bytes:
         """The reply as one safetensors file. Raises UserError, in one line, if the question cannot be answered."""

@@ -12,7 +12,7 @@ FILES = {
     "explorer.css": "text/css",
     "LICENSES.txt": "text/plain",
 }
-"""The files that a page loads, with their media types. The table of the system may be wrong."""
+"""The files that a page loads, with their media types. The system's own table of types may be wrong."""
 
 
 def static_file(name: str) -> bytes:

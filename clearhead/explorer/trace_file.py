@@ -16,7 +16,6 @@ from clearhead.errors import UserError, reason
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.manifest import FORMAT, Manifest
 from clearhead.explorer.recording.recording import LIKELIEST, Output, Recording, record
-from clearhead.explorer.recording.tokens import stack_names
 from clearhead.model.record import masks_of, ops_of
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import verify
@@ -88,7 +87,7 @@ def _blob(address: str) -> str:
 
 def _check(manifest: Manifest, path: Path) -> None:
     """Raises UserError unless the ops are those of the config and the tensors are those of the ops."""
-    for stack in filter(None, (manifest.config.encoder, manifest.config.decoder)):
+    for stack in manifest.config.stacks.values():
         if (stack.n_heads + stack.head_width) * stack.n_layers > 1 << 20 or stack.n_layers > len(manifest.ops):
             raise UserError(f"{path}:config: expected a network of the size of its ops, got a larger one; {AGAIN}")
     if manifest.ops != ops_of(manifest.config) or manifest.masks != masks_of(manifest.config):
@@ -97,7 +96,7 @@ def _check(manifest: Manifest, path: Path) -> None:
     for address, fact in manifest.tensors.items():
         if address not in made or len(fact.shape) != len(fact.axes.split()):
             raise UserError(f"{path}:tensors.{shown(address)}: expected a tensor of an op, got another; {AGAIN}")
-    stacks = stack_names(manifest.config)
+    stacks = list(manifest.config.stacks)
     needed = [f"{name}.embed.sum" for name in stacks]
     if isinstance(manifest.config.head, LanguageHead):
         needed.append("head.logits")

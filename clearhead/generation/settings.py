@@ -12,6 +12,10 @@ from clearhead.recipe.generation import GenerationConfig
 BEAMS = 5
 """Width of the search for a translation where neither the user nor the model sets one."""
 
+NARROWING: dict[str, Any] = {"top_k": None, "top_p": None, "min_p": None}
+"""The settings that narrow sampling, as they are without sampling."""
+GREEDY: dict[str, Any] = {"beams": 1, "n_best": 1, "temperature": 0.0, **NARROWING}
+
 
 def changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationConfig:
     """The settings with these changes. Raises UserError for a contradiction."""
@@ -24,5 +28,4 @@ def changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationC
 def searching(config: GenerationConfig, search: Mapping[str, Any]) -> GenerationConfig:
     """A search for translations: the settings that `search` gives, else the model's own, else five beams."""
     given = {name: value for name, value in search.items() if value is not None}
-    narrowing = {"temperature": 0.0, "top_k": None, "top_p": None, "min_p": None, "n_best": 1}
-    return changed(config, {**narrowing, "beams": config.beams if config.beams > 1 else BEAMS, **given})
+    return changed(config, {**GREEDY, "beams": config.beams if config.beams > 1 else BEAMS, **given})

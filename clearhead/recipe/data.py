@@ -92,6 +92,12 @@ Column = str | NonNegativeInt
 """A column by its name, or by its index from 0."""
 
 
+Paths = Annotated[
+    tuple[Path, ...], Field(min_length=1), BeforeValidator(lambda v: (v,) if isinstance(v, str | Path) else v)
+]
+"""One path or several; * and ? in a path stand for any characters."""
+
+
 class FileSource(Config):
     """What sources have in common: their files and whether their examples are pairs."""
 
@@ -107,22 +113,32 @@ class FileSource(Config):
         return [path for value in values for path in value if isinstance(path, Path)]
 
     def under(self, folder: Path) -> Self:
-        """The same source with its relative paths under `folder`."""
+        """The same source with its relative paths under `folder`, and the matching files in place of a pattern."""
 
         def moved(value: object) -> object:
             if isinstance(value, tuple):
-                return tuple(map(moved, value))
+                return tuple(path for pattern in value for path in _matching(folder / pattern))
             return folder / value if isinstance(value, Path) else value
 
         return self.model_copy(update={name: moved(value) for name, value in self})
 
 
+def _matching(pattern: Path) -> list[Path]:
+    """The files that match, in order of their names; the path itself if it is no pattern or nothing matches."""
+    if pattern.exists() or not set("*?[") & set(str(pattern)):
+        return [pattern]
+    return sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))) or [pattern]
+
+
 class ParallelFiles(FileSource):
-    """Two files of equally many lines: line n of one translates line n of the other. Gzip is fine."""
+    """Two files of equally many lines: line n of one translates line n of the other. Gzip is fine.
+
+    Several source files and as many target files are read one after another.
+    """
 
     kind: Literal["parallel"] = "parallel"
-    source: Path
-    target: Path
+    source: Paths
+    target: Paths
 
 
 class Columns(FileSource):
@@ -172,10 +188,7 @@ class TextFiles(FileSource):
     """Plain text; `documents` says what one document is."""
 
     kind: Literal["text"] = "text"
-    paths: Annotated[
-        tuple[Path, ...], Field(min_length=1), BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)
-    ]
-    """One path or several."""
+    paths: Paths
     documents: Literal["file", "line", "blank_line"] = "file"
     """A document is a file, a line, or a passage between blank lines."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.data.detokenizer import Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import is_memory
 from clearhead.model import Tokens, Transformer
@@ -20,7 +21,6 @@ from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.slots import Slots
-from clearhead.serve.text import Detokenizer
 from clearhead.serve.worker import Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, Token, Update, Writing
 

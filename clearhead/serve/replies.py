@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 from starlette.responses import JSONResponse
 
+from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.sampling import NEVER
-from clearhead.serve.text import UNFINISHED
 from clearhead.serve.writing import Prompt, Token, Update
 
 KINDS = {401: "authentication_error", 403: "permission_error"}
@@ -52,7 +52,7 @@ class Reply:
     def whole(self, updates: Sequence[Update]) -> Object:
         """The whole answer, without a stream."""
         choices = [self.choice(update) for update in sorted(updates, key=lambda update: update.choice)]
-        return {**self.head("chat.completion" if self.chats else "text_completion", choices), "usage": self.usage()}
+        return {**self.head(choices), "usage": self.usage()}
 
     def part(self, update: Update) -> Object:
         """One event of a stream."""
@@ -62,15 +62,15 @@ class Reply:
             choice["delta"] = delta | ({"content": update.text} if update.text or delta else {})
             del choice["message"]
         self.begun.add(update.choice)
-        return self.head("chat.completion.chunk" if self.chats else "text_completion", [choice])
+        return self.head([choice], part=".chunk")
 
     def last(self) -> Object:
         """The event of a stream that counts the tokens."""
-        kind = "chat.completion.chunk" if self.chats else "text_completion"
-        return {**self.head(kind, []), "usage": self.usage()}
+        return {**self.head([], part=".chunk"), "usage": self.usage()}
 
-    def head(self, kind: str, choices: Sequence[JsonValue]) -> Object:
-        """The fields of every answer and event."""
+    def head(self, choices: Sequence[JsonValue], *, part: str = "") -> Object:
+        """The fields of every answer and event. `part` ends the name of an event of a chat."""
+        kind = f"chat.completion{part}" if self.chats else "text_completion"
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": [*choices]}
 
     def usage(self) -> Object:

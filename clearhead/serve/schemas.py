@@ -108,7 +108,7 @@ class Writes(Request):
     @classmethod
     def _without_effect(cls, value: T) -> T:
         if value:
-            raise ValueError("expected nothing, for it is not followed here")
+            raise ValueError("expected no value, because this server does not support it")
         return value
 
     @property

@@ -1,22 +1,19 @@
 """Turns a request into prompts for the engine: checks the model, the settings and the lengths."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from pydantic import ValidationError
 
 from clearhead.api import Model
 from clearhead.config import LanguageHead
 from clearhead.data.chat import render
 from clearhead.errors import UserError
-from clearhead.recipe import explain
+from clearhead.generation.settings import NARROWING, changed
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.lengths import Encode, TooLong, bounded, extent, most_characters
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, Writes, Wrong
 from clearhead.serve.writing import Prompt
 
-NARROWING: dict[str, Any] = {"top_k": None, "top_p": None, "min_p": None}
 FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
@@ -75,7 +72,7 @@ class Service:
         """The ids of one text to translate. Raises Wrong."""
         ids = self.read(text, self.marked, "text")
         if not text.strip() or not ids:
-            raise Wrong("text: expected texts that say something, got an empty one", "text")
+            raise Wrong("text: expected texts that are not empty, got an empty one", "text")
         return ids
 
     def decoder_only(self, other: str) -> None:
@@ -128,7 +125,7 @@ class Service:
 
     def too_long(self, got: str, field: str) -> Wrong:
         """The error for more tokens than can be read."""
-        stack = self.model.config.encoder or self.model.config.output
+        stack = self.model.config.first
         why = "where this model's positions end" if stack.max_length == self.most_tokens else "by --max-length"
         message = f"{field}: expected at most {self.most_tokens} tokens, {why}, got {got}"
         return Wrong(message, field, code="context_length_exceeded")
@@ -174,11 +171,7 @@ class Service:
         if given.get("temperature", base.temperature) == 0:
             given |= NARROWING  # Without chance there is nothing to narrow.
         changes = {"beams": 1, "n_best": 1, "seed": secrets.randbits(53) if asked.seed is None else asked.seed, **given}
-        return _changed(base, changes)
-
-
-def _changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationConfig:
-    try:
-        return GenerationConfig.model_validate(config.model_dump() | dict(changes))
-    except ValidationError as error:
-        raise Wrong(explain(error, "settings")) from None
+        try:
+            return changed(base, changes)
+        except UserError as error:
+            raise Wrong(str(error)) from None

@@ -34,9 +34,7 @@ class Translator(Worker[Source, Translated]):
 
     def __init__(self, model: Model, config: GenerationConfig, *, most_waiting: int) -> None:
         super().__init__(most_waiting=most_waiting)
-        words = model.tokenizer
-        self.model = model
-        self.config = config.with_ids(start_id=words.bos_id, end_id=words.eos_id, pad_id=words.pad_id or 0)
+        self.model, self.config = model, model.settings(config)
         self.taken: list[tuple[Ticket[Translated], Source]] = []
         self.events: Iterator[tuple[list[int], Event]] = iter(())
 

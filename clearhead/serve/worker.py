@@ -111,11 +111,6 @@ class Worker(ABC, Generic[Job, Update]):
             self.is_open = False
             self.changed.notify()
 
-    def close(self) -> None:
-        """Ends, and waits for the thread."""
-        self.end()
-        self.thread.join()
-
     def run(self) -> None:
         """The main loop of the thread."""
         with torch.inference_mode():

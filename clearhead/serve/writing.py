@@ -6,9 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from clearhead.data.detokenizer import Detokenizer
 from clearhead.generation import History, Sampler
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.text import Detokenizer
 from clearhead.serve.worker import Ticket
 
 Reason = Literal["stop", "length"]

@@ -135,16 +135,20 @@ class Files:
         """The field of each option."""
         return {option: field for field, option in self.table.items() if option.startswith("--")}
 
-    def source(self, files: Mapping[str, Path | None], *, where: str) -> dict[str, str]:
+    def source(self, files: Mapping[str, Path | Sequence[Path] | None], *, where: str) -> dict[str, str | list[str]]:
         """The table of a source with the files that are given, or nothing if there are none.
 
         Raises UserError for a file that the task does not read.
         """
-        given = {f"--{name}": str(path) for name, path in files.items() if path is not None}
+        given = {
+            f"--{name}": str(paths) if isinstance(paths, Path) else [*map(str, paths)]
+            for name, paths in files.items()
+            if paths
+        }
         if given.keys() - self.options.keys():
             raise UserError(f"{where}: {self.wrong(given)}")
         found = {field: given.get(value, value) for field, value in self.table.items()}
-        return {field: value for field, value in found.items() if value not in self.options} if given else {}
+        return {field: value for field, value in found.items() if str(value) not in self.options} if given else {}
 
     def missing(self, source: object) -> str:
         """What is wrong with the table of a source of this kind that lacks files; nothing for any other."""

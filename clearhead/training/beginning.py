@@ -2,11 +2,13 @@
 
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
-from clearhead.recipe import Recipe
+from clearhead.recipe import Recipe, merge
 from clearhead.storage.disk import replace_file, temporary_file
 from clearhead.storage.manifest import JsonObject
 from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
@@ -73,7 +75,11 @@ def recipe_begun(folder: Path) -> JsonObject:
                 f"{folder}: expected the checkpoint of step {saved[-1]}, of which {METRICS} tells, found none that is"
                 " whole; put it back, or start a new run with clearhead train and another --out"
             )
-    path = folder / RECIPE
+    return recipe_in(folder / RECIPE)
+
+
+def recipe_in(path: Path) -> JsonObject:
+    """The recipe that a run wrote. Raises UserError if it is missing or damaged."""
     remedy = "start a new run with clearhead train"
     try:
         document = parse(path.read_bytes(), str(path), remedy=remedy)
@@ -89,7 +95,19 @@ def begin_folder(folder: Path, recipe: Recipe) -> None:
     for name in LEFT:
         path = folder / name
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    write_recipe(folder, recipe)
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
+    """Writes the recipe of the run in this folder."""
     replace_file(folder / RECIPE, recipe.model_dump_json(indent=2).encode())
+
+
+def recorded(folder: Path, saved: JsonObject, changes: Mapping[str, object]) -> dict[str, Any]:
+    """A checkpoint's recipe with the training that the run's folder records since, and with changes to that."""
+    path = folder / RECIPE
+    since = recipe_in(path).get("training") if path.is_file() else None
+    return merge(saved if since is None else {**saved, "training": since}, {"training": changes})
 
 
 def undo(folder: Path, *, is_ours: bool) -> None:

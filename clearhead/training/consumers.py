@@ -73,6 +73,9 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             case Started():
                 start = f"going on after {at}" if event.step else "training"
                 self._write(f"{start}: {event.n_parameters:,} parameters, {event.precision} on {event.device}")
+                for name, change in event.changes.items():
+                    old, new = change if isinstance(change, list) else (None, change)
+                    self._write(f"training.{name}: {old} -> {new}")
                 if self._live:
                     layout = "{percentage:3.0f}% |{bar}| {desc}"
                     self._bar = tqdm(total=1, file=self._stream, bar_format=layout, leave=False, miniters=0)
@@ -142,7 +145,7 @@ class _Pace:
         left = tqdm.format_interval(seconds / progress * (1 - event.progress))
         self.left = f"{left} left" if event.progress < 1.0 else "last evaluation"
         speed = f"  {tqdm.format_sizeof(self._tokens / self._seconds)} tokens/s" if self._seconds else ""
-        self.text = f"loss {self._loss:.3f}{speed}  epoch {event.epoch + 1}  lr x{event.lr:.2f}"
+        self.text = f"loss {self._loss:.3f}{speed}  epoch {event.epoch + 1}  lr {event.lr:.2g}"
 
 
 def figure(score: Score) -> str:

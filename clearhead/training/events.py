@@ -1,7 +1,10 @@
 """The events of a training run, in the order in which `train` yields them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from clearhead.tasks.task import Evaluation
 
@@ -27,6 +30,8 @@ class Started:
     device: str
     levers: tuple[Lever, ...] = ()
     """The settings of its arithmetic, each with the reason."""
+    changes: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Fields of the recipe's training table that differ from those before it was resumed, as [before, after]."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Stepped:
     loss: float
     """Mean over the update's tokens, in nats, with label smoothing."""
     lr: float
-    """Factor on the optimizer's peak learning rates."""
+    """Learning rate; with Muon that of the hidden matrices."""
     grad_norm: float
     n_tokens: int
     seconds: float

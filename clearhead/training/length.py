@@ -6,6 +6,9 @@ from clearhead.errors import UserError
 from clearhead.machine.precision import Arithmetic
 from clearhead.recipe.training import MatmulPrecision, Training
 
+LIMITS = ("steps", "epochs", "minutes")
+"""The fields of `Training` that end a run."""
+
 
 @dataclass
 class Progress:
@@ -68,5 +71,5 @@ class Length:
 
 def require_limit(config: Training) -> None:
     """Raises UserError unless `steps`, `epochs` or `minutes` is set."""
-    if config.steps is None and config.epochs is None and config.minutes is None:
+    if all(dict(config)[name] is None for name in LIMITS):
         raise UserError("training: expected a limit, got none; set training.steps, training.epochs or training.minutes")

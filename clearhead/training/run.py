@@ -1,11 +1,12 @@
 """The state of a run, and how it becomes a checkpoint and is restored from one."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.machine.device import prepare_machine
@@ -40,6 +41,8 @@ class Run:
     progress: Progress = field(default_factory=Progress)
     ranks: Ranks = ALONE
     """The processes that train the network together."""
+    changes: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Fields of `config` that have changed since the checkpoint from which it goes on, as [before, after]."""
 
     def __post_init__(self) -> None:
         self.device = self.ranks.device(prepare_machine(self.config))

@@ -74,12 +74,13 @@ def _train(run: Run) -> Iterator[Event]:
                 yield from saver.finish()
                 break
             batches = feed.next()
-            lr = factor(config.schedule, at.step + 1, length.done(at))
-            loss, norm, n_tokens = update(run, batches, lr)
+            share = factor(config.schedule, at.step + 1, length.done(at))
+            loss, norm, n_tokens = update(run, batches, share)
             at.step += 1
             at.seconds = time.perf_counter() - clock
             if _is_finite(run, norm):
                 at.n_tokens += n_tokens
+                lr = share * config.optimizer.lr
                 yield Stepped(at.step, at.epoch, loss, lr, norm, n_tokens, at.seconds, length.done(at))
             else:
                 yield Skipped(at.step, norm)
@@ -111,7 +112,7 @@ def _begin(run: Run, feed: Feed) -> Started:
     hand_back_freed_memory()
     run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
-    return Started(at.step, n_parameters, str(at.arithmetic), str(run.device), levers(run, why))
+    return Started(at.step, n_parameters, str(at.arithmetic), str(run.device), levers(run, why), run.changes)
 
 
 def _is_finite(run: Run, norm: float) -> bool:

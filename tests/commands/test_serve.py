@@ -203,9 +203,9 @@ def test_six_large_prompts_at_once_are_refused_and_leave_no_memory(folder: Path)
 def test_mistakes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.delenv(serve.KEY, raising=False)
     assert serve.KEY in error(capsys, folder, "--host", "0.0.0.0")
-    assert "--slots: expected at least 1, got 0" in error(capsys, folder, "--slots", 0)
-    assert "--queue: expected at least 1" in error(capsys, folder, "--queue", 0)
-    assert "--max-length: expected at least 1" in error(capsys, folder, "--max-length", -3)
+    assert "--slots: expected 1 or more, got 0" in error(capsys, folder, "--slots", 0)
+    assert "--queue: expected 1 or more" in error(capsys, folder, "--queue", 0)
+    assert "--max-length: expected 1 or more" in error(capsys, folder, "--max-length", -3)
     with listen() as taken:
         assert "which is taken" in error(capsys, folder, "--port", taken.getsockname()[1])
     assert "port: expected 0 to 65535" in error(capsys, folder, "--port", 70000)

@@ -13,7 +13,7 @@ from clearhead.data import files
 from clearhead.data.files import UNPACKED
 from clearhead.data.sources import Pairs, read_pairs, read_texts
 from clearhead.errors import UserError
-from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table, TextFiles
 
 
 def put(path: Path, content: str | bytes) -> Path:
@@ -34,47 +34,63 @@ def refusal(source: Source) -> str:
 def test_parallel_files_in_every_dress(tmp_path: Path) -> None:
     """A byte order mark, CRLF, no last line end, a separator inside a line, gzip: no difference."""
     plain = ParallelFiles(
-        source=put(tmp_path / "a.en", "a man\n\nx\u2028y\n"),
-        target=put(tmp_path / "a.de", "\ufeffein Mann\r\n\r\nz"),
+        source=(put(tmp_path / "a.en", "a man\n\nx\u2028y\n"),),
+        target=(put(tmp_path / "a.de", "\ufeffein Mann\r\n\r\nz"),),
     )
     packed = ParallelFiles(
-        source=put(tmp_path / "b.en.gz", gzip.compress("a man\n\nx\u2028y".encode())),
-        target=put(tmp_path / "b.de", gzip.compress(b"ein Mann\n\nz\n")),
+        source=(put(tmp_path / "b.en.gz", gzip.compress("a man\n\nx\u2028y".encode())),),
+        target=(put(tmp_path / "b.de", gzip.compress(b"ein Mann\n\nz\n")),),
     )
     expected = Pairs(["a man", "", "x\u2028y"], ["ein Mann", "", "z"])
     assert read_pairs(plain) == read_pairs(packed) == expected
 
 
+def test_several_files_and_patterns(tmp_path: Path) -> None:
+    for name, text in (("b.en", "3"), ("a.en", "1\n2"), ("b.de", "drei"), ("a.de", "eins\nzwei")):
+        put(tmp_path / name, text)
+    wanted = Pairs(["1", "2", "3"], ["eins", "zwei", "drei"])
+    pattern = Data.model_validate(
+        {"folder": tmp_path, "train": {"kind": "parallel", "source": "*.en", "target": "[ab].de"}}
+    )
+    assert read_pairs(pattern.sources["train"]) == wanted
+    listed = ParallelFiles(source=(tmp_path / "a.en", tmp_path / "b.en"), target=(tmp_path / "a.de", tmp_path / "b.de"))
+    assert read_pairs(listed) == wanted
+    one = ParallelFiles(source=listed.source, target=listed.target[:1])
+    assert "expected as many files of source and of target, got 2 and 1" in refusal(one)
+    none = ParallelFiles(source=(Path("*.fr"),), target=(Path("a.de"),)).under(tmp_path)
+    assert f"{tmp_path / '*.fr'}: expected a file, got none" in refusal(none)
+
+
 def test_misaligned_files(tmp_path: Path) -> None:
     a, b = put(tmp_path / "a.en", "1\n2\n3\n"), put(tmp_path / "a.de", "1\n2\n")
-    message = refusal(ParallelFiles(source=a, target=b))
+    message = refusal(ParallelFiles(source=(a,), target=(b,)))
     assert message.startswith(f"{a} and {b}: expected as many lines in both, got 3 and 2; try")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
 def test_an_empty_file(content: bytes, tmp_path: Path) -> None:
     a, b = put(tmp_path / "a.en", content), put(tmp_path / "a.de", "1\n")
-    assert refusal(ParallelFiles(source=a, target=b)).startswith(f"{a}: expected text, got an empty file; try")
+    assert refusal(ParallelFiles(source=(a,), target=(b,))).startswith(f"{a}: expected text, got an empty file; try")
 
 
 def test_a_line_that_is_not_utf8(tmp_path: Path) -> None:
     a, b = put(tmp_path / "a.en", "1\n2\n3\n"), put(tmp_path / "a.de", b"ja\nM\xe4nner\nnein\n")
-    assert refusal(ParallelFiles(source=a, target=b)).startswith(f"{b}:2: expected UTF-8, got the byte 0xE4; try")
+    assert refusal(ParallelFiles(source=(a,), target=(b,))).startswith(f"{b}:2: expected UTF-8, got the byte 0xE4; try")
     put(b, "1\n2\n3\n".encode("utf-16"))
-    assert "expected UTF-8, got UTF-16" in refusal(ParallelFiles(source=a, target=b))
+    assert "expected UTF-8, got UTF-16" in refusal(ParallelFiles(source=(a,), target=(b,)))
 
 
 def test_a_missing_file_and_the_nearest_name(tmp_path: Path) -> None:
     a = put(tmp_path / "train.en", "1\n")
     wrong = tmp_path / "trian.en"
-    assert refusal(ParallelFiles(source=wrong, target=a)) == f"{wrong}: expected a file, got none; try {a}"
-    assert "there is no folder" in refusal(ParallelFiles(source=tmp_path / "x" / "y", target=a))
-    assert "got a folder; try" in refusal(ParallelFiles(source=tmp_path, target=a))
+    assert refusal(ParallelFiles(source=(wrong,), target=(a,))) == f"{wrong}: expected a file, got none; try {a}"
+    assert "there is no folder" in refusal(ParallelFiles(source=(tmp_path / "x" / "y",), target=(a,)))
+    assert "got a folder; try" in refusal(ParallelFiles(source=(tmp_path,), target=(a,)))
 
 
 def test_a_broken_gzip_file(tmp_path: Path) -> None:
     a = put(tmp_path / "a.gz", gzip.compress(b"one line\n" * 100)[:-20])
-    assert refusal(ParallelFiles(source=a, target=a)).startswith(f"{a}: expected a whole gzip file, got")
+    assert refusal(ParallelFiles(source=(a,), target=(a,))).startswith(f"{a}: expected a whole gzip file, got")
 
 
 @pytest.mark.parametrize("line", [b"\0" * 99, b"one line\n"], ids=["zeros", "lines"])
@@ -83,7 +99,7 @@ def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path: Path) -
     block = line * ((1 << 20) // len(line))
     content = b"".join(packer.compress(block) for _ in range(40)) + packer.flush()
     path = put(tmp_path / "a.tsv.gz", content)
-    for source in (TextFiles(paths=(path,)), ParallelFiles(source=path, target=path), Table(path=path, text=0)):
+    for source in (TextFiles(paths=(path,)), ParallelFiles(source=(path,), target=(path,)), Table(path=path, text=0)):
         message = refusal(source)
         assert message.startswith(f"{path}: expected at most 200 times its packed size, got 33,"), "before its end"
     packed = gzip.compress(np.random.default_rng(0).integers(97, 123, UNPACKED, np.uint8).tobytes() + b"\n")
@@ -101,7 +117,9 @@ def test_a_parquet_file_that_unpacks_to_far_too_much(tmp_path: Path) -> None:
 def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST_LINE", 1 << 17)
     path = put(tmp_path / "a", "one\n" + "x" * (1 << 18))
-    assert refusal(ParallelFiles(source=path, target=path)).startswith(f"{path}:2: expected at most 131,072 characters")
+    assert refusal(ParallelFiles(source=(path,), target=(path,))).startswith(
+        f"{path}:2: expected at most 131,072 characters"
+    )
 
 
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
@@ -201,7 +219,7 @@ def test_the_wrong_kind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"text: expected pairs of source and target, got single texts; try"):
         read_pairs(TextFiles(paths=(path,)))
     with pytest.raises(UserError, match=r"parallel: expected single texts, got pairs .*; try"):
-        read_texts(ParallelFiles(source=path, target=path))
+        read_texts(ParallelFiles(source=(path,), target=(path,)))
 
 
 @pytest.mark.parametrize(

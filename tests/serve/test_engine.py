@@ -369,7 +369,8 @@ def test_at_the_end_everybody_is_told(model: Model, monkeypatch: pytest.MonkeyPa
         asked = [asyncio.create_task(answer(engine, [ask(model, [5], limit=50)])) for _ in range(3)]
         await begun(engine)
         threading.Timer(0.1, going.set).start()
-        await asyncio.to_thread(engine.close)
+        engine.end()
+        await asyncio.to_thread(engine.thread.join)
         with pytest.raises(Failed, match="stopping"):
             engine.submit(Ticket(), [ask(model, [6])])
         return list(await asyncio.gather(*asked, return_exceptions=True))

@@ -2,11 +2,11 @@
 
 import pytest
 
+from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.data import BPE, ByteBPE, TokenizerConfig, Unigram, WordPiece
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.replies import Reply
-from clearhead.serve.text import UNFINISHED
 from clearhead.serve.writing import Prompt, Token, Update
 
 TEXT = "the keys to the cabinet are on the table"

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
+from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
@@ -26,7 +27,6 @@ from clearhead.serve.engine import Engine
 from clearhead.serve.schemas import CompletionRequest
 from clearhead.serve.server import BODY_LIMIT, Server, application
 from clearhead.serve.service import Service
-from clearhead.serve.text import UNFINISHED
 from clearhead.serve.translations import Translator
 from clearhead.serve.worker import Full
 from clearhead.web import answering, listen
@@ -46,7 +46,8 @@ def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None 
     try:
         yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
     finally:
-        worker.close()
+        worker.end()
+        worker.thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -463,7 +464,8 @@ def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, E
     try:
         yield port, worker
     finally:
-        worker.close()
+        worker.end()
+        worker.thread.join()
         running.stop()
 
 

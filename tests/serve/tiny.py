@@ -43,7 +43,8 @@ def engine_of(model: Model, *, slots: int = 4, most_cells: int = 64, most_waitin
     try:
         yield engine
     finally:
-        engine.close()
+        engine.end()
+        engine.thread.join()
         assert not engine.thread.is_alive()
 
 

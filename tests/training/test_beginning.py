@@ -33,7 +33,7 @@ def begin(recipe: Path, out: Path) -> None:
 
 
 def go_on(folder: Path) -> None:
-    resume_command(folder, changes={}, tensorboard=False, as_json=False)
+    resume_command(folder, (), short={}, tensorboard=False, as_json=False)
 
 
 def losses(folder: Path) -> list[object]:

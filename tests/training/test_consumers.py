@@ -89,7 +89,7 @@ def test_terminal_shows_results_above_one_bar():
     assert not any("|" in line for line in lines), "the bar is gone in the end"
     last = terminal.drawn()[-1]
     assert last.startswith("100% |")
-    assert last.rstrip().endswith("last evaluation  loss 2.000  1.00k tokens/s  epoch 11  lr x0.50")
+    assert last.rstrip().endswith("last evaluation  loss 2.000  1.00k tokens/s  epoch 11  lr 0.5")
 
 
 def test_bar_says_at_once_that_the_last_evaluation_runs():
@@ -134,7 +134,7 @@ def test_without_a_terminal_a_line_every_ten_seconds():
         "step 31",
         "stopped after step 35, 00:35",
     ]
-    assert lines[4] == "step 11  11%  01:29 left  loss 2.000  1.00k tokens/s  epoch 2  lr x0.50"
+    assert lines[4] == "step 11  11%  01:29 left  loss 2.000  1.00k tokens/s  epoch 2  lr 0.5"
     assert "\r" not in stream.getvalue()
 
 

@@ -76,7 +76,7 @@ def test_a_second_run_is_refused_and_the_first_is_as_if_alone(tmp_path: Path, at
         unfinished.mkdir()
         for action in (
             lambda: resume(folder),
-            lambda: resume_command(folder, changes={}, tensorboard=False, as_json=False),
+            lambda: resume_command(folder, (), short={}, tensorboard=False, as_json=False),
             lambda: newest_checkpoint(folder, ALONE),
             lambda: list(train(begin_again(folder, recipe))),
         ):

@@ -270,7 +270,9 @@ def test_minutes_are_of_training_and_go_on_where_they_were(tmp_path: Path, monke
     assert len(steps) == 12
     assert steps[-1].seconds == 120
     assert [e.progress for e in steps] == pytest.approx([i / 12 for i in range(1, 13)])
-    assert [e.lr for e in steps] == pytest.approx([min(1.0, (12 - i) / 6) for i in range(12)]), "follows the clock"
+    assert [e.lr for e in steps] == pytest.approx([1e-3 * min(1.0, (12 - i) / 6) for i in range(12)]), (
+        "follows the clock"
+    )
     clock.now = 77.0
     again = go_on(task, tmp_path, at=9, **settings)
     assert losses(train(again)) == losses(e for e in steps if e.step > 9)

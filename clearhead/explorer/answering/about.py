@@ -1,6 +1,5 @@
-"""What a model is, and the page's texts."""
+"""Describes the model to a page, and hands out the page's texts in other languages."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,24 +10,21 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened, stated
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked
-from clearhead.explorer.recording.tokens import stack_names
 from clearhead.explorer.static_files import other_texts
-from clearhead.model.ops import Mask, Op
 from clearhead.model.record import masks_of, ops_of
 
 
 def about(opened: Opened) -> dict[str, Any]:
-    """What a page needs to know before it asks for anything else, except the questions that its host answers."""
+    """Everything that a page needs to know first, except for the questions that its host answers."""
     model, passes, config = opened.model, opened.passes, opened.model.config
-    one = "image" if model.reader.reads_images else stack_names(config)[0]
+    one = "image" if model.reader.reads_images else next(iter(config.stacks))
     labels = config.head.labels if isinstance(config.head, ClassificationHead | TaggingHead) else ()
-    limits = {"encoder": config.encoder, "decoder": config.decoder}
     return {
         "name": opened.name,
         "kind": "encoder-decoder" if model.is_encoder_decoder else one,
         "family": model.family,
         "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
-        "limits": {name: stack.max_length for name, stack in limits.items() if stack is not None},
+        "limits": {name: stack.max_length for name, stack in config.stacks.items()},
         "has_tokenizer": model.has_tokenizer,
         "labels": list(labels) or None,
         "step": passes.moments.step,
@@ -44,15 +40,10 @@ def about(opened: Opened) -> dict[str, Any]:
 
 def plan_of(config: ModelConfig) -> dict[str, object]:
     """How the values of a network are computed."""
-    return plan(ops_of(config), masks_of(config), config)
-
-
-def plan(ops: tuple[Op, ...], masks: Mapping[str, Mask], config: ModelConfig) -> dict[str, object]:
-    """The same, from a record of its ops."""
     return {
         "config": config.model_dump(mode="json"),
-        "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops],
-        "masks": {name: mask.model_dump(mode="json") for name, mask in masks.items()},
+        "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops_of(config)],
+        "masks": {name: mask.model_dump(mode="json") for name, mask in masks_of(config).items()},
     }
 
 

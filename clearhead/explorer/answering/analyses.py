@@ -1,4 +1,4 @@
-"""What clearhead.analysis measures of a pass."""
+"""Answers with what clearhead.analysis measures in a pass."""
 
 import time
 from dataclasses import asdict
@@ -13,17 +13,18 @@ from clearhead.analysis.geometry import neighbours as nearest_rows
 from clearhead.analysis.geometry import token_table
 from clearhead.analysis.heads import head_statistics, weighted_norms
 from clearhead.analysis.lens import logit_lens
+from clearhead.config import StackName
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Address as Where
 from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun, Several, Whole
-from clearhead.explorer.recording.manifest import StackName
+from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
 
 AT_A_TIME = 0.1
-"""Seconds, about, that effects are measured before other questions have their turn."""
+"""About how many seconds effects are measured before other questions have their turn."""
 
 
 class EffectsQuestion(OfRun):
@@ -58,7 +59,7 @@ class StatisticsQuestion(OfRun):
 
 
 def statistics(opened: Opened, question: StatisticsQuestion) -> Reply:
-    """What each head does, and how much each key gives where asked."""
+    """What each head does, and the value-weighted norms that were asked for."""
     found = opened.passes.get(question.run)
     seen, network = found.trace(), found.model.network
     heads = head_statistics(network, found.reading.inputs, seen)
@@ -134,8 +135,5 @@ def neighbours(opened: Opened, question: NeighboursQuestion) -> Reply:
     table = token_table(found.model.network, question.stack)
     of = question.of.id if isinstance(question.of, ById) else found.recording.value(question.of.at)
     near = nearest_rows(table, of, k=question.k)
-    model = found.model
     ids: list[int] = near.ids.tolist()
-    texts = model.tokenizer.tokens(ids) if model.has_tokenizer else list(map(str, ids))
-    words = {str(i): text for i, text in zip(ids, texts, strict=True)}
-    return Reply({"ids": ids, "cosines": near.cosines.float().tolist(), "words": words})
+    return Reply({"ids": ids, "cosines": near.cosines.float().tolist(), "words": texts_of(found.model, ids)})

@@ -1,8 +1,7 @@
-"""Turns edits as a page states them into functions for a trace: one a path, which makes its edits in order."""
+"""Turns the edits that a page states into functions for a trace, one for each path."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Protocol
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.explorer.answering.requests import Edit, RunRequest
 from clearhead.explorer.recording.manifest import Edited
-from clearhead.trace import Address
+from clearhead.trace import Address, nearest
 
 
 class Other(Protocol):
@@ -23,7 +22,7 @@ class Other(Protocol):
 
 @dataclass
 class Window:
-    """The decoder positions of the present step: those from `start` on, when it writes one after the other."""
+    """The decoder positions that the current step of generation computes: those from `start` on."""
 
     start: int = 0
 
@@ -158,9 +157,3 @@ def _seen(placed: Placed, window: Window, shape: torch.Size) -> Address | None:
             return None
         index.append((axis, i))
     return Address(where.path, tuple(index))
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion for an error message: the known name that is most alike, if any."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clearhead.api import Model, load, model_folder
 from clearhead.errors import UserError
-from clearhead.storage.checkpoints import step_of
+from clearhead.storage.checkpoints import place_of, step_of
 from clearhead.storage.manifest import STEP, JsonObject
 from clearhead.training.consumers import METRICS, read_metrics
 
@@ -42,7 +42,7 @@ class Moments:
         if self._folder is None or step not in known:
             got = f"expected one of {', '.join(map(str, known))}" if known else "expected none, for a model of no run"
             raise UserError(f"step: {got}, got {step}; try another")
-        return load(self._folder / f"step-{step:08d}")
+        return load(place_of(self._folder, step))
 
     def history(self) -> list[dict[str, object]]:
         """Each checkpoint with its training loss and its main score, if the log has them."""

@@ -13,7 +13,15 @@ from clearhead.analysis.comparison import states
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.variants import changed
-from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, PatchInput, StackConfig, TaggingHead
+from clearhead.config import (
+    ClassificationHead,
+    LanguageHead,
+    ModelConfig,
+    PatchInput,
+    StackConfig,
+    StackName,
+    TaggingHead,
+)
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering import pictures
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
@@ -21,9 +29,8 @@ from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.replies import Kept
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.writing import EditedGeneration, greedy
-from clearhead.explorer.recording.manifest import StackName
 from clearhead.explorer.recording.recording import Recording, observe
-from clearhead.explorer.recording.tokens import ReadInput, read, stack_names
+from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
 from clearhead.machine.precision import Arithmetic, quickest
 from clearhead.model import Tokens
 from clearhead.model.linear import shapes
@@ -34,15 +41,15 @@ if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
 LOCK = threading.RLock()
-"""Held by whoever computes: the passes that are kept, the modes of networks and the precision of products are shared by
-all threads.
+"""Held during every computation, because all threads share the kept passes, the modes of networks and the precision of
+products.
 """
 KEPT_BYTES = 320 << 20
-"""Of the passes used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
+"""Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
 MOST_BYTES = 2 << 30
-"""Of the values of one pass."""
+"""The most bytes that the values of one pass may take."""
 LARGE = 1 << 24
-"""Parameters from which probing for faster float32 products pays, and keeping less of a pass."""
+"""The number of parameters from which it pays to probe for faster float32 products, and to keep less of a pass."""
 LIKELIEST = 20
 DEPTH = 8
 """How many runs in a row may be patched from one another."""
@@ -70,10 +77,8 @@ class Pass:
         numbers: list[int] = ids.unique().tolist()
         head = self.model.config.head
         if isinstance(head, ClassificationHead | TaggingHead):
-            texts = [head.labels[i] if head.labels else str(i) for i in numbers]
-        else:
-            texts = self.model.tokenizer.tokens(numbers) if self.model.has_tokenizer else list(map(str, numbers))
-        return {str(i): text for i, text in zip(numbers, texts, strict=True)}
+            return {str(i): head.labels[i] if head.labels else str(i) for i in numbers}
+        return texts_of(self.model, numbers)
 
     def trace(self) -> Trace:
         """The same values as `model.trace` returns them: with the batch axis and in the network's type."""
@@ -149,7 +154,7 @@ class Passes:
         edits = placed(run.edits, self.axes_of(run)) if run.edits else []
         written, notes = self._written(model, run, edits)
         picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
-        target = run.target if written is None or run.target is not None else _text(model, written)
+        target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = _read(model, run.text if picture is None else picture, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value))
         with self._arithmetic(reading).products():
@@ -189,10 +194,8 @@ def axes_of(model: Model) -> dict[str, str]:
     """The axes of every address, read from a pass over the smallest possible input."""
     inputs: list[Tokens] = []
     kind = next(model.network.parameters())
-    for name in stack_names(model.config):
-        stack = model.config.encoder if name == "encoder" else model.config.decoder
-        reads = stack.input if stack else None
-        if isinstance(reads, PatchInput):
+    for stack in model.config.stacks.values():
+        if isinstance(reads := stack.input, PatchInput):
             size = reads.image_size
             inputs.append(Tokens(torch.zeros(1, reads.n_channels, size, size).to(kind)))
         else:
@@ -211,16 +214,12 @@ def _read(model: Model, text: Input, other: str | None = None, written: Sequence
 
 def check_size(config: ModelConfig, lengths: Mapping[StackName, int]) -> None:
     """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES."""
-    n_bytes = 0
-    for name, t in lengths.items():
-        stack = config.encoder if name == "encoder" else config.decoder
-        assert stack is not None
-        n_bytes += stack.n_layers * _of_block(stack, t, max(lengths.values()))
+    s = max(lengths.values())
+    n_bytes = sum(stack.n_layers * _of_block(stack, lengths[name], s) for name, stack in config.stacks.items())
     if n_bytes > MOST_BYTES:
         most, need = sizes(MOST_BYTES, n_bytes)
         raise UserError(
-            f"text: expected one whose values fit into {most}, got {max(lengths.values())} tokens,"
-            f" which need {need}; cut the text"
+            f"text: expected one whose values fit into {most}, got {s} tokens, which need {need}; cut the text"
         )
 
 
@@ -229,7 +228,8 @@ def _of_block(stack: StackConfig, t: int, s: int) -> int:
     return 4 * (2 * attention + t * (8 * stack.d_model + 3 * stack.d_ff))
 
 
-def _text(model: Model, ids: Sequence[int]) -> str:
+def text_of(model: Model, ids: Sequence[int]) -> str:
+    """The text of these ids; without a tokenizer the ids themselves."""
     return model.tokenizer.decode(ids) if model.has_tokenizer else " ".join(map(str, ids))
 
 

@@ -75,8 +75,3 @@ class Kept(Generic[T]):
 
     def _too_large(self) -> bool:
         return self._n_bytes is not None and sum(map(self._size, self._kept.values())) > self._n_bytes
-
-
-def object_of(pairs: Mapping[str, object]) -> dict[str, object]:
-    """The pairs whose value is not None."""
-    return {name: value for name, value in pairs.items() if value is not None}

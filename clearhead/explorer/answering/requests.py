@@ -1,4 +1,4 @@
-"""What questions are made of (ui/src/core/protocol.ts). An error names the field of a question that is wrong."""
+"""The parts of questions (ui/src/core/protocol.ts). An error names the field that is wrong."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeVar

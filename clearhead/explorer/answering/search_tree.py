@@ -5,16 +5,19 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from clearhead.errors import UserError
+from clearhead.data.detokenizer import Detokenizer
 from clearhead.explorer.answering.edits import placed
 from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.passes import text_of
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked, Natural, OfRun
 from clearhead.explorer.answering.writing import EditedGeneration
+from clearhead.explorer.recording.tokens import texts_of
 from clearhead.generation import Hypothesis, Step
 from clearhead.generation.sampling import NEVER
+from clearhead.generation.settings import NARROWING, changed
 from clearhead.recipe.generation import GenerationConfig
 
 MOST_NODES = 4096
@@ -84,7 +87,7 @@ class Tree:
 
 
 class GenerateSettings(Asked):
-    """How text is written."""
+    """The settings of generation."""
 
     max_new_tokens: Annotated[int, Field(ge=1, le=250)]
     beams: Annotated[int, Field(ge=1, le=16)] = 1
@@ -97,7 +100,7 @@ class GenerateSettings(Asked):
 
 
 class GenerateQuestion(OfRun):
-    """Asks how the model goes on from the run's text, or writes its target."""
+    """Asks for the model's continuation of the run's text, or for the target that it writes."""
 
     settings: GenerateSettings
 
@@ -119,14 +122,14 @@ def generate(opened: Opened, question: GenerateQuestion) -> Reply:
     if config.width == 1:
         _branch(tree, best, tops)
     ids = sorted({node.id for node in tree.nodes[1:]} | {i for top in tops for i, _ in top})
-    texts = dict(zip(ids, model.tokenizer.tokens(ids) if model.has_tokenizer else map(str, ids), strict=True))
+    texts = texts_of(model, ids)
     return Reply(
         {
             "text": _text(writer, list(writer.best[0].tokens) if writer.best else []),
             "nodes": [_stated(node, texts) for node in tree.nodes],
             "best": best,
             "steps": [{"top": top} for top in tops],
-            "words": {str(i): text for i, text in texts.items()},
+            "words": texts,
             "notes": list(writer.notes),
         }
     )
@@ -134,16 +137,9 @@ def generate(opened: Opened, question: GenerateQuestion) -> Reply:
 
 def configured(own: GenerationConfig, asked: GenerateSettings) -> GenerationConfig:
     """The model's special tokens with the settings asked for. Raises UserError if they contradict each other."""
-    fields = asked.model_dump(exclude_none=True)
-    if asked.temperature == 0:
-        fields = {name: value for name, value in fields.items() if name not in ("top_k", "top_p")}
+    fields = NARROWING | asked.model_dump(exclude_none=True) | (NARROWING if asked.temperature == 0 else {})
     fields |= {"n_best": asked.beams, "min_new_tokens": min(own.min_new_tokens, asked.max_new_tokens)}
-    kept = own.model_dump(exclude={"temperature", "top_k", "top_p", "min_p", "seed"})
-    try:
-        return GenerationConfig.model_validate(kept | fields)
-    except ValidationError as error:
-        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise UserError(f"settings: expected some that agree; {message}") from None
+    return changed(own, fields)
 
 
 def _likeliest(writer: EditedGeneration, written: list[int]) -> list[list[tuple[int, float]]]:
@@ -170,23 +166,11 @@ def _branch(tree: Tree, best: Sequence[int], tops: Sequence[list[tuple[int, floa
 
 def _text(writer: EditedGeneration, written: list[int]) -> str:
     model = writer.model
-    if not model.has_tokenizer:
-        return " ".join(map(str, written))
-    if model.is_encoder_decoder:
-        return model.tokenizer.decode(written)
-    prompt: list[int] = writer.inputs[-1].ids[0].tolist()
-    # After the prompt: some tokenizers drop the space before the first word of a text.
-    return model.tokenizer.decode([*prompt, *written])[len(model.tokenizer.decode(prompt)) :]
+    if model.is_encoder_decoder or not model.has_tokenizer:
+        return text_of(model, written)
+    return "".join(Detokenizer(model.tokenizer, writer.inputs[-1].ids[0].tolist()).pieces(written))
 
 
-def _stated(node: Node, texts: dict[int, str]) -> dict[str, object]:
-    return {
-        "parent": node.parent,
-        "id": node.id,
-        "text": texts.get(node.id, ""),
-        "log_prob": node.log_prob,
-        "score": node.score,
-        "kept": node.kept,
-        "final": node.final,
-        "step": node.step,
-    }
+def _stated(node: Node, texts: dict[str, str]) -> dict[str, object]:
+    fields = {name: value for name, value in vars(node).items() if name != "total"}
+    return {**fields, "text": texts.get(str(node.id), "")}

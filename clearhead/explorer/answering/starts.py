@@ -47,7 +47,7 @@ def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
 def _known(model: Model) -> str:
     """SENTENCE, if the tokenizer knows at least half of its tokens; else a text of its first tokens."""
     if not model.has_tokenizer:
-        reads = (model.config.encoder or model.config.output).input
+        reads = model.config.first.input
         rows = reads.vocab_size if isinstance(reads, TokenInput) else 1
         return " ".join(str(i % rows) for i in range(4))
     tokenizer = model.tokenizer

@@ -6,15 +6,14 @@ from typing import Literal
 from torch import Tensor
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.about import plan
-from clearhead.explorer.answering.edits import nearest
+from clearhead.explorer.answering.about import plan_of
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.replies import Reply, check_size, object_of
+from clearhead.explorer.answering.replies import Reply, check_size
 from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.recording import recompute
 from clearhead.model.assign import merged
-from clearhead.trace import Address
+from clearhead.trace import Address, nearest
 
 
 def run(opened: Opened, question: OfRun) -> Reply:
@@ -38,9 +37,10 @@ def run(opened: Opened, question: OfRun) -> Reply:
         "words": found.words(recording.output.ids) if recording.output is not None else {},
         "notes": list(found.notes),
         "grid": found.reading.grid,
-        "plan": plan(manifest.ops, manifest.masks, manifest.config) if is_changed else None,
+        "plan": plan_of(manifest.config) if is_changed else None,
     }
-    return Reply(object_of(reply) | {"target": found.target}, tensors)
+    present = {name: value for name, value in reply.items() if value is not None}
+    return Reply(present | {"target": found.target}, tensors)
 
 
 class ValuesQuestion(OfRun):

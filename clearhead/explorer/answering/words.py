@@ -41,7 +41,7 @@ def tokenize(opened: Opened, question: TokenizeQuestion) -> Reply:
 
 
 def tokenized(tokenizer: Tokenizer, text: str, *, target: bool = False) -> dict[str, Any]:
-    """The same of a tokenizer. Only byte-pair encoding has merges."""
+    """The words of a text as this tokenizer cuts it. Only byte-pair encoding has merges."""
     ids = tokenizer.encode(text, target=target)
     encoding = tokenizer.library.encode(text, add_special_tokens=False)
     # A tokenizer with two sides may cut a text differently from its library.

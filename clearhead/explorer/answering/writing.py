@@ -10,6 +10,7 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.explorer.answering.edits import Window
 from clearhead.generation import Finished, Hypothesis, Step, generate
+from clearhead.generation.settings import GREEDY, changed
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
@@ -69,6 +70,5 @@ def greedy(model: Model) -> GenerationConfig:
     """The model's settings, with greedy decoding and at most LONGEST tokens."""
     settings = model.settings()
     longest = min(settings.max_new_tokens, LONGEST)
-    changes = {"max_new_tokens": longest, "min_new_tokens": min(settings.min_new_tokens, longest)}
-    plain = {"beams": 1, "n_best": 1, "temperature": 0.0, "top_k": None, "top_p": None, "min_p": None}
-    return settings.model_copy(update=plain | changes)
+    lengths = {"max_new_tokens": longest, "min_new_tokens": min(settings.min_new_tokens, longest)}
+    return changed(settings, GREEDY | lengths)

@@ -1,4 +1,4 @@
-"""The contents of an exported file: a small model itself, whose page computes; of a larger model, its answers.
+"""The contents of an exported file: a small model itself, with which the page computes, or a larger model's answers.
 
 Every part is a reply: JSON and tensors in one safetensors file.
 """
@@ -163,11 +163,11 @@ def _words(opened: Opened) -> list[str] | None:
     model = opened.model
     if not model.has_tokenizer:
         return None
-    stacks = [stack.input for stack in (model.config.encoder, model.config.decoder) if stack is not None]
-    return model.tokenizer.tokens(range(max(getattr(reads, "vocab_size", 0) for reads in stacks)))
+    sizes = [getattr(stack.input, "vocab_size", 0) for stack in model.config.stacks.values()]
+    return model.tokenizer.tokens(range(max(sizes)))
 
 
-# --- what a larger one said -----------------------------------------------------------------------------------------
+# --- the answers of a larger one -------------------------------------------------------------------------------
 
 
 def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest]) -> None:

@@ -56,7 +56,7 @@ class ExportQuestion(OfRun):
 
 
 def export(opened: Opened, question: ExportQuestion) -> Reply:
-    """The file as tensor `html`, uint8. Raises UserError for a run that there cannot be, and for one too large."""
+    """The file as tensor `html`, uint8. Raises UserError for a run that cannot be computed or is too large."""
     html = html_of(opened, question.run, question.other, state=question.state)
     return Reply(
         {"bytes": len(html), "live": is_live(opened.model)},
@@ -96,12 +96,7 @@ def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonVal
         stated = [checked(Edit, edit) for edit in edits]
         other = run.model_copy(update={"edits": stated})
         state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
-    return save(html_of(opened, run, other, state=state), path)
-
-
-def save(html: bytes, path: str | Path) -> Path:
-    """Write a page; at any moment the file is the old or the new one. Raises UserError if it cannot be written."""
-    replace_file(Path(path), html)
+    replace_file(Path(path), html_of(opened, run, other, state=state))
     return Path(path)
 
 
@@ -141,7 +136,7 @@ def packed(reply: Reply) -> str:
 
 
 def inline(content: bytes, element: str) -> str:
-    r"""A script or a style sheet that ends no element by what is in its strings: there "\x3c" is "<"."""
+    r"""The text of a script or style sheet. Strings of a script hold "\x3c" for "<", so that none ends the element."""
     text = content.decode().replace("\r\n", "\n")
     if element == "script":
         return re.sub(r"<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE)
@@ -151,7 +146,7 @@ def inline(content: bytes, element: str) -> str:
 
 
 def digest(text: str) -> str:
-    """As a content security policy names a script."""
+    """The name of a script in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

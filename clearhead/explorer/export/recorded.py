@@ -77,7 +77,7 @@ def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
     if n_bytes > MOST_BYTES:
         most, got = sizes(MOST_BYTES, n_bytes)
         raise UserError(f"export: expected at most {most} of attention, got {got}; try a shorter text")
-    by_hand = {a for a, fact in facts.items() if fact.by_hand}
+    by_hand = recording.manifest.by_hand
     known = halves | by_hand | {"encoder.embed.pixels", *recording.numbers()}
     known |= {op.out for op in _following(ops, known)}
     values = {a: _half(recording.value(a)) for a in halves} | {a: recording.value(a) for a in by_hand}
@@ -110,16 +110,10 @@ def _rounding(found: Pass, values: Mapping[str, Tensor]) -> list[str]:
     recording = found.recording
     manifest = recording.manifest
     shares = {a: value for a, value in recording.tensors.items() if a.endswith(".weights")}
-    by_hand = frozenset(a for a, fact in manifest.tensors.items() if fact.by_hand)
+    numbers, by_hand, masks = recording.numbers(), manifest.by_hand, manifest.masks
     given = {a: value.float() for a, value in values.items() if HALVES.fullmatch(a) or a in by_hand}
-    off = differences(
-        tuple(_following(manifest.ops, {*given, *recording.numbers()})),
-        given | shares,
-        by_hand=by_hand,
-        numbers=recording.numbers(),
-        masks=manifest.masks,
-        network=found.model.network,
-    )
+    ops, network = _following(manifest.ops, {*given, *numbers}), found.model.network
+    off = differences(ops, given | shares, by_hand=by_hand, numbers=numbers, masks=masks, network=network)
     most = max((one.most for one in off.values()), default=0.0)
     return [f"In this file queries, keys and values are rounded to float16: a weight is at most {most:.1g} off."]
 

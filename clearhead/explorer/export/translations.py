@@ -11,7 +11,8 @@ from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK, Pass
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.contents import contents, is_live
-from clearhead.explorer.export.page import fragment, page, save
+from clearhead.explorer.export.page import fragment, page
+from clearhead.storage.disk import replace_file
 
 MOST = 32
 """Texts in a file that holds the model."""
@@ -36,7 +37,7 @@ def export_translations(opened: Opened, runs: Sequence[RunRequest], path: str | 
     with LOCK:
         place = telling_place(opened.passes.get(first))
     inside = contents(opened, [first], others)
-    save(page(opened.name, inside, fragment(RunRequest(text=first.text), place)), path)
+    replace_file(Path(path), page(opened.name, inside, fragment(RunRequest(text=first.text), place)))
     return 1 + len(others)
 
 
@@ -59,7 +60,7 @@ def telling_place(found: Pass) -> dict[str, str | int]:
 def information(weights: Tensor) -> Tensor:
     """... t s -> ...: the mutual information of queries and keys in nats, every query as likely as the others.
 
-    It is 0 for a head whose queries all attend alike, be it to everything or to one mark.
+    It is 0 for a head whose queries all attend alike, whether to everything or to one mark.
     """
     mean = weights.mean(-2)
     return torch.xlogy(weights, weights).sum(-1).mean(-1) - torch.xlogy(mean, mean).sum(-1)

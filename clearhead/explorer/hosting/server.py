@@ -26,7 +26,7 @@ _log = logging.getLogger("clearhead")
 BODY_LIMIT = 12_000_000
 """Bytes of a question: an image is the largest thing in one."""
 BODY_SECONDS = 20.0
-"""Within which a question must arrive."""
+"""Seconds within which a question must arrive."""
 AT_ONCE = 4
 """Questions in worker threads."""
 MAX_WAITING = 256
@@ -74,10 +74,10 @@ class Answers(Protocol):
 
 
 class Guard:
-    """Lets through who comes from this machine, from the page itself, with the token; seals every response.
+    """Admits requests of this machine and of the page itself that carry the token. Adds `HEADERS` to every response.
 
-    The names of this machine are the only hosts, whatever the port: another name that leads here is a rebound one, and
-    a port may be forwarded. The token comes in the first address, and then in a cookie, or as a bearer's.
+    Only the names of this machine are hosts, because any other name that leads here was rebound by DNS. Any port will
+    do, because ports may be forwarded. The token comes in the first address and then in a cookie, or as a bearer token.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, cookie: str) -> None:
@@ -161,15 +161,23 @@ class Desk:
 
     def reply(self, question: Mapping[str, JsonValue]) -> Response:
         """The answer of the session, or an error."""
-        try:
-            return Response(self.session.answer(question), media_type="application/octet-stream")
-        except (OutOfMemory, MemoryError) as error:
-            return failure(503, str(error) or "out of memory; try a shorter text")
-        except UserError as error:
-            return failure(400, str(error))
-        except Exception:
-            _log.exception("The explorer could not answer %.60r", question.get("ask"))
-            return failure(500, "a mistake of ours; the terminal that runs clearhead shows where")
+        status, said = answered(self.session, question, log="the terminal that runs clearhead")
+        if isinstance(said, str):
+            return failure(status, said)
+        return Response(said, media_type="application/octet-stream")
+
+
+def answered(session: Answers, question: Mapping[str, JsonValue], *, log: str) -> tuple[int, bytes | str]:
+    """200 and the answer of the session, or the status and the message of an error. `log` is where ours are logged."""
+    try:
+        return 200, session.answer(question)
+    except (OutOfMemory, MemoryError) as error:
+        return 503, str(error) or "out of memory; try a shorter text"
+    except UserError as error:
+        return 400, str(error)
+    except Exception:
+        _log.exception("The explorer could not answer %.60r", question.get("ask"))
+        return 500, f"a mistake of ours; {log} shows where"
 
 
 def question_in(body: bytearray) -> Mapping[str, JsonValue]:
@@ -213,7 +221,7 @@ def refused(_: Request, error: Exception) -> Response:
 
 
 def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
-    """Everything that the server answers."""
+    """The whole application, behind the guard."""
     app = Starlette(
         routes=[
             Route("/", shell),

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import UNNAMED
-from clearhead.explorer.hosting.server import AT_ONCE, Answers
+from clearhead.explorer.hosting.server import AT_ONCE, Answers, answered
 from clearhead.explorer.hosting.serving import open_browser, serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built, static_file
@@ -99,22 +99,13 @@ class Messages:
     def _answer(self, number: int, question: Mapping[str, JsonValue]) -> None:
         if number not in self._waiting:
             return
-        reply, buffers = self._reply(question)
+        _, said = answered(self._session, question, log="the notebook's output or log")
         if number in self._waiting:
             self._waiting.discard(number)
-            self._send({"id": number, **reply}, buffers)
-
-    def _reply(self, question: Mapping[str, JsonValue]) -> tuple[dict[str, JsonValue], list[bytes]]:
-        """The answer of the session, or an error."""
-        try:
-            return {}, [self._session.answer(question)]
-        except UserError as error:
-            return {"error": str(error)}, []
-        except MemoryError:
-            return {"error": "out of memory; try a shorter text"}, []
-        except Exception:
-            _log.exception("The explorer could not answer %.60r", question.get("ask"))
-            return {"error": "a mistake of ours; the notebook's output or log shows where"}, []
+            if isinstance(said, bytes):
+                self._send({"id": number}, [said])
+            else:
+                self._send({"id": number, "error": said}, [])
 
 
 def widget(session: Answers) -> "AnyWidget":
@@ -137,7 +128,7 @@ def widget(session: Answers) -> "AnyWidget":
             self.on_msg(self._messages.receive)
 
         def __repr__(self) -> str:
-            return "The explorer of a clearhead model. It is seen while the notebook runs."
+            return "The explorer of a clearhead model. It is shown while the notebook runs."
 
         def close(self) -> None:
             self._messages.close()

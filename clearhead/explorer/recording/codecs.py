@@ -1,4 +1,4 @@
-"""Numbers in fewer bytes: uint8 for pixels, float16 for tooltips. Each function says how far they may be off."""
+"""Numbers in fewer bytes: uint8 for pixels, float16 for tooltips. Each function states its largest error."""
 
 import torch
 from torch import Tensor
@@ -11,10 +11,10 @@ LARGEST_HALF = 65504.0
 def to_pixels(values: Tensor) -> tuple[Tensor, Tensor]:
     """round(255 x / max of its row), and the maxima: at most max / 510 off, and half a last digit of float32.
 
-    A row is along the last axis, of numbers that are finite and not negative.
+    Rows are along the last axis. Raises ValueError for a number that is negative or not finite.
     """
     if not bool((values >= 0).all() & values.isfinite().all()):
-        raise ValueError("pixels are of finite numbers that are not negative")
+        raise ValueError("expected numbers that are finite and not negative")
     largest = values.float().amax(-1)
     share = values.double() / largest.double().clamp(min=torch.finfo(torch.float32).tiny)[..., None]
     return (share * 255).round().clamp(max=255).to(torch.uint8), largest

@@ -4,16 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
-from clearhead.config import Config, ModelConfig
+from clearhead.config import Config, ModelConfig, StackName
 from clearhead.model.ops import Mask, Op
 from clearhead.weights.documents import JsonObject
 
 FORMAT: Literal["clearhead-trace/1"] = "clearhead-trace/1"
 
 Length = Annotated[int, Field(gt=0, le=2**32)]
-
-
-StackName = Literal["encoder", "decoder"]
 
 
 class Token(Config):
@@ -32,7 +29,7 @@ class Edited(Config):
 
     at: str
     do: Literal["set", "close", "zero", "mean", "scale", "patch", "tensor", "function"]
-    """close: to -inf, as a mask does; mean: over the last axis, or as the explorer does it over the positions."""
+    """close: to -inf, as a mask does; mean: over the last axis, or over the positions if the explorer made the edit."""
     value: float | tuple[float, ...] | None = None
 
 
@@ -42,7 +39,7 @@ class TensorFact(Config):
     shape: tuple[Length, ...]
     axes: str
     by_hand: bool = False
-    """An edit made it, not its op."""
+    """Whether an edit made it, instead of its op."""
     closed: bool = False
     """Some cells are -inf; a second tensor marks them."""
 
@@ -70,6 +67,11 @@ class Manifest(Config):
     tensors: dict[str, TensorFact]
     ops: tuple[Op, ...]
     check: Check | None = None
+
+    @property
+    def by_hand(self) -> frozenset[str]:
+        """The addresses of values that an edit made."""
+        return frozenset(address for address, fact in self.tensors.items() if fact.by_hand)
 
     def to_document(self) -> JsonObject:
         """The manifest as JSON; an op leaves out its defaults."""

@@ -1,6 +1,6 @@
-"""Every recorded value again, from the recorded values that its op names: what the page shows is what was done."""
+"""Evaluates every op again from the recorded values, which proves that the record describes the computation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,17 +12,17 @@ from clearhead.model.record import evaluated
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a value made again is from the one that was recorded."""
+    """The difference between a recorded value and the result of its op."""
 
     most: float
     """The largest absolute difference."""
     relative: float
-    """That, as a share of the largest number of its tensor."""
+    """The same as a share of the largest number of the tensor."""
 
 
 @torch.no_grad()
 def differences(
-    ops: tuple[Op, ...],
+    ops: Iterable[Op],
     values: Mapping[str, Tensor],
     *,
     by_hand: frozenset[str],
@@ -30,7 +30,7 @@ def differences(
     masks: Mapping[str, Mask],
     network: nn.Module,
 ) -> dict[str, Difference]:
-    """By address, of each recorded value that an op made. A value set by hand is an input like any other."""
+    """The differences by address. A value that an edit made counts as an input, and has none."""
     made: dict[str, Tensor] = dict(numbers)
     found: dict[str, Difference] = {}
     for op in ops:

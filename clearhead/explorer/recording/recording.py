@@ -157,8 +157,8 @@ def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 
 def recompute(recording: Recording, network: Transformer) -> Check:
     """The largest differences between recorded values and those that their ops make of recorded inputs."""
-    found = recomputed(recording, network).values()
-    weights = [v for a, v in recording.tensors.items() if a.endswith(".weights") and not _by_hand(recording, a)]
+    found, by_hand = recomputed(recording, network).values(), recording.manifest.by_hand
+    weights = [value for a, value in recording.tensors.items() if a.endswith(".weights") and a not in by_hand]
     return Check(
         recompute_max_abs=max(one.most for one in found),
         recompute_max_relative=max(one.relative for one in found),
@@ -172,20 +172,11 @@ def recomputed(recording: Recording, network: Transformer) -> dict[str, Differen
     if network.config != manifest.config:
         raise UserError("trace: expected the network that it was recorded from, got another; try its own model")
     try:
-        return differences(
-            manifest.ops,
-            {address: recording.value(address) for address in recording.tensors},
-            by_hand=frozenset(a for a in recording.tensors if _by_hand(recording, a)),
-            numbers=recording.numbers(),
-            masks=manifest.masks,
-            network=network,
-        )
+        values = {address: recording.value(address) for address in recording.tensors}
+        numbers, by_hand, masks = recording.numbers(), manifest.by_hand, manifest.masks
+        return differences(manifest.ops, values, by_hand=by_hand, numbers=numbers, masks=masks, network=network)
     except (RuntimeError, IndexError, ValueError, KeyError) as error:
         raise UserError(f"trace: expected values that fit their ops, got {shown(str(error))}; {AGAIN}") from error
-
-
-def _by_hand(recording: Recording, address: str) -> bool:
-    return recording.manifest.tensors[address].by_hand
 
 
 def _edited(address: str, edit: Edit) -> Edited:

@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import torch
 
 from clearhead.api import Model
 from clearhead.api.reader import Input
-from clearhead.config import ModelConfig, PatchInput, StackConfig
+from clearhead.config import PatchInput, StackName
 from clearhead.data.schemes import SPACE
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.explorer.recording.manifest import StackName, Token
+from clearhead.explorer.recording.manifest import Token
 from clearhead.model import Tokens
 
 Span = tuple[int, int]
@@ -53,7 +53,7 @@ def read(
     if written is not None:
         start = int(inputs[-1].ids[0, 0])
         inputs[-1] = Tokens(torch.tensor([[start, *written]]))
-    names = stack_names(model.config)
+    names = list(model.config.stacks)
     if check is not None:
         check({name: given.ids.shape[1] for name, given in zip(names, inputs, strict=True)})
     texts = [text if isinstance(text, str) else "", other or ""]
@@ -61,30 +61,24 @@ def read(
         name: _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
         for i, (name, given) in enumerate(zip(names, inputs, strict=True))
     }
-    return ReadInput([_here(model, given) for given in inputs], tokens)
+    return ReadInput([model.here(given) for given in inputs], tokens)
 
 
-def stack_names(config: ModelConfig) -> list[StackName]:
-    """The names of the model's stacks, the encoder first."""
-    both: list[tuple[StackName, StackConfig | None]] = [("encoder", config.encoder), ("decoder", config.decoder)]
-    return [name for name, stack in both if stack is not None]
-
-
-def _here(model: Model, tokens: Tokens) -> Tokens:
-    pixels = tokens.ids.is_floating_point()
-    ids = tokens.ids.to(next(model.network.parameters()).dtype) if pixels else tokens.ids
-    return replace(tokens, ids=ids).to(model.device)
+def texts_of(model: Model, ids: Sequence[int]) -> dict[str, str]:
+    """The tokens of these ids as people read them, by id; without a tokenizer the ids themselves."""
+    texts = model.tokenizer.tokens(ids) if model.has_tokenizer else map(str, ids)
+    return {str(i): text for i, text in zip(ids, texts, strict=True)}
 
 
 def _image(model: Model, picture: Input) -> ReadInput:
     """An image as patches, named by row and column from 1."""
-    reads = model.config.encoder and model.config.encoder.input
+    reads = model.config.first.input
     assert isinstance(reads, PatchInput)
     rows = reads.image_size // reads.patch_size
     names = [f"{y},{x}" for y, x in product(range(1, rows + 1), repeat=2)]
     tokens = tuple(Token(id=i, text=name) for i, name in enumerate([*["class"] * reads.class_token, *names]))
     batch = model.reader.batch([picture], pad_id=None)
-    return ReadInput([_here(model, batch)], {"encoder": tokens}, (rows, rows))
+    return ReadInput([model.here(batch)], {"encoder": tokens}, (rows, rows))
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------
@@ -134,13 +128,12 @@ def matched(text: str, pieces: Sequence[str]) -> list[Span | None]:
 
 
 def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int] | None) -> ReadInput:
-    names = stack_names(model.config)
-    if len(names) == 1 and other is not None:
+    stacks = model.config.stacks
+    if len(stacks) == 1 and other is not None:
         raise UserError("target: expected none, for this model reads one text of ids; leave it out")
     texts = [text if isinstance(text, str) else "", other or ""]
     tokens: dict[StackName, tuple[Token, ...]] = {}
-    for i, name in enumerate(names):
-        stack = model.config.encoder if name == "encoder" else model.config.decoder
+    for i, (name, stack) in enumerate(stacks.items()):
         found = _marked(texts[i], written if i else None)
         start = model.generation.start_id
         if i and start is not None:

@@ -8,7 +8,7 @@ from safetensors.torch import load
 
 from clearhead.errors import UserError
 from clearhead.explorer.answering import replies
-from clearhead.explorer.answering.replies import Reply, object_of
+from clearhead.explorer.answering.replies import Reply
 
 
 def test_views_and_shared_memory_are_written_row_by_row() -> None:
@@ -32,7 +32,3 @@ def test_a_reply_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     Reply({}, {"a": torch.zeros(10)}).encode()
     with pytest.raises(UserError, match="reply: expected at most"):
         Reply({}, {"a": torch.zeros(10), "b": torch.zeros(1)}).encode()
-
-
-def test_what_is_none_is_left_out() -> None:
-    assert object_of({"a": None, "b": 0, "c": []}) == {"b": 0, "c": []}

@@ -4,7 +4,7 @@ import pytest
 
 from clearhead.api import Model
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.explorer.recording.tokens import matched, read, stack_names
+from clearhead.explorer.recording.tokens import matched, read
 from clearhead.recipe.data import ByteBPE
 from tests.explorer.traced import CONFIGS, inputs, model_of
 from tests.small_models import TEXTS
@@ -15,7 +15,7 @@ def test_each_stack_reads_as_many_positions_as_it_has_tokens(name: str) -> None:
     model = model_of(CONFIGS[name])
     reading = read(model, *inputs(CONFIGS[name]))
     seen, _ = model.trace(*inputs(CONFIGS[name]))
-    assert list(reading.tokens) == stack_names(CONFIGS[name])
+    assert list(reading.tokens) == list(CONFIGS[name].stacks)
     for stack, tokens in reading.tokens.items():
         assert len(tokens) == seen[f"{stack}.embed.sum"].shape[1]
         if not model.reader.reads_images:

@@ -1,9 +1,8 @@
 """Decodes a text while it is written: a token at a time, in whole characters, up to a stop string."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.generation.pieces import beginning, first
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """The replacement character, to which an unfinished character decodes."""
@@ -38,8 +37,8 @@ class Detokenizer:
             self.settled = self.text
             self.window, self.n_known = self.window[self.n_known :], len(self.window) - self.n_known
             self.known = self.tokenizer.decode(self.window)
-        at = first(self.text[searched:], self.stop)
-        self.end = None if at is None else searched + at
+        found = [at for word in self.stop if (at := self.text.find(word, searched)) >= 0]
+        self.end = min(found, default=None)
         return self.end is not None
 
     def take(self, *, last: bool = False) -> str:
@@ -52,6 +51,23 @@ class Detokenizer:
         elif last:
             safe = len(self.text)
         else:
-            safe = min([len(self.settled), *(beginning(self.settled, word) for word in self.stop)])
+            safe = min([len(self.settled), *(_beginning(self.settled, word) for word in self.stop)])
         piece, self.shown = self.text[self.shown : safe], max(self.shown, safe)
         return piece
+
+    def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
+        """The text of the tokens piece by piece, up to a stop string. Takes no token after that."""
+        for token in tokens:
+            stops = self.add([token])
+            if piece := self.take():
+                yield piece
+            if stops:
+                return
+        if piece := self.take(last=True):
+            yield piece
+
+
+def _beginning(text: str, word: str) -> int:
+    """The index where the end of `text` is a prefix of `word`; the length of `text` if there is none."""
+    longest = next((n for n in range(min(len(word), len(text)), 0, -1) if text.endswith(word[:n])), 0)
+    return len(text) - longest

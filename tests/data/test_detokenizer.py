@@ -3,10 +3,12 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from clearhead.data.detokenizer import UNFINISHED, Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
-from clearhead.serve.text import UNFINISHED, Detokenizer
 from tests.serve.tiny import texts_of
 
 TEXTS = [
@@ -96,3 +98,21 @@ def test_the_first_of_the_stop_strings_counts():
     writer = Detokenizer(tokenizer, [], ["bin", "ab"])
     pieces, stopped = shown(writer, tokenizer.encode("a cabinet"))
     assert (stopped, "".join(pieces)) == (True, "a c")
+
+
+LETTERS = Tokenizer.train(["abxc"], Characters())
+
+
+@given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=2))
+def test_pieces_end_before_the_first_stop_string(text: str, stop: list[str]):
+    pieces = list(Detokenizer(LETTERS, [], stop).pieces(LETTERS.encode(text)))
+    assert "".join(pieces) == text[: min((text.index(word) for word in stop if word in text), default=len(text))]
+    assert "" not in pieces
+
+
+def test_pieces_hold_back_the_beginning_of_a_stop_string_and_read_no_further_than_its_end():
+    assert list(Detokenizer(LETTERS, [], ["xy", "bxd"]).pieces(LETTERS.encode("abxc"))) == ["a", "bxc"]
+    assert list(Detokenizer(LETTERS, [], ["xc"]).pieces(LETTERS.encode("abx"))) == ["a", "b", "x"]
+    tokens = iter(LETTERS.encode("abxca"))
+    assert list(Detokenizer(LETTERS, [], ["xc"]).pieces(tokens)) == ["a", "b"]
+    assert len(list(tokens)) == 1
