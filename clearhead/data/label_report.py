@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from clearhead.config import Config
-from clearhead.data.labelled import Example
+from clearhead.data.labelled import LabelledText
 
 MOST_NAMES = 12
 """Labels that are listed by name."""
@@ -73,16 +73,16 @@ class LabelReport(Config):
 
 def labelled_split(
     name: str,
-    examples: Sequence[Example],
+    examples: Sequence[LabelledText],
     lengths: Sequence[int],
     *,
     names: Sequence[str],
     limit: int,
-    train: Sequence[Example],
+    train: Sequence[LabelledText],
 ) -> LabelledSplit:
     """The report on a split whose examples that are not blank have these lengths."""
     told = [example for example in examples if not example.is_blank]
-    first: dict[str, Example] = {}
+    first: dict[str, LabelledText] = {}
     duplicates = [example for example in told if first.setdefault(example.normalized, example) is not example]
     contradicting = [e for e in duplicates if {*e.labels} != {*first[e.normalized].labels}]
     known = set() if name == "train" else {example.normalized for example in train}

@@ -17,7 +17,7 @@ MISSING = {"", "nan", "null", "<na>", "#n/a"}
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class LabelledText:
     """One text, or two that have one label together."""
 
     texts: tuple[str, ...]
@@ -51,7 +51,7 @@ class Labelling:
     problem_type: ProblemType = "single_label_classification"
     separator: str = "|"
 
-    def read(self, source: Source) -> list[Example]:
+    def read(self, source: Source) -> list[LabelledText]:
         """Every example of a source, in order.
 
         Raises UserError, which names the row, for a label that is missing or no number where one is expected.
@@ -59,10 +59,10 @@ class Labelling:
         if not isinstance(source, Table | HubDataset) or source.text is None:
             raise UserError(f'{source.kind}: expected a table with a column of texts, got none; try text = "NAME"')
         columns = [source.text, *([] if self.text_pair is None else [self.text_pair]), self.label]
-        examples: list[Example] = []
+        examples: list[LabelledText] = []
         for where, (*texts, label) in cells_of(source, columns):
             found = tuple(text_of(text, where=f"{where}:{name}") for name, text in zip(columns, texts, strict=False))
-            examples.append(Example(found, self._labels(label, where), where))
+            examples.append(LabelledText(found, self._labels(label, where), where))
         return examples
 
     def _labels(self, cell: object, where: str) -> tuple[str, ...]:
@@ -107,14 +107,14 @@ def number_of(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def names_of(examples: Iterable[Example]) -> tuple[str, ...]:
+def names_of(examples: Iterable[LabelledText]) -> tuple[str, ...]:
     """The distinct labels in order: numbers by value, anything else by letters."""
     names = {name for example in examples for name in example.labels}
     numbers = {name: number_of(name) for name in names}
     return tuple(sorted(names, key=lambda name: (numbers[name] is None, numbers[name] or 0.0, name)))
 
 
-def check_known(examples: Iterable[Example], names: Sequence[str], *, remedy: str) -> None:
+def check_known(examples: Iterable[LabelledText], names: Sequence[str], *, remedy: str) -> None:
     """Raises UserError for the first example with a label that is not one of `names`."""
     known = set(names)
     for example in examples:
@@ -129,7 +129,7 @@ def check_known(examples: Iterable[Example], names: Sequence[str], *, remedy: st
 # --- splits ---------------------------------------------------------------------------------------------------------
 
 
-def labelled_splits(data: Data, labelling: Labelling, held_out: float) -> dict[str, list[Example]]:
+def labelled_splits(data: Data, labelling: Labelling, held_out: float) -> dict[str, list[LabelledText]]:
     """The splits of a recipe's data, each with the examples whose texts are blank.
 
     Without a source for validation, holds out the share `held_out` of the training texts for it, and as much for a test
@@ -152,14 +152,14 @@ def labelled_splits(data: Data, labelling: Labelling, held_out: float) -> dict[s
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def hold_out(examples: Sequence[Example], shares: Sequence[float], *, by_label: bool) -> list[list[Example]]:
+def hold_out(examples: Sequence[LabelledText], shares: Sequence[float], *, by_label: bool) -> list[list[LabelledText]]:
     """Parts of the examples with these shares, then the rest.
 
     With `by_label`, each part has its share of every label, or of the rarest one of each text, and the rest is never
     without it. Equal texts are in the same part. The choice depends on the texts alone, not on their order.
     """
     counts = Counter(name for example in examples for name in example.labels)
-    groups: dict[str, list[Example]] = {}
+    groups: dict[str, list[LabelledText]] = {}
     for example in examples:
         groups.setdefault(example.normalized, []).append(example)
     strata: dict[str, list[str]] = {}
@@ -172,13 +172,13 @@ def hold_out(examples: Sequence[Example], shares: Sequence[float], *, by_label: 
         bounds = [min(round(sum(shares[: i + 1]) * len(texts)), len(texts) - 1) for i in range(len(shares))]
         for i, text in enumerate(texts):
             part_of[text] = sum(i >= bound for bound in bounds)
-    parts: list[list[Example]] = [[] for _ in range(len(shares) + 1)]
+    parts: list[list[LabelledText]] = [[] for _ in range(len(shares) + 1)]
     for example in examples:
         parts[part_of[example.normalized]].append(example)
     return parts
 
 
-def _check_labels(train: Sequence[Example], labelling: Labelling) -> None:
+def _check_labels(train: Sequence[LabelledText], labelling: Labelling) -> None:
     names, place = names_of(train), f"{train[0].where.rpartition(':')[0]}: column {labelling.label!r}"
     if len(names) < 2:
         raise UserError(f"{place}: expected at least 2 labels, got {', '.join(names) or 'none'}; try another column")

@@ -9,8 +9,6 @@ from clearhead.data.marks import template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 
-Texts = tuple[str, ...]
-
 
 @dataclass(frozen=True)
 class Inputs:
@@ -25,16 +23,14 @@ class Inputs:
     """Tokens before cutting."""
 
     @classmethod
-    def of(cls, texts: Sequence[Texts], tokenizer: Tokenizer, limit: int) -> Self:
+    def of(cls, texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, limit: int) -> Self:
         """Encodes single texts, or pairs. Raises UserError for a mixture of both.
 
         The longer text of a pair is cut first. A text of which the tokenizer makes nothing becomes its unknown token.
         """
         sizes = {len(both) for both in texts}
-        if not sizes <= {1} and not sizes <= {2}:
-            raise UserError(
-                f"texts: expected all single or all pairs, got {sorted(sizes)} texts together; mend the rows"
-            )
+        if len(sizes) > 1:
+            raise UserError("texts: expected all single or all pairs, got both; mend the rows")
         if 2 in sizes:
             pairs = [tokenizer.encode_pair(*both) for both in texts]
             cut = [
@@ -49,7 +45,7 @@ class Inputs:
         return cls(ids, None, [len(ids) + len(marks) for ids in bare])
 
 
-def _shortened(both: Texts, ids: Sequence[int], tokenizer: Tokenizer, limit: int) -> Texts:
+def _shortened(both: tuple[str, ...], ids: Sequence[int], tokenizer: Tokenizer, limit: int) -> tuple[str, str]:
     """The beginnings of two texts that have at most `limit` tokens together with their marks."""
     first, second = ([end for _, end in tokenizer.offsets(text)] for text in both)
     room = limit - (len(ids) - len(first) - len(second))

@@ -13,7 +13,7 @@ from clearhead.config.heads import ProblemType
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.label_report import LabelReport, labelled_split
-from clearhead.data.labelled import Example, Labelling, check_known, labelled_splits, names_of
+from clearhead.data.labelled import LabelledText, Labelling, check_known, labelled_splits, names_of
 from clearhead.data.labelled_ids import Inputs
 from clearhead.data.sequences import largest_of
 from clearhead.data.splits import fingerprint
@@ -73,11 +73,11 @@ class ClassificationRecipe(Recipe):
 class Labelled:
     """Examples and the ids of their texts."""
 
-    examples: Sequence[Example]
+    examples: Sequence[LabelledText]
     inputs: Inputs
 
     @classmethod
-    def of(cls, examples: Sequence[Example], tokenizer: Tokenizer, limit: int) -> Self:
+    def of(cls, examples: Sequence[LabelledText], tokenizer: Tokenizer, limit: int) -> Self:
         """Encodes the examples whose texts are not blank."""
         kept = [example for example in examples if not example.is_blank]
         return cls(kept, Inputs.of([example.texts for example in kept], tokenizer, limit))
@@ -116,7 +116,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         tokens = batch_of(self.train.inputs, examples, self.tokenizer, packed=self.packed)
         return Batch((tokens,), self.targets([self.train.examples[i] for i in examples]))
 
-    def targets(self, examples: Sequence[Example]) -> Tensor:
+    def targets(self, examples: Sequence[LabelledText]) -> Tensor:
         """n: the class of each example; or n v: which labels it has, or its number."""
         if self.problem_type == "regression":
             return torch.tensor([[float(number) for number in example.labels] for example in examples])
@@ -195,6 +195,8 @@ class Classification(RecipeTask[ClassificationRecipe]):
         splits = labelled_splits(data, labelling, data.held_out)
         train = splits["train"]
         tokenizer = tokenizer or Tokenizer.train((text for e in train for text in e.texts), recipe.tokenizer)
+        if data.text_pair is not None and not tokenizer.library.num_special_tokens_to_add(is_pair=True):
+            tokenizer = tokenizer.templated("$A", "$A {end} $B:1")
         encoded = {name: Labelled.of(split, tokenizer, data.max_length) for name, split in splits.items()}
         is_number = labelling.problem_type == "regression"
         names = () if is_number else names_of(train)

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 from clearhead.data.label_report import labelled_split
-from clearhead.data.labelled import Example, Labelling, hold_out, names_of
+from clearhead.data.labelled import LabelledText, Labelling, hold_out, names_of
 from clearhead.data.labelled_ids import Inputs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles, Words
 
 
-def examples(n: int) -> list[Example]:
-    return [Example((f"text {i}",), ("often" if i % 4 else "seldom",), f"t.csv:{i + 2}") for i in range(n)]
+def examples(n: int) -> list[LabelledText]:
+    return [LabelledText((f"text {i}",), ("often" if i % 4 else "seldom",), f"t.csv:{i + 2}") for i in range(n)]
 
 
 def test_labels_are_in_order_numbers_by_value():
-    made = [Example(("x",), (name,), "") for name in ("10", "9", "b", "1.5", "a", "9")]
+    made = [LabelledText(("x",), (name,), "") for name in ("10", "9", "b", "1.5", "a", "9")]
     assert names_of(made) == ("1.5", "9", "10", "a", "b")
 
 
@@ -38,14 +38,14 @@ def test_held_out_parts_do_not_depend_on_the_order_of_the_rows():
 
 
 def test_equal_texts_are_in_one_part():
-    twice = [Example((text,), ("x",), "") for i in range(40) for text in (f"Text {i}", f"text  {i} ")]
+    twice = [LabelledText((text,), ("x",), "") for i in range(40) for text in (f"Text {i}", f"text  {i} ")]
     valid, train = hold_out(twice, [0.25], by_label=True)
     assert not {e.normalized for e in valid} & {e.normalized for e in train}
     assert len(valid) == 20
 
 
 def test_a_label_of_one_text_stays_in_training():
-    rare = [*examples(40), Example(("once",), ("often", "rare"), "")]
+    rare = [*examples(40), LabelledText(("once",), ("often", "rare"), "")]
     *others, train = hold_out(rare, [0.4, 0.4], by_label=True)
     assert "rare" in names_of(train)
     assert not any("rare" in e.labels for part in others for e in part)
@@ -58,7 +58,7 @@ def test_a_label_of_one_text_stays_in_training():
 def test_a_label_is_read_from_any_cell(cell: object, labels: tuple[str, ...], tmp_path: Path):
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"text": "a", "label": cell}), encoding="utf-8")
-    assert Labelling().read(Table(path=path, text="text")) == [Example(("a",), labels, f"{path}:1")]
+    assert Labelling().read(Table(path=path, text="text")) == [LabelledText(("a",), labels, f"{path}:1")]
 
 
 @pytest.mark.parametrize("cell", [["x", "y", "x"], "x|y", "x | y|"])
@@ -98,8 +98,8 @@ def test_a_source_without_columns_is_told():
 
 def test_the_report_counts_what_may_mislead():
     both = zip("abAa ", "xyyyx", strict=True)
-    train = [Example((text,), (label,), f"t.csv:{i}") for i, (text, label) in enumerate(both)]
-    valid = [Example((" b",), ("x",), "v.csv:2"), Example(("c",), ("x",), "v.csv:3")]
+    train = [LabelledText((text,), (label,), f"t.csv:{i}") for i, (text, label) in enumerate(both)]
+    valid = [LabelledText((" b",), ("x",), "v.csv:2"), LabelledText(("c",), ("x",), "v.csv:3")]
     told = labelled_split("train", train, [3, 4, 5, 9], names=("x", "y"), limit=8, train=train).lines(8)
     assert told == [
         "train: 4 of 5 examples (1 empty, left out), 5.2 tokens each, at most 9; 1 cut to 8",
@@ -118,3 +118,13 @@ def test_texts_are_cut_to_the_limit_and_never_empty():
     assert [len(ids) for ids in found.ids] == [3, 1, 1]
     assert found.lengths == [4, 0, 1]
     assert found.ids[0] == tokenizer.encode("a b c")
+
+
+def test_the_longer_text_of_a_pair_is_cut_first():
+    tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1")
+    found = Inputs.of([("a b c d e f", "g"), ("a", "b c d e f g"), ("a b c d", "e f g h")], tokenizer, 5)
+    assert [text.split() for text in tokenizer.decode_batch(found.ids)] == [[*"abcg"], [*"abcd"], [*"abef"]]
+    assert found.types == [[0, 0, 0, 0, 1], [0, 0, 1, 1, 1], [0, 0, 0, 1, 1]]
+    assert found.lengths == [8, 8, 9]
+    with pytest.raises(UserError, match=r"^texts: expected all single or all pairs, got both"):
+        Inputs.of([("a",), ("a", "b")], tokenizer, 5)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from clearhead.api import Model, architecture, load
 from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig
-from clearhead.data.labelled import Example
+from clearhead.data.labelled import LabelledText
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
@@ -69,7 +69,7 @@ def task_of(problem_type: Any, *, packed: bool = True) -> Classification:
         PROBLEMS[1]: lambda i: tuple(name for k, name in enumerate("abc") if i >> k & 1),
         PROBLEMS[2]: lambda i: (str(i / 4),),
     }
-    examples = [Example((text,), values[problem_type](i), f"x:{i}") for i, text in enumerate(texts)]
+    examples = [LabelledText((text,), values[problem_type](i), f"x:{i}") for i, text in enumerate(texts)]
     data = Labelled.of(examples, tokenizer, 64)
     labels = ("grade",) if problem_type == "regression" else ("a", "b", "c")
     return Classification(tokenizer, data, data, labels=labels, problem_type=problem_type, max_tokens=96, packed=packed)
@@ -222,6 +222,26 @@ def test_several_labels_and_numbers_are_learnt_too():
     assert float.fromhex(found[40]) < 0.3 * float.fromhex(found[1])
     (value,) = load("numbers").classify(["the cat and the dog"])[0]
     assert value[0] == "kind"
+
+
+@pytest.mark.parametrize("name", ["classifier", "bert-base"])
+def test_two_texts_have_one_label_together(name: str, capsys: pytest.CaptureFixture[str]):
+    """A tokenizer that is trained here puts its end token between them."""
+    words = [word for some in WORDS.values() for word in some.split()]
+    rows = [("one", "two", "way"), *((a, b, "up" if a < b else "down") for a in words for b in words[::2])]
+    Path("table.csv").write_text("".join(",".join(row) + "\n" for row in rows), encoding="utf-8")
+    line = "train table.csv --text one --text-pair two --label way --out run --epochs 1 --precision fp32"
+    changes = " ".join(f"--model.stacks.{field} {value}" for field, value in SMALL.items())
+    main(f"{line} {changes} --model.preset {name} --tokenizer.kind words".split())
+    said = capsys.readouterr().err
+    assert "tokens each, at most 3" in said
+    model = load("run")
+    main(["predict", "run", "cat\tdog", "cat\tpear"])
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    for (label, share), other in zip(lines, ("dog", "pear"), strict=True):
+        shares = model.logits("cat", other).softmax(-1)
+        assert label == model.config.head.model_dump()["labels"][int(shares.argmax())]
+        assert float(share) == pytest.approx(shares.max().item(), abs=1e-4)
 
 
 # --- mistakes ----------------------------------------------------------------------------------------------------
