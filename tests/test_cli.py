@@ -140,7 +140,7 @@ def test_version(shell: Shell):
         ("summary gpt2 --batch x", 'unable to convert "x" into int'),
         ("summary gpt3", "try gpt2"),
         ("summary gpt2 --batch 0", "batch: expected 1 or more, got 0"),
-        ("train recipe --training.bogus 1", "recipe: expected a recipe file or name, found none; try one of lm, "),
+        ("train recipe --training.bogus 1", "recipe: expected a recipe file or name, found none; try one of classification, "),
         ("train lm --training.stpes 1", "lm:training.stpes: no such field; did you mean steps?"),
         ("train translation --model.presett gpt2", "model.presett: no such field; did you mean preset?"),
         ("train lm --stepz 1", "--stepz: no such option; did you mean --steps?"),

@@ -120,7 +120,7 @@ def check_known(examples: Iterable[LabelledText], names: Sequence[str], *, remed
     for example in examples:
         for name in example.labels:
             if name not in known:
-                some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+                some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
                 raise UserError(
                     f"{example.where}: expected a label of the training data ({some}), got {name}; {remedy}"
                 )
@@ -164,7 +164,8 @@ def hold_out(examples: Sequence[LabelledText], shares: Sequence[float], *, by_la
         groups.setdefault(example.normalized, []).append(example)
     strata: dict[str, list[str]] = {}
     for text, group in groups.items():
-        rarest = min(group[0].labels, key=lambda name: (counts[name], name), default="")
+        names = (name for example in group for name in example.labels)
+        rarest = min(names, key=lambda name: (counts[name], name), default="")
         strata.setdefault(rarest if by_label else "", []).append(text)
     part_of: dict[str, int] = {}
     for texts in strata.values():
