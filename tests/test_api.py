@@ -14,6 +14,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.families import preset, presets
 from clearhead.families.family import canonical
+from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Words
@@ -234,6 +235,45 @@ def test_a_prompt_that_is_too_long_is_told_before_anything_is_written():
 
 
 # --- looking inside ----------------------------------------------------------------------------------------------
+
+
+def test_settings_are_keywords(translator: Model, writer: Model):
+    texts = PAIRS.source[:3]
+    with_three = translator.generation.model_copy(update={"beams": 3})
+    assert translator.translate(texts, beams=3) == translator.translate(texts, with_three)
+    greedy = translator.generation.model_copy(update={"beams": 1})
+    assert translator.translate(texts, with_three, beams=1) == translator.translate(texts, greedy)
+    assert len(translator.hypotheses(texts[:1], n_best=2)[0]) == 2
+    warm = writer.generation.model_copy(update={"beams": 1, "temperature": 0.9, "top_k": 3, "seed": 4})
+    assert writer.generate("one", temperature=0.9, top_k=3, seed=4) == writer.generate("one", warm)
+    assert writer.generate("one", warm, temperature=0) == writer.generate("one", beams=1), "nothing left to narrow"
+    best = complete(writer.network, [[5, 6]], max_new_tokens=3, beams=2)
+    assert best == complete(writer.network, [[5, 6]], config=GenerationConfig(max_new_tokens=3, beams=2))
+    for call, says in (
+        (lambda: translator.translate(texts, beamz=3), "generation:beamz: no such field; did you mean beams?"),
+        (lambda: writer.generate("one", temperature="hot"), "generation:temperature: expected a valid number"),
+        (lambda: translator.translate(texts, top_p=0.5), "top_p=0.5 narrows sampling: set temperature above 0"),
+    ):
+        with pytest.raises(UserError) as caught:
+            call()
+        assert says in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["demo", "nano"])
+def test_a_trace_of_several_texts(name: str):
+    model = model_of(name)
+    sources, targets = ["one two three", "four"], ["eins", "zwei drei vier"]
+    both = [targets] if name == "demo" else []
+    seen, logits = model.trace([*sources], *both)
+    for i, source in enumerate(sources):
+        alone, wanted = model.trace(source, *([targets[i]] if both else []))
+        torch.testing.assert_close(logits[i, : len(wanted)], wanted)
+        address = "decoder.blocks.0.attn.weights"
+        n = len(wanted)
+        torch.testing.assert_close(seen[address][i, :, :n, :n], alone[address][0])
+    with pytest.raises(UserError, match="a target for each or none, got 2 and 1"):
+        model.trace([*sources], ["one"])
 
 
 def test_a_trace_sees_and_an_edit_changes(translator: Model):

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,8 +22,11 @@ from clearhead.cli import main
 from clearhead.cli.app import Tokenize as on_the_line
 from clearhead.cli.app import app
 from clearhead.commands.measure import json_of
+from clearhead.commands.sweep import combinations
+from clearhead.commands.train import recipe_of
 from clearhead.commands.use import arriving
 from clearhead.errors import UserError
+from clearhead.recipe import read
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.tasks.metrics import Tokenize
@@ -37,7 +41,7 @@ from tests.training.tiny import write_recipe
 
 Give = Callable[[bytes], None]
 COMMANDS = (
-    *("demo", "train", "resume", "translate", "generate", "explore", "serve"),
+    *("demo", "train", "resume", "recipes", "translate", "generate", "explore", "serve"),
     *("evaluate", "summary", "check", "export", "push", "plan", "profile"),
 )
 
@@ -140,7 +144,10 @@ def test_version(shell: Shell):
         ("summary gpt2 --batch x", 'unable to convert "x" into int'),
         ("summary gpt3", "try gpt2"),
         ("summary gpt2 --batch 0", "batch: expected 1 or more, got 0"),
-        ("train recipe --training.bogus 1", "recipe: expected a recipe file or name, found none; try one of classification, "),
+        (
+            "train recipe --training.bogus 1",
+            "recipe: expected a recipe file or name, found none; try one of class",
+        ),
         ("train lm --training.stpes 1", "lm:training.stpes: no such field; did you mean steps?"),
         ("train translation --model.presett gpt2", "model.presett: no such field; did you mean preset?"),
         ("train lm --stepz 1", "--stepz: no such option; did you mean --steps?"),
@@ -278,6 +285,77 @@ def test_files_to_train_and_validate_on(shell: Shell, tmp_path: Path):
     said = shell(*train, *valid[:2]).error
     assert said.endswith("got --valid-source; give --valid-source FILE --valid-target FILE")
     assert "--valid-text" in shell(*train, "--valid-text", "a.en").error
+
+
+def test_recipes_are_listed(shell: Shell):
+    listed = shell("recipes").out
+    assert "\ntranslation     Your own sentence pairs: two text files, one sentence a line.\n" in listed
+    assert "clearhead train lm --text book.txt" in listed
+
+
+def test_a_schema_completes_recipes(shell: Shell):
+    """Every field of the recipes that come with clearhead is in it."""
+    schema = json.loads(shell("recipes", "--schema").out)
+    assert {ref["$ref"].rsplit("/", 1)[1] for ref in schema["anyOf"]} >= {"TranslationRecipe", "LanguageRecipe"}
+    training = schema["$defs"]["Training"]["properties"]
+    for name in ("lm", "translation"):
+        assert read(name)["training"].keys() <= training.keys()
+
+
+def test_a_tokenizer_is_trained_and_shown(shell: Shell, writer: Path, tmp_path: Path):
+    (tmp_path / "a.txt").write_text("one two\ntwo one\n", encoding="utf-8")
+    made = shell("tokenizer", "train", "a.txt", "--out", "tok", "--kind", "words")
+    assert (made.code, made.out) == (0, "tok: 6 tokens\n")
+    shown = shell("tokenizer", "show", "tok", "two one").out.splitlines()
+    assert shown[0] == "6 tokens; special tokens: <bos> 2, <eos> 3, <pad> 0, <unk> 1"
+    assert shown[1].startswith("2 tokens:  ")
+    assert "tokens" in shell("tokenizer", "show", writer, "one").out
+    assert "expected a new folder" in shell("tokenizer", "train", "a.txt", "--out", "tok").error
+    line = ("tokenizer", "train", "a.txt", "--out", "new", "--vocab-size")
+    assert shell(*line, 3).error == "tokenizer:vocab_size: expected greater than 4, got 3"
+    assert "no.txt: expected a file, got none" in shell("tokenizer", "train", "no.txt", "--out", "new").error
+    assert "Train a tokenizer on text files" in shell("tokenizer", "train", "--help").out
+
+
+def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each line of docs/your-data.md, up to reading the files."""
+    kinds: list[str] = []
+
+    def checked(recipe: str, changes: Any, *, short: Any, files: Any, valid: Any, **_: object) -> None:
+        found = recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid})
+        kinds.append(found.data.train.kind)
+
+    monkeypatch.setattr("clearhead.commands.train.train_command", checked)
+    page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
+    lines = re.findall(r"`clearhead (train [^`]*)`", page)
+    for line in lines:
+        assert shell(*shlex.split(line)).code == 0, line
+    assert len(kinds) == len(lines) >= 14
+    assert set(kinds) == {"parallel", "table", "dataset", "text"}
+
+
+def test_a_sweep_ends_in_one_table(shell: Shell, tmp_path: Path):
+    line = ("train", write_recipe(tmp_path, steps=2), "--training.ema", 0.5, "--sweep")
+    said = shell(*line, "training.clip=0.5,1")
+    assert said.code == 0
+    head, *rows = said.out.splitlines()
+    assert head.split() == ["clip", "bleu", "chrf", "exact_match", "perplexity", "step", "run"]
+    assert sorted(row.split()[0] for row in rows) == ["0.5", "1"]
+    assert {row.split()[-1] for row in rows} == {"runs/tiny-sweep-1/1", "runs/tiny-sweep-1/2"}
+    saved: Any = checkpoints.load(Path("runs/tiny-sweep-1/2/step-00000002")).json["recipe.json"]
+    assert (saved["training"]["clip"], saved["training"]["ema"]) == (1.0, 0.5)
+    wrong = shell(*line, "training.clip=1,-1")
+    assert "training.clip: expected greater than 0, got -1" in wrong.error
+    assert not Path("runs/tiny-sweep-2").exists(), "all are checked before the first begins"
+    assert "expected a field with its values" in shell(*line, "training.clip").error
+    assert combinations(["a.b=1,2", "c.d=x"]) == [(("a.b", "1"), ("c.d", "x")), (("a.b", "2"), ("c.d", "x"))]
+
+
+def test_a_file_of_data_is_no_recipe(shell: Shell, tmp_path: Path):
+    (tmp_path / "pairs.txt").write_text("one\teins\n", encoding="utf-8")
+    said = shell("train", "pairs.txt").error
+    assert said.startswith("pairs.txt: expected TOML, got ")
+    assert "give a recipe before a file of data" in said
 
 
 def test_n_best(shell: Shell, translator: Path, give: Give):

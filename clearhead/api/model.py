@@ -19,12 +19,14 @@ from clearhead.api.folders import own_files
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.api.sidecars import PREPROCESSOR
-from clearhead.api.variants import changed, over_the_same_weights
+from clearhead.api.variants import changed as with_changes
+from clearhead.api.variants import over_the_same_weights
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
+from clearhead.generation.settings import changed
 from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import merged
 from clearhead.model.heads import scores
@@ -121,20 +123,28 @@ class Model:
         shares = [scores(head, self.logits(text).float()).tolist() for text in _several(texts, "classify")]
         return [sorted(zip(names, row, strict=True), key=lambda pair: -pair[1]) for row in shares]
 
-    def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
-        """The best translation of each text."""
-        return [self.tokenizer.decode(best[0].tokens) for best in self.hypotheses(texts, config)]
+    def translate(self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object) -> list[str]:
+        """The best translation of each text. `settings` change `config`, by default the model's own: beams=3.
 
-    def hypotheses(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[list[Hypothesis]]:
-        """The n_best translations of each source text with their scores, best first."""
+        Raises UserError for a name that is no field of GenerationConfig.
+        """
+        return [self.tokenizer.decode(best[0].tokens) for best in self.hypotheses(texts, config, **settings)]
+
+    def hypotheses(
+        self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object
+    ) -> list[list[Hypothesis]]:
+        """The n_best translations of each source text with their scores, best first; settings as in `translate`."""
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
         source = self.reader.ids(_several(texts, "translate"))
-        return complete(self.network, source=source, config=self.settings(config))
+        config = self.settings(changed(config or self.generation, settings))
+        return complete(self.network, source=source, config=config)
 
-    def generate(self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()) -> str:
-        """The prompt's continuation, up to the first of the stop strings."""
-        return "".join(self.stream(prompt, config, stop=stop))
+    def generate(
+        self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = (), **settings: object
+    ) -> str:
+        """The prompt's continuation, up to the first of the stop strings; `temperature=0.5` as in `translate`."""
+        return "".join(self.stream(prompt, config, stop=stop, **settings))
 
     def chat(
         self,
@@ -142,6 +152,7 @@ class Model:
         config: GenerationConfig | None = None,
         *,
         stop: Sequence[str] = (),
+        **settings: object,
     ) -> Iterator[str]:
         """The answer to a conversation of {"role": …, "content": …} in the model's own template, piece by piece."""
         from clearhead.data.chat import render
@@ -150,10 +161,11 @@ class Model:
         if template is None:
             raise UserError("chat: expected a chat template with the tokenizer, got none; try generate")
         text = render(template, messages, add_generation_prompt=True, special=self.tokenizer.special_tokens)
-        return self._continue(self.reader.known(self.tokenizer.encode(text)), config, stop)
+        ids = self.reader.known(self.tokenizer.encode(text))
+        return self._continue(ids, changed(config or self.generation, settings), stop)
 
     def stream(
-        self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = ()
+        self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = (), **settings: object
     ) -> Iterator[str]:
         """The continuation piece by piece while it is generated, up to the first of the stop strings.
 
@@ -162,15 +174,17 @@ class Model:
         """
         if not isinstance(prompt, str):
             raise UserError(f"generate: expected one text, got {type(prompt).__name__}; call it for each")
-        return self._continue(self.reader.ids([prompt])[0] or [self.tokenizer.need("bos")], config, stop)
+        ids = self.reader.ids([prompt])[0] or [self.tokenizer.need("bos")]
+        return self._continue(ids, changed(config or self.generation, settings), stop)
 
-    def _continue(self, ids: list[int], config: GenerationConfig | None, stop: Sequence[str]) -> Iterator[str]:
+    def _continue(self, ids: list[int], config: GenerationConfig, stop: Sequence[str]) -> Iterator[str]:
         if self.network.decoder is None or self.network.encoder is not None:
             raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {self._use()}")
         if "" in stop:
             raise UserError("stop: expected strings that are not empty, got an empty one; leave it out")
-        config = (config or self.generation).model_copy(update={"beams": 1, "n_best": 1})
-        config = config.with_ids(start_id=None, end_id=self.tokenizer.eos_id, pad_id=None)
+        config = config.model_copy(update={"beams": 1, "n_best": 1}).with_ids(
+            start_id=None, end_id=self.tokenizer.eos_id, pad_id=None
+        )
         events = generate(self.network, Tokens(torch.tensor([ids], device=self.device)), config=config)
         tokens = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
         written = itertools.takewhile(lambda token: token not in config.end_ids, tokens)
@@ -198,12 +212,22 @@ class Model:
         return summarize(self.config)
 
     def trace(
-        self, text: Input, target: str | None = None, *, edit: Mapping[str, Edit] | None = None
+        self,
+        text: "Input | list[Input]",
+        target: str | list[str] | None = None,
+        *,
+        edit: Mapping[str, Edit] | None = None,
     ) -> tuple[Trace, Tensor]:
-        """A trace of every value on the way to the logits of one input, and the logits. `edit` changes values."""
+        """A trace of every value on the way to the logits of one input, and the logits. `edit` changes values.
+
+        A list of inputs is one batch: axis b of every value and of the logits counts them, and shorter ones are padded
+        at their ends.
+        """
+        several = isinstance(text, list)
+        inputs = self.reader.batch_of(text if several else [text], target, self.generation)
         with Evaluating(self.network), torch.no_grad(), trace(self.network, edit) as seen:
-            logits = self.network(*self._inputs(text, target))
-        return seen, logits[0]
+            logits = self.network(*map(self.here, inputs))
+        return seen, logits if several else logits[0]
 
     def changed(self, *, scale: bool = True, positions: str | None = None) -> "Model":
         """A model with the same weights, but without the scale of the scores, or with other positions in every stack.
@@ -213,7 +237,7 @@ class Model:
         """
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
-        network = over_the_same_weights(own, changed(own.config, scale=scale, positions=positions))
+        network = over_the_same_weights(own, with_changes(own.config, scale=scale, positions=positions))
         words, images = self.reader.tokenizer, self.reader.images
         return Model(network, words, self.generation, images=images, sentences=self.sentences, family=self.family)
 

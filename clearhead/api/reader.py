@@ -1,7 +1,7 @@
 """Turns texts and images into the inputs that a network was trained on."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -82,6 +82,22 @@ class Reader:
         has_types = isinstance(reads, TokenInput) and reads.n_types > 1
         return [_row(self.known(ids), types if has_types else None)]
 
+    def batch_of(
+        self, texts: Sequence[Input], others: str | Sequence[str] | None, generation: GenerationConfig
+    ) -> list[Tokens]:
+        """The batch for each stack of several inputs, as `inputs` makes them for one.
+
+        Raises UserError unless there is another text for each of the inputs, or for none.
+        """
+        second = [None] * len(texts) if others is None else [others] if isinstance(others, str) else others
+        if not texts or len(second) != len(texts):
+            raise UserError(
+                f"trace: expected inputs, and a target for each or none, got {len(texts)} and {len(second)}"
+            )
+        rows = [self.inputs(text, other, generation) for text, other in zip(texts, second, strict=True)]
+        fill = 0 if len(texts) == 1 or self.reads_images else self._fill(generation.pad_id)
+        return [_together(stack, fill=fill) for stack in zip(*rows, strict=True)]
+
     def _until_padding(self, ids: list[int], pad_id: int | None) -> list[int]:
         """The ids that a classifier reads. One that reads the last state ignores padding tokens at a text's end."""
         head = self.config.head
@@ -120,6 +136,19 @@ class Reader:
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
         return Tokens.pad(encoded, fill=self._fill(pad_id))
+
+
+def _together(rows: Sequence[Tokens], *, fill: int) -> Tokens:
+    """One batch of batches of one."""
+    if len(rows) == 1:
+        return rows[0]
+    if rows[0].ids.is_floating_point():
+        return Tokens(torch.cat([row.ids for row in rows]))
+    batch = Tokens.pad([row.ids[0].tolist() for row in rows], fill=fill)
+    if rows[0].types is None:
+        return batch
+    types = Tokens.pad([row.types[0].tolist() for row in rows if row.types is not None])
+    return replace(batch, types=types.ids)
 
 
 def _row(ids: list[int], types: list[int] | None = None) -> Tokens:

@@ -1,6 +1,7 @@
 """`clearhead demo`, `train` and `resume`."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -64,6 +65,7 @@ def train(
     device: Device | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
     explain: Flag = False,
+    sweep: Repeated = (),
     tensorboard: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -101,16 +103,19 @@ def train(
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
         explain: Print what was chosen to make the run fast, why, and the field that sets it.
+        sweep: A field with values, such as training.optimizer.lr=1e-3,3e-3: one run for each value (for several fields,
+            for each combination), and at the end one table of their scores.
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
-    from clearhead.commands.train import train_command
+    from clearhead.commands.train import sweep_command, train_command
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
     short = limits | {"seed": seed, "device": device, "precision": precision}
     files = {"source": source, "target": target, "text": text, "data": data}
     valid = {"source": valid_source, "target": valid_target, "text": valid_text}
-    train_command(
+    command = train_command if not sweep else partial(sweep_command, sweep)
+    command(
         recipe,
         changes,
         short=short,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import SIGINT
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -16,7 +16,9 @@ from clearhead import recipe as recipes
 from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of, judge
-from clearhead.data.guessing import Guess, guess, is_table
+from clearhead.commands.sweep import sweep
+from clearhead.commands.table import Given, table_recipe
+from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
 from clearhead.runs import (
@@ -38,12 +40,8 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
-Given: TypeAlias = Mapping[str, Path | Sequence[Path] | None]
-"""Files by the names of their options."""
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
 OPTIONS += ("out", "tensorboard", "json")
-TABLES = "classification"
-"""The recipe for a table of labelled texts."""
 
 
 def train_command(
@@ -62,10 +60,10 @@ def train_command(
     """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
-        table = ranks.together(lambda: tables_of(recipe, {"train": files, "valid": valid or {}}, columns or {}))
-        for reason in table.reasons if ranks.is_first else ():
-            tell(reason)
-        checked = ranks.together(lambda: recipe_of(recipe, changes, short=short, tables=table.tables))
+        splits, first = {"train": files, "valid": valid or {}}, ranks.is_first
+        checked = ranks.together(
+            lambda: recipe_of(recipe, changes, short=short, files=splits, columns=columns, is_told=first)
+        )
         is_ours = out is None or not out.exists()
         runs, name = Path("runs"), Path(recipe).stem
         folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
@@ -75,6 +73,33 @@ def train_command(
                 tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
             run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
             drive(run, prepared, folder, explain=explain, tensorboard=tensorboard, as_json=as_json)
+
+
+def sweep_command(
+    fields: Sequence[str],
+    recipe: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    files: Given,
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
+
+    def check(more: Sequence[str]) -> bool:
+        splits, columns = {"train": files, "valid": options["valid"]}, options["columns"]
+        checked = recipe_of(recipe, [*changes, *more], short=short, files=splits, columns=columns)
+        return find(checked.task, where=recipe).higher_is_better
+
+    def train_one(more: Sequence[str], folder: Path) -> None:
+        train_command(recipe, [*changes, *more], short=short, files=files, out=folder, as_json=False, **options)
+
+    def top() -> Path:
+        return out or next_folder(Path("runs"), f"{Path(recipe).stem}-sweep")
+
+    sweep(fields, check=check, train=train_one, folder=top, as_json=as_json)
 
 
 @contextmanager
@@ -96,28 +121,28 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
             raise
 
 
-def tables_of(recipe: str, files: Mapping[str, Given], columns: Mapping[str, str | None]) -> Guess:
-    """The tables of a recipe with the files of the options, by split, and the columns.
+def recipe_of(
+    recipe: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    files: Mapping[str, Given],
+    columns: Mapping[str, str | None] | None = None,
+    is_told: bool = False,
+) -> Recipe:
+    """The recipe with the changes of the command line, checked as far as it can be without the data.
 
-    For a table of labelled texts, the tables of a recipe that learns from it, and what was guessed.
+    `files` are those of the options, by split. `is_told` says whether to print what is guessed of a table.
     """
     if is_table(recipe):
-        text = files["train"].get("text")
-        if any(paths for given in files.values() for name, paths in given.items() if name != "text"):
-            raise UserError(f"{recipe}: expected columns of the table, got a file; try --text NAME and --label NAME")
-        found = guess(Path(recipe), text=str(text) if isinstance(text, Path) else None, **columns)
-        return Guess(recipes.merge(recipes.read(TABLES), {"data": found.tables}), found.reasons)
-    named = {name: column for name, column in columns.items() if column is not None}
-    tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
-    for split, given in files.items():
-        if any(given.values()):
-            source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
-            tables = recipes.merge(tables, {"data": {split: source}})
-    return Guess(tables, [])
-
-
-def recipe_of(recipe: str, changes: Sequence[str], *, short: Mapping[str, object], tables: Mapping[str, Any]) -> Recipe:
-    """The recipe of these tables with the changes of the command line, checked as far as it can be without the data."""
+        tables = table_recipe(recipe, files, columns or {}, is_told=is_told)
+    else:
+        named = {name: column for name, column in (columns or {}).items() if column is not None}
+        tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
+        for split, given in files.items():
+            if any(given.values()):
+                source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
+                tables = recipes.merge(tables, {"data": {split: source}})
     tables = recipes.changed(tables, tables_given(changes, short, options=OPTIONS))
     # A missing file is reported last, because another mistake may be the reason.
     tables, problem = with_files(tables, where=recipe)

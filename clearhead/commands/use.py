@@ -11,7 +11,7 @@ from clearhead.api import Model, load
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines, read_text
 from clearhead.errors import UserError
-from clearhead.generation.settings import changed, searching
+from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.runs import task_of
@@ -160,11 +160,7 @@ def generate_command(
     keep_freed_memory()
     model = load(name, int8=int8, compile=compiles, device=device)
     given = {name: value for name, value in sampling.items() if value is not None}
-    base = model.generation
-    if given.get("temperature", base.temperature) == 0:
-        # The model's own settings that narrow sampling have no effect without it.
-        base = base.model_copy(update={"top_k": None, "top_p": None, "min_p": None})
-    pieces = model.stream(prompt, changed(base, {"beams": 1, "n_best": 1, **given}), stop=stop)
+    pieces = model.stream(prompt, stop=stop, **given)
     if unknown := model.tokenizer.unknown(prompt):
         tell(f"note: the model has never seen {', '.join(unknown)}")
     if compiles:

@@ -11,6 +11,7 @@ from clearhead.errors import UserError
 from clearhead.generation.compiled import Compiled
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
+from clearhead.generation.settings import changed
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.mode import Evaluating
@@ -47,6 +48,7 @@ def generate(
     pad_id: int | None = None,
     stop: Stop | None = None,
     numbers: Sequence[int] | None = None,
+    **settings: object,
 ) -> Iterator[Event]:
     """Yields one `Step` for each token, then `Finished`. The network is in evaluation mode only during a step.
 
@@ -55,9 +57,10 @@ def generate(
     are done leave the batch. `numbers` (default: their rows) identify the inputs, and decide
     their samples: a text does not depend on its batch. A trace records each step as one forward pass.
 
-    Raises UserError, at the call, for a prompt that is too long or an input that this network does not take.
+    `settings` change the config: temperature=0.5. Raises UserError, at the call, for an unknown setting, a prompt that
+    is too long, or an input that this network does not take.
     """
-    config = (config or GenerationConfig()).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
+    config = changed(config or GenerationConfig(), settings).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
     prompts = _prompts(network, prompts, source, config)
     b, width = prompts.grid
     limit = network.decoder.config.max_length if network.decoder else None
@@ -232,9 +235,10 @@ def complete(
     pad_id: int | None = None,
     stop: Stop | None = None,
     budget: int = BUDGET,
+    **settings: object,
 ) -> list[list[Hypothesis]]:
     """The n_best hypotheses of each input, best first. Arguments are as in `generate`; lengths may differ."""
-    config = (config or GenerationConfig()).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
+    config = changed(config or GenerationConfig(), settings).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
     found: dict[int, list[Hypothesis]] = {}
     for batch, event in completing(network, prompts, source=source, config=config, stop=stop, budget=budget):
         if isinstance(event, Finished):

@@ -21,6 +21,11 @@ from clearhead.recipe.names import Names, Schema, options
 from clearhead.recipe.training import Training
 
 Overrides = dict[str, JsonValue]
+DATA_ELSEWHERE = (
+    "give a recipe before a file of data: clearhead train translation --source a.en --target a.de, clearhead train lm"
+    " --text book.txt, or with --data.train.kind table --data.train.path FILE (docs/your-data.md)"
+)
+"""The remedy where a file of data is given in place of a recipe."""
 DROPOUTS = ("dropout", "embed_dropout", "attn_dropout", "ffn_dropout")
 FINE_TUNING = {
     "training": {
@@ -100,10 +105,10 @@ def read(name: str) -> dict[str, Any]:
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"try one of {', '.join(sorted(known))}"
         raise UserError(f"{name}: expected a recipe file or name, found none; {hint}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UserError(f"{path}: expected a recipe file, got {error}") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UserError(f"{path}: expected TOML, got {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path}: expected TOML, got {error}; {DATA_ELSEWHERE}") from None
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

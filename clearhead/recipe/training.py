@@ -112,7 +112,8 @@ class Training(Config):
     epochs: PositiveFloat | None = None
     """Passes over the training examples at most."""
     minutes: PositiveFloat | None = None
-    """Wall time at most, from the first step. The schedule then follows the time."""
+    """Wall time at most, from the first step, with evaluations. The schedule then follows the time. The last evaluation
+    begins early enough to end by then if it takes as long as the one before."""
 
     max_tokens: PositiveInt = 4096
     """Tokens of one batch, source and target together, padding included."""

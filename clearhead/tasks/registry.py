@@ -7,11 +7,12 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+from pydantic.json_schema import models_json_schema
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.recipe import Recipe, explain, nearest
-from clearhead.recipe.names import Names
+from clearhead.recipe.names import Names, Schema
 
 if TYPE_CHECKING:
     from clearhead.tasks.task import RecipeTask
@@ -51,6 +52,14 @@ def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:
         return recipe.model_validate(dict(tables))
     except ValidationError as error:
         raise UserError(explain(error, where, schema=recipe.model_json_schema(), names=field_names())) from None
+
+
+def recipe_schema() -> Schema:
+    """The JSON Schema of a recipe of any task."""
+    recipes = [find(name, where="task").recipe for name in TASKS]
+    references, definitions = models_json_schema([(recipe, "validation") for recipe in recipes])
+    either = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "clearhead recipe"}
+    return {**either, "anyOf": list(references.values()), **definitions}
 
 
 def field_names() -> Names:

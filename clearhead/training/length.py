@@ -29,6 +29,8 @@ class Progress:
     evaluations_since_best: int = 0
     evaluated: int = 0
     """Step of the last evaluation."""
+    evaluation_seconds: float = 0.0
+    """Time that the last evaluation took."""
     skipped: int = 0
     """Consecutive updates that were skipped."""
 
@@ -63,9 +65,14 @@ class Length:
         )
 
     def done(self, at: Progress) -> float:
-        """Share of the run that is done, 0..1, by the nearest limit."""
+        """Share of the run that is done, 0..1, by the nearest limit.
+
+        A limit of time keeps back what the last evaluation took, so that the one at the end is over by then.
+        """
         by_steps = at.step / self.steps if self.steps is not None else 0.0
-        by_time = at.seconds / self.seconds if self.seconds is not None else 0.0
+        by_time = 0.0
+        if self.seconds is not None:
+            by_time = at.seconds / (self.seconds - min(at.evaluation_seconds, self.seconds / 2))
         return min(1.0, max(by_steps, by_time))
 
 

@@ -63,8 +63,10 @@ def _train(run: Run) -> Iterator[Event]:
             # After a signal the evaluation waits for the resumed run, so the best checkpoint stays the best.
             due = at.evaluated < at.step and (over or at.step % length.evaluate_every == 0)
             if due and signal is None:
+                before = at.seconds
                 yield (evaluated := _evaluate(run))
                 at.seconds, signal, _ = run.ranks.agree(time.perf_counter() - clock, stop.signal, saver.is_done)
+                at.evaluation_seconds = at.seconds - before
                 is_best, over = evaluated.is_best, _over(config, length, at)
             reason = "stopped" if signal is not None else over
             keep = reason or is_best or at.step == 1 or at.step % length.save_every == 0

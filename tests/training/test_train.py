@@ -289,6 +289,19 @@ def test_evaluation_counts_as_time_but_a_pause_between_processes_does_not(monkey
     assert n_steps == 3
 
 
+def test_the_last_evaluation_ends_by_the_limit(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    run = new_run(Around(translation(), loss=clock.pass_time), steps=None, minutes=2.0, evaluate_every=4)
+    steps: list[int] = []
+    for event in train(run):
+        if isinstance(event, Evaluated):
+            steps.append(event.step)
+            clock.now += 25.0
+    assert steps == [4, 7]
+    assert run.progress.seconds == 120.0, "seven steps of 10 seconds and two evaluations of 25"
+
+
 @pytest.mark.parametrize("saving", [False, True])
 def test_a_finished_run_goes_on_for_no_step(tmp_path: Path, saving: bool):
     task = translation()
