@@ -321,10 +321,12 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
     """Each line of docs/your-data.md, up to reading the files."""
     kinds: list[str] = []
 
-    def checked(recipe: str, changes: Any, *, short: Any, files: Any, valid: Any, **_: object) -> None:
-        found = recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid})
+    def checked(recipe: str, changes: Any, *, short: Any, files: Any, valid: Any, columns: Any, **_: object) -> None:
+        found = recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid}, columns=columns)
         kinds.append(found.data.train.kind)
 
+    Path("reviews.csv").write_text("body,topic\na b,x\nc d,y\n", encoding="utf-8")
+    Path("pairs.jsonl").write_text('{"premise": "a", "hypothesis": "b", "relation": "x"}', encoding="utf-8")
     monkeypatch.setattr("clearhead.commands.train.train_command", checked)
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
     lines = re.findall(r"`clearhead (train [^`]*)`", page)
