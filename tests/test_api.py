@@ -241,12 +241,15 @@ def test_settings_are_keywords(translator: Model, writer: Model):
     texts = PAIRS.source[:3]
     with_three = translator.generation.model_copy(update={"beams": 3})
     assert translator.translate(texts, beams=3) == translator.translate(texts, with_three)
-    greedy = translator.generation.model_copy(update={"beams": 1})
-    assert translator.translate(texts, with_three, beams=1) == translator.translate(texts, greedy)
+    alone = translator.generation.model_copy(update={"beams": 1})
+    assert translator.translate(texts, with_three, beams=1) == translator.translate(texts, alone)
     assert len(translator.hypotheses(texts[:1], n_best=2)[0]) == 2
     warm = writer.generation.model_copy(update={"beams": 1, "temperature": 0.9, "top_k": 3, "seed": 4})
     assert writer.generate("one", temperature=0.9, top_k=3, seed=4) == writer.generate("one", warm)
-    assert writer.generate("one", warm, temperature=0) == writer.generate("one", beams=1), "nothing left to narrow"
+    greedy = writer.generate("one", warm, temperature=0)
+    cold = warm.model_copy(update={"temperature": 0.0, "top_k": None})
+    assert greedy == writer.generate("one", warm, beams=3) == writer.generate("one", cold)
+    assert writer.generate("one", warm, beams=1) == writer.generate("one", warm), "which samples on"
     best = complete(writer.network, [[5, 6]], max_new_tokens=3, beams=2)
     assert best == complete(writer.network, [[5, 6]], config=GenerationConfig(max_new_tokens=3, beams=2))
     for call, says in (

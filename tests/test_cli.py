@@ -41,7 +41,7 @@ from tests.training.tiny import write_recipe
 
 Give = Callable[[bytes], None]
 COMMANDS = (
-    *("demo", "train", "resume", "recipes", "translate", "generate", "explore", "serve"),
+    *("demo", "train", "resume", "recipes", "curve", "translate", "generate", "explore", "serve"),
     *("evaluate", "summary", "check", "export", "push", "plan", "profile"),
 )
 
@@ -329,7 +329,7 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
     Path("pairs.jsonl").write_text('{"premise": "a", "hypothesis": "b", "relation": "x"}', encoding="utf-8")
     monkeypatch.setattr("clearhead.commands.train.train_command", checked)
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
-    lines = re.findall(r"`clearhead (train [^`]*)`", page)
+    lines = [line for line in re.findall(r"`clearhead (train [^`]*)`", page) if "--sweep" not in line]
     for line in lines:
         assert shell(*shlex.split(line)).code == 0, line
     assert len(kinds) == len(lines) >= 14
@@ -346,6 +346,10 @@ def test_a_sweep_ends_in_one_table(shell: Shell, tmp_path: Path):
     assert {row.split()[-1] for row in rows} == {"runs/tiny-sweep-1/1", "runs/tiny-sweep-1/2"}
     saved: Any = checkpoints.load(Path("runs/tiny-sweep-1/2/step-00000002")).json["recipe.json"]
     assert (saved["training"]["clip"], saved["training"]["ema"]) == (1.0, 0.5)
+    assert shell("curve", "runs/tiny-sweep-1/1", "runs/tiny-sweep-1/2").out == "curve.svg\n"
+    assert Path("curve.svg").read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    assert "expected a picture such as curve.svg" in shell("curve", "runs/tiny-sweep-1/1", "--out", "a.mp3").error
+    assert "expected a run with a checkpoint" in shell("curve", "nowhere").error
     wrong = shell(*line, "training.clip=1,-1")
     assert "training.clip: expected greater than 0, got -1" in wrong.error
     assert not Path("runs/tiny-sweep-2").exists(), "all are checked before the first begins"

@@ -1,4 +1,4 @@
-"""`clearhead recipes` and `tokenizer`."""
+"""`clearhead recipes`, `curve` and `tokenizer`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,6 +23,21 @@ def recipes(*, schema: Flag = False) -> None:
     from clearhead.commands.recipes import recipes_command
 
     recipes_command(as_schema=schema)
+
+
+@app.command(sort_key=3, help_epilogue="")
+def curve(runs: Annotated[tuple[Path, ...], Parameter(negative="")], /, *, out: Path = Path("curve.svg")) -> None:
+    """Draw the learning curves of runs: the loss of each step, and the main scores. Also while they train.
+
+    Needs pip install 'clearhead[plot]'.
+
+    Args:
+        runs: Folders of runs, such as runs/translation-1, which share a picture.
+        out: The picture; its name says the format: .svg, .png, .pdf.
+    """
+    from clearhead.commands.curve import curve_command
+
+    curve_command(runs, out=out)
 
 
 @tokenizer.command(name="train", help_epilogue="")

@@ -18,14 +18,14 @@ GREEDY: dict[str, Any] = {"beams": 1, "n_best": 1, "temperature": 0.0, **NARROWI
 
 
 def changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationConfig:
-    """The settings with these changes. A search replaces sampling, and sampling a search.
+    """The settings with these changes. Several beams replace sampling, and sampling replaces them.
 
     Raises UserError for an unknown name, a wrong value or a contradiction.
     """
     if not changes:
         return config
     base = config.model_dump()
-    if changes.get("beams") is not None or changes.get("temperature") == 0:
+    if changes.get("beams") not in (None, 1) or changes.get("temperature") == 0:
         base |= GREEDY
     elif changes.get("temperature") is not None:
         base["beams"] = 1
@@ -38,4 +38,4 @@ def changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationC
 def searching(config: GenerationConfig, search: Mapping[str, Any]) -> GenerationConfig:
     """A search for translations: the settings that `search` gives, else the model's own, else five beams."""
     given = {name: value for name, value in search.items() if value is not None}
-    return changed(config, {"beams": config.beams if config.beams > 1 else BEAMS, **given})
+    return changed(config, {**GREEDY, "beams": config.beams if config.beams > 1 else BEAMS, **given})

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PlainSerializer, PositiveInt, model_validator
 
 from clearhead.config import Config
 
@@ -96,6 +96,10 @@ Paths = Annotated[
     tuple[Path, ...], Field(min_length=1), BeforeValidator(lambda v: (v,) if isinstance(v, str | Path) else v)
 ]
 """One path or several; * and ? in a path stand for any characters."""
+Side = Annotated[
+    Paths, PlainSerializer(lambda v: str(v[0]) if len(v) == 1 else list(map(str, v)), str | list[str], when_used="json")
+]
+"""The files of one side of pairs. JSON holds a single one as text, as it always did."""
 
 
 class FileSource(Config):
@@ -137,8 +141,8 @@ class ParallelFiles(FileSource):
     """
 
     kind: Literal["parallel"] = "parallel"
-    source: Paths
-    target: Paths
+    source: Side
+    target: Side
 
 
 class Columns(FileSource):
