@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from clearhead.api import Model, load, named_config
 from clearhead.config import Head, ModelConfig
 from clearhead.errors import UserError
+from clearhead.families import family_for
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
 from clearhead.randomness import key
@@ -48,7 +49,9 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
 
 
 def under_head(network: Transformer, head: Head, *, seed: int) -> Transformer:
-    """The same network under a new head, which is drawn at random."""
+    """The same network under a new head, which is drawn at random and has the layers that its family gives it."""
+    known = family_for(network.config)
+    head = head if known is None else known[0].fitting(head)
     torch.manual_seed(key(seed, "init"))
     config, tensors = new_head(network.config, model_tensors(network), head)
     return assemble(config, tensors, where="model.start")

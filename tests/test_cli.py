@@ -144,7 +144,10 @@ def test_version(shell: Shell):
         ("summary gpt2 --batch x", 'unable to convert "x" into int'),
         ("summary gpt3", "try gpt2"),
         ("summary gpt2 --batch 0", "batch: expected 1 or more, got 0"),
-        ("train recipe --training.bogus 1", "recipe: expected a recipe file or name, found none; try one of lm, "),
+        (
+            "train recipe --training.bogus 1",
+            "recipe: expected a recipe file or name, found none; try one of class",
+        ),
         ("train lm --training.stpes 1", "lm:training.stpes: no such field; did you mean steps?"),
         ("train translation --model.presett gpt2", "model.presett: no such field; did you mean preset?"),
         ("train lm --stepz 1", "--stepz: no such option; did you mean --steps?"),
@@ -320,10 +323,12 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
     """Each line of docs/your-data.md, up to reading the files."""
     kinds: list[str] = []
 
-    def checked(recipe: str, changes: Any, *, short: Any, files: Any, valid: Any, **_: object) -> None:
-        found = recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid})
+    def checked(recipe: str, changes: Any, *, short: Any, files: Any, valid: Any, columns: Any, **_: object) -> None:
+        found = recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid}, columns=columns)
         kinds.append(found.data.train.kind)
 
+    Path("reviews.csv").write_text("body,topic\na b,x\nc d,y\n", encoding="utf-8")
+    Path("pairs.jsonl").write_text('{"premise": "a", "hypothesis": "b", "relation": "x"}', encoding="utf-8")
     monkeypatch.setattr("clearhead.commands.train.train_command", checked)
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
     lines = [line for line in re.findall(r"`clearhead (train [^`]*)`", page) if "--sweep" not in line]

@@ -16,7 +16,7 @@ from clearhead.tasks.translation import TranslationRecipe
 from clearhead.training.beginning import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})
-FILES = {"translation": {"source": "a", "target": "b"}, "lm": {"paths": ["a"]}}
+FILES = {"translation": {"source": "a", "target": "b"}, "lm": {"paths": ["a"]}, "classification": {"path": "a.csv"}}
 BASE = {"task": "translation", "data": {"train": {"kind": "parallel", "source": "a", "target": "b"}}}
 
 
@@ -42,7 +42,7 @@ def test_recipe_is_valid_and_its_network_can_be_made(path: Path):
     assert (recipe.task == "translation") == isinstance(recipe, TranslationRecipe)
     config = architecture(recipe.model, 777)
     assert config.output.input.model_dump()["vocab_size"] == 777
-    assert (config.encoder is not None) == isinstance(recipe, TranslationRecipe)
+    assert (config.encoder is None) == (recipe.task == "lm")
     limits = (recipe.training.steps, recipe.training.epochs, recipe.training.minutes)
     assert any(limit is not None for limit in limits)
     assert validate(recipe.model_dump(mode="json"), where="again") == recipe, "a checkpoint's recipe is this one"
@@ -105,7 +105,7 @@ def test_unknown_field_like_no_other_lists_all():
         ({"tokenizer": {"kind": "bpe", "vocab_size": 3}}, r"tokenizer\.vocab_size: expected greater than 4, got 3"),
         (
             {"task": "translatoin"},
-            r"task: expected one of lm, translation, got translatoin; did you mean translation\?",
+            r"task: expected one of classification, lm, translation, got translatoin; did you mean translation\?",
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_wrong_value_is_named_with_what_was_expected(change: dict[str, Any], wan
 
 
 def test_empty_tables_are_told_what_they_lack():
-    assert message({}).startswith("my.toml:task: expected one of lm, translation, got none")
+    assert message({}).startswith("my.toml:task: expected one of classification, lm, translation, got none")
     assert message({"task": "lm"}) == "my.toml:data: expected a value, got none; set it"
     assert message({"task": "lm", "data": {"train": {"kind": "text"}}}).startswith("my.toml:data.train.paths:")
 

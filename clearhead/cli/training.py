@@ -50,6 +50,9 @@ def train(
     source: Files = (),
     target: Files = (),
     text: Path | None = None,
+    data: Path | None = None,
+    label: str | None = None,
+    text_pair: str | None = None,
     valid_source: Files = (),
     valid_target: Files = (),
     valid_text: Path | None = None,
@@ -71,6 +74,8 @@ def train(
     - `clearhead train translation --source a.en --target a.de` learns to translate from two text files in which line n
       of one translates line n of the other.
     - `clearhead train lm --text book.txt` learns to continue a text.
+    - `clearhead train reviews.csv --text body --label topic` learns to label texts. Without the options it says which
+      columns it takes and why. Add --model.start NAME to fine-tune a checkpoint.
 
     Any field of a recipe can be changed on the line: --training.clip 0.5, --model.preset transformer-base,
     --tokenizer.kind unigram; for a wrong name the error suggests the right one. Ctrl-C saves and stops, and
@@ -78,10 +83,14 @@ def train(
 
     Args:
         changes: Fields of the recipe, as above.
-        recipe: translation, lm, multi30k, shakespeare, or a recipe file of your own (.toml).
+        recipe: translation, lm, classification, multi30k, shakespeare, a recipe file of your own (.toml), or a table
+            of labelled texts (.csv, .tsv, .jsonl, .parquet).
         source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
         target: Text files of their translations, file by file and line by line.
-        text: Text file to learn from.
+        text: Text file to learn from; for a table, the column of the texts.
+        data: Table to learn from, where the recipe names the columns.
+        label: Column of the labels in a table.
+        text_pair: Column of the second text in a table, where two texts have one label together.
         valid_source: The same for validation (default: part of the training data is held out).
         valid_target: Their translations.
         valid_text: Text file for validation.
@@ -103,7 +112,7 @@ def train(
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
     short = limits | {"seed": seed, "device": device, "precision": precision}
-    files = {"source": source, "target": target, "text": text}
+    files = {"source": source, "target": target, "text": text, "data": data}
     valid = {"source": valid_source, "target": valid_target, "text": valid_text}
     command = train_command if not sweep else partial(sweep_command, sweep)
     command(
@@ -112,6 +121,7 @@ def train(
         short=short,
         files=files,
         valid=valid,
+        columns={"label": label, "text_pair": text_pair},
         out=out,
         explain=explain,
         tensorboard=tensorboard,

@@ -216,6 +216,7 @@ def evaluate(
     source: Files = (),
     target: Files = (),
     text: Path | None = None,
+    data: Path | None = None,
     beams: int | None = None,
     length_penalty: float | None = None,
     tokenize: Tokenize | None = None,
@@ -227,13 +228,15 @@ def evaluate(
     """Measure a model on the test data of its recipe (else its validation data), or on files given here.
 
     A translator: BLEU and chrF (0 to 100, with sacreBLEU's signatures), exact match (0 to 1), perplexity. A language
-    model: loss in nats a token, perplexity, bits per byte.
+    model: loss in nats a token, perplexity, bits per byte. A classifier: accuracy and F1 with 95% intervals, and its
+    worst mistakes.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         source: Text files of sentences, for a translator.
         target: Text files of their translations, file by file and line by line.
         text: Text file, for a language model.
+        data: Table with the columns of the training data, for a classifier.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
         tokenize: sacreBLEU's tokenizer for BLEU (default: the recipe's, or else auto, which goes by the script of the
@@ -246,6 +249,6 @@ def evaluate(
     """
     from clearhead.commands.measure import evaluate_command
 
-    files = {"source": source, "target": target, "text": text}
+    files = {"source": source, "target": target, "text": text, "data": data}
     options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses}
     evaluate_command(model, files=files, options=options, int8=int8, device=device, as_json=json)

@@ -17,7 +17,11 @@ from clearhead.model.summary import summarize
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
 from clearhead.tasks.metrics import Score
+from clearhead.tasks.task import Evaluation, RecipeTask
+from clearhead.training.consumers import sample_lines
 
+WIDTH = 240
+"""Cells of a line of a sample."""
 _source: TypeAdapter[Source] = TypeAdapter(Source)
 
 
@@ -37,19 +41,38 @@ def evaluate_command(
     table = task.files.source(files, where=name)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
+    if table and recipe is not None and table["kind"] == recipe.data.train.kind == "table":
+        table = {**recipe.data.train.model_dump(exclude={"format"}), **table}  # Its columns.
     source = _source.validate_python(table).under(Path()) if table else None
-    own = "test" if recipe and "test" in recipe.data.sources else "valid"
-    where = " and ".join(map(str, source.files)) if source else f"its {own} data"
+    where = " and ".join(map(str, source.files)) if source else "data held out from its training"
     given = {option: value for option, value in options.items() if value is not None}
     for option in given.keys() - set(task.measures):
         raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
     tell(f"{name}: measuring ...")
-    scores = task.measured(model, recipe, source, given)
+    found = task.measured(model, recipe, source, given)
     tell(f"{name} on {where}:")
-    for one in scores:
-        print(shown(one), file=sys.stderr if as_json else sys.stdout)
+    report(task, found, as_json=as_json)
     if as_json:
-        print(json.dumps(json_of({one.name: one.value for one in scores})))
+        print(json.dumps(json_of({one.name: one.value for one in found.scores})))
+
+
+def judge(folder: Path, *, device: str) -> dict[str, JsonValue]:
+    """Prints the scores of a run's best model on data held out from its training, with samples; returns the scores."""
+    model = load(folder, device=device)
+    task, recipe = task_of(str(folder), model)
+    found = task.measured(model, recipe, None, {})
+    tell("the best model on data held out from its training:")
+    report(task, found, as_json=True)
+    return json_of({one.name: one.value for one in found.scores})
+
+
+def report(task: type[RecipeTask[Any]], found: Evaluation, *, as_json: bool) -> None:
+    """Prints the scores, and the samples if the task shows them."""
+    stream = sys.stderr if as_json else sys.stdout
+    for one in found.scores:
+        print(shown(one), file=stream)
+    if task.samples and found.samples:
+        print(f"{task.samples}:", *sample_lines(found.samples, width=WIDTH), sep="\n", file=stream)
 
 
 def summary_command(
@@ -64,7 +87,8 @@ def summary_command(
 
 def shown(one: Score) -> str:
     """A score with its name, and its signature or unit."""
-    return f"{one.name:<18} {one.value:10.4f}  {one.signature or one.unit}".rstrip()
+    between = "" if one.interval is None else f", 95% interval {one.interval[0]:.4f} to {one.interval[1]:.4f}"
+    return f"{one.name:<18} {one.value:10.4f}  {one.signature or one.unit}{between}".rstrip()
 
 
 def json_of(figures: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -15,8 +15,10 @@ from pydantic import JsonValue
 from clearhead import recipe as recipes
 from clearhead.api import architecture
 from clearhead.commands import tell
-from clearhead.commands.measure import json_of
+from clearhead.commands.measure import json_of, judge
 from clearhead.commands.sweep import sweep
+from clearhead.commands.table import Given, table_recipe
+from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
 from clearhead.runs import (
@@ -38,7 +40,8 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
-OPTIONS = ("source", "target", "text", "valid_source", "valid_target", "valid_text", "out", "tensorboard", "json")
+OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
+OPTIONS += ("out", "tensorboard", "json")
 
 
 def train_command(
@@ -46,18 +49,20 @@ def train_command(
     changes: Sequence[str],
     *,
     short: Mapping[str, object],
-    files: Mapping[str, Path | Sequence[Path] | None],
-    valid: Mapping[str, Path | Sequence[Path] | None] | None = None,
+    files: Given,
+    valid: Given | None = None,
+    columns: Mapping[str, str | None] | None = None,
     out: Path | None,
     explain: bool = False,
     tensorboard: bool,
     as_json: bool,
 ) -> None:
-    """Train from a recipe with changes, into a new folder; under torchrun, as one of its processes."""
+    """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
+        splits, first = {"train": files, "valid": valid or {}}, ranks.is_first
         checked = ranks.together(
-            lambda: recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid or {}})
+            lambda: recipe_of(recipe, changes, short=short, files=splits, columns=columns, is_told=first)
         )
         is_ours = out is None or not out.exists()
         runs, name = Path("runs"), Path(recipe).stem
@@ -76,7 +81,7 @@ def sweep_command(
     changes: Sequence[str],
     *,
     short: Mapping[str, object],
-    files: Mapping[str, Path | Sequence[Path] | None],
+    files: Given,
     out: Path | None,
     as_json: bool,
     **options: Any,
@@ -84,8 +89,8 @@ def sweep_command(
     """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
 
     def check(more: Sequence[str]) -> bool:
-        splits = {"train": files, "valid": options["valid"]}
-        checked = recipe_of(recipe, [*changes, *more], short=short, files=splits)
+        splits, columns = {"train": files, "valid": options["valid"]}, options["columns"]
+        checked = recipe_of(recipe, [*changes, *more], short=short, files=splits, columns=columns)
         return find(checked.task, where=recipe).higher_is_better
 
     def train_one(more: Sequence[str], folder: Path) -> None:
@@ -121,17 +126,23 @@ def recipe_of(
     changes: Sequence[str],
     *,
     short: Mapping[str, object],
-    files: Mapping[str, Mapping[str, Path | Sequence[Path] | None]],
+    files: Mapping[str, Given],
+    columns: Mapping[str, str | None] | None = None,
+    is_told: bool = False,
 ) -> Recipe:
     """The recipe with the changes of the command line, checked as far as it can be without the data.
 
-    `files` are those of the options, by split.
+    `files` are those of the options, by split. `is_told` says whether to print what is guessed of a table.
     """
-    tables = recipes.read(recipe)
-    for split, given in files.items():
-        if any(given.values()):
-            source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
-            tables = recipes.merge(tables, {"data": {split: source}})
+    if is_table(recipe):
+        tables = table_recipe(recipe, files, columns or {}, is_told=is_told)
+    else:
+        named = {name: column for name, column in (columns or {}).items() if column is not None}
+        tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
+        for split, given in files.items():
+            if any(given.values()):
+                source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
+                tables = recipes.merge(tables, {"data": {split: source}})
     tables = recipes.changed(tables, tables_given(changes, short, options=OPTIONS))
     # A missing file is reported last, because another mistake may be the reason.
     tables, problem = with_files(tables, where=recipe)
@@ -143,9 +154,7 @@ def recipe_of(
     return checked
 
 
-def source_of(
-    tables: Mapping[str, Any], given: Mapping[str, Path | Sequence[Path] | None], *, where: str, prefix: str
-) -> dict[str, Any]:
+def source_of(tables: Mapping[str, Any], given: Given, *, where: str, prefix: str) -> dict[str, Any]:
     """The table of a source with the files of these options, whose names begin with `prefix`."""
     # Relative to the working directory, not to the recipe's folder.
     found = {
@@ -230,8 +239,11 @@ def drive(
     if not run.ranks.is_first:
         return
     best = run.progress.best_step
+    if prepared.task.samples:
+        figures |= {"held_out": judge(folder, device=run.device.type)}
     tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
     tell(f"use it: clearhead {prepared.task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
+    tell(f"look inside: clearhead explore {place}")
     if as_json:
         print(json.dumps(figures_at(best, folder) | figures))
 

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from clearhead.data.cache import DiskCache, Facts, default_folder
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
+from clearhead.data.label_report import LabelReport
 from clearhead.data.marks import document_marks
 from clearhead.data.preparation import TRAIN, prepare
 from clearhead.data.report import DataReport
@@ -81,7 +82,7 @@ class Encoded(Generic[T]):
     tokenizer: Tokenizer
     train: T
     valid: T
-    report: DataReport | None
+    report: DataReport | LabelReport | None
     fingerprints: Mapping[str, str]
     """Split name -> SHA-256 of its text."""
     storage: str

@@ -3,16 +3,16 @@
 Everything is read row by row, so data may be larger than memory. `read_pairs` and `read_texts` collect all rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cast
 
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
-from clearhead.data.tables import read_rows, text_at
+from clearhead.data.tables import cell_at, read_cells, read_rows, text_of
 from clearhead.errors import UserError, reason
-from clearhead.recipe.data import HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, Table, TextFiles
 
 if TYPE_CHECKING:
     import datasets
@@ -69,9 +69,24 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
         case Table():
             return read_rows(source, source.columns)
         case HubDataset():
-            return _dataset(source)
+            rows = _dataset(source, source.columns)
+            return (tuple(text_of(cell, where=where) for cell in cells) for where, cells in rows)
         case _:
             assert_never(source)
+
+
+def cells_of(source: Source, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
+    """Yields the cells in the given columns of a table or dataset, each row with its place, such as `reviews.csv:17`.
+
+    Raises UserError as `rows_of` does, and for a source without columns.
+    """
+    match source:
+        case Table():
+            return read_cells(source, columns)
+        case HubDataset():
+            return _dataset(source, columns)
+        case _:
+            raise UserError(f'{source.kind}: expected a table or dataset with columns, got none; try kind = "table"')
 
 
 def pairs_of(source: Source) -> Stream[tuple[str, ...]]:
@@ -142,9 +157,9 @@ def _documents(path: Path, files: TextFiles) -> Iterator[str]:
                 yield "\n".join(lines)
 
 
-def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
+def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
     rows = _load(wanted)
-    names = [str(name) for name in wanted.columns]
+    names = [str(name) for name in columns]
     roots = list(dict.fromkeys(name if name in rows.column_names else name.split(".")[0] for name in names))
     for root in roots:
         if root not in rows.column_names:
@@ -156,7 +171,8 @@ def _dataset(wanted: HubDataset) -> Iterator[tuple[str, ...]]:
     for batch in needed.iter(DATASET_ROWS):
         for values in zip(*(batch[root] for root in roots), strict=True):
             chosen = dict(zip(roots, values, strict=True))
-            yield tuple(text_at(chosen, name, where=f"{wanted.name}:row {at}") for name in names)
+            where = f"{wanted.name}:row {at}"
+            yield where, [cell_at(chosen, name, where=where) for name in names]
             at += 1
 
 

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -33,7 +34,17 @@ def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ..
 
     Raises UserError, which names the line, if a row or column does not fit the table's description.
     """
-    match table.format or _format(table.path):
+    for where, cells in read_cells(table, columns):
+        yield tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=True))
+
+
+def read_cells(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
+    """Yields the cells in the given columns row by row, each row with its place, such as `reviews.csv:17`.
+
+    A cell is what the file holds: text in CSV and TSV, anything in JSON lines and parquet. Raises UserError as
+    `read_rows` does.
+    """
+    match table_format(table):
         case "jsonl":
             rows = _json_rows(table.path, columns)
         case "parquet":
@@ -43,9 +54,31 @@ def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ..
     has_rows = False
     for row in rows:
         has_rows = True
-        yield tuple(row)
+        yield row
     if not has_rows:
         raise UserError(f"{table.path}: expected rows, got a header alone; try another file")
+
+
+def column_names(table: Table) -> list[Column]:
+    """The names of a table's columns; their indices for TSV and CSV without a header.
+
+    JSON lines have the fields of their first row.
+    """
+    match table_format(table):
+        case "jsonl":
+            _, first = next(_json_objects(table.path))
+            return [*map(str, first)] if isinstance(first, dict) else []
+        case "parquet":
+            with _parquet_file(table.path) as file:
+                return [*file.schema_arrow.names]
+        case kind:
+            _, fields = next(_records(table, kind))
+            return [*fields] if table.header else [*range(len(fields))]
+
+
+def table_format(table: Table) -> TableFormat:
+    """The format of a table: as stated, or by the file's name."""
+    return table.format or _format(table.path)
 
 
 def _format(path: Path) -> TableFormat:
@@ -56,7 +89,9 @@ def _format(path: Path) -> TableFormat:
     raise UserError(f'{path}: expected a name in {", ".join(SUFFIXES)}, got {path.name}; try format = "tsv"')
 
 
-def _delimited_rows(table: Table, columns: Sequence[Column], kind: Literal["tsv", "csv"]) -> Iterator[list[str]]:
+def _delimited_rows(
+    table: Table, columns: Sequence[Column], kind: Literal["tsv", "csv"]
+) -> Iterator[tuple[str, list[object]]]:
     rows = _records(table, kind)
     header: list[str] | None = None
     if table.header:
@@ -68,7 +103,7 @@ def _delimited_rows(table: Table, columns: Sequence[Column], kind: Literal["tsv"
             raise UserError(
                 f"{table.path}:{line}: expected at least {max(at) + 1} columns, got {len(fields)}; {remedy}"
             )
-        yield [fields[i] for i in at]
+        yield f"{table.path}:{line}", [fields[i] for i in at]
 
 
 def _records(table: Table, kind: Literal["tsv", "csv"]) -> Iterator[tuple[int, list[str]]]:
@@ -103,16 +138,20 @@ def _index(path: Path, column: Column, header: list[str] | None) -> int:
     return header.index(column)
 
 
-def _json_rows(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
+def _json_rows(path: Path, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
+    for where, row in _json_objects(path):
+        yield where, [cell_at(row, str(column), where=where) for column in columns]
+
+
+def _json_objects(path: Path) -> Iterator[tuple[str, object]]:
     for line, text in enumerate(read_lines(path), start=1):
-        if not text.strip():
-            continue
-        row = parse(text, f"{path}:{line}", remedy="try one JSON object a line", numbered=False)
-        yield [text_at(row, str(column), where=f"{path}:{line}") for column in columns]
+        if text.strip():
+            where = f"{path}:{line}"
+            yield where, parse(text, where, remedy="try one JSON object a line", numbered=False)
 
 
-def text_at(row: object, name: str, *, where: str) -> str:
-    """The text in a field of a nested object. `name` is its name, or names joined by dots."""
+def cell_at(row: object, name: str, *, where: str) -> object:
+    """The value in a field of a nested object. `name` is its name, or names joined by dots."""
     value = row
     for part in [name] if isinstance(row, dict) and name in row else name.split("."):
         if not isinstance(value, dict):
@@ -120,12 +159,36 @@ def text_at(row: object, name: str, *, where: str) -> str:
         if part not in value:
             raise UserError(f"{where}: expected a field {part!r}, got none{nearest(part, map(str, value))}")
         value = value[part]
-    if not isinstance(value, str):
-        raise UserError(f"{where}:{name}: expected text, got {type(value).__name__}")
     return value
 
 
-def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
+def text_of(cell: object, *, where: str) -> str:
+    """A cell that holds text. Raises UserError, which begins with `where`, if it holds anything else."""
+    if not isinstance(cell, str):
+        raise UserError(f"{where}: expected text, got {type(cell).__name__}")
+    return cell
+
+
+def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
+    at = n_bytes = 0
+    with _parquet_file(path) as file:
+        header, size = list(file.schema_arrow.names), path.stat().st_size
+        names = [header[c] if isinstance(c, int) and c < len(header) else str(c) for c in columns]
+        for name in names:
+            if name.split(".")[0] not in header:
+                raise UserError(f"{path}: expected a column {name!r}, got none{nearest(name, header)}")
+        _check_pages(path, file.metadata, size)
+        for batch in file.iter_batches(PARQUET_ROWS, columns=[name.split(".")[0] for name in names]):
+            n_bytes += batch.nbytes
+            check_expansion(path, n_bytes, size)
+            for row in batch.to_pylist():
+                yield f"{path}:row {at}", [cell_at(row, name, where=f"{path}:row {at}") for name in names]
+                at += 1
+
+
+@contextmanager
+def _parquet_file(path: Path) -> Generator["parquet.ParquetFile", None, None]:
+    """A parquet file that is open to read. Raises UserError if it is none, also while it is read."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -133,24 +196,11 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[list[str]]:
         raise UserError(
             f"{path}: expected pyarrow to read parquet, got no such package; try pip install clearhead[data]"
         ) from None
-    at = n_bytes = 0
     with opened(path) as content:
         if isinstance(content, Unpacked):
             raise UserError(f"{path}: expected parquet, got a gzip file; try gunzip first")
         try:
-            file = parquet.ParquetFile(content)
-            header, size = list(file.schema_arrow.names), path.stat().st_size
-            names = [header[c] if isinstance(c, int) and c < len(header) else str(c) for c in columns]
-            for name in names:
-                if name.split(".")[0] not in header:
-                    raise UserError(f"{path}: expected a column {name!r}, got none{nearest(name, header)}")
-            _check_pages(path, file.metadata, size)
-            for batch in file.iter_batches(PARQUET_ROWS, columns=[name.split(".")[0] for name in names]):
-                n_bytes += batch.nbytes
-                check_expansion(path, n_bytes, size)
-                for row in batch.to_pylist():
-                    yield [text_at(row, name, where=f"{path}:row {at}") for name in names]
-                    at += 1
+            yield parquet.ParquetFile(content)
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path}: expected parquet, got {reason(error)}") from None
 

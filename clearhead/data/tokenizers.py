@@ -144,12 +144,14 @@ class Tokenizer:
 
     def ending(self) -> Self:
         """A tokenizer whose template ends a text with the end token, as an encoder-decoder's source needs."""
-        if self.has_marks:
-            return self
+        return self if self.has_marks else self.templated("$A {end}", "$A $B {end}")
+
+    def templated(self, single: str, pair: str) -> Self:
+        """A tokenizer with these templates for one text and for two, in which {end} is the end token."""
         end = self.library.id_to_token(self.need("eos"))
         library = tokenizers.Tokenizer.from_str(self.library.to_str())
         library.post_processor = tokenizers.processors.TemplateProcessing(
-            single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, self.need("eos"))]
+            single=single.format(end=end), pair=pair.format(end=end), special_tokens=[(end, self.need("eos"))]
         )
         return type(self)(library, self._settings, beside=self._beside)
 

@@ -1,6 +1,6 @@
-"""Small language models that learn a book on a laptop."""
+"""Small networks that learn on a laptop: a language model, a classifier."""
 
-from clearhead.config import LanguageHead, ModelConfig, Rotary, StackConfig, TokenInput
+from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, Rotary, StackConfig, TokenInput
 
 NANO = StackConfig(
     input=TokenInput(vocab_size=256),
@@ -14,6 +14,22 @@ NANO = StackConfig(
     bias=False,
 )
 
+CLASSIFIER = StackConfig(
+    input=TokenInput(vocab_size=256, norm=True),
+    d_model=128,
+    n_layers=2,
+    n_heads=4,
+    d_ff=192,
+    positions=Rotary(),
+    first_norm=False,
+    activation="gelu",
+    gated=True,
+    bias=False,
+)
+
 PRESETS = {
     "nano": ModelConfig(decoder=NANO, head=LanguageHead(tied=False)),
+    "classifier": ModelConfig(
+        encoder=CLASSIFIER, head=ClassificationHead(n_labels=2, pool="mean", transform=True, transform_bias=False)
+    ),
 }

@@ -139,7 +139,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
     @classmethod
     def measured(
         cls, model: Trained, recipe: LanguageRecipe | None, source: Source | None, options: Mapping[str, Any]
-    ) -> tuple[Score, ...]:
+    ) -> Evaluation:
         documents: Iterable[Iterable[str]]
         if source is not None:
             documents = [[text] for text in read_texts(source)]
@@ -151,7 +151,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
             running, length = train.n_documents == 1, recipe.data.length
         text = EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation)
         task = cls(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
-        return task.measure(model.network)
+        return Evaluation(task.measure(model.network))
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:

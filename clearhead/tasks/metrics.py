@@ -28,6 +28,8 @@ class Score:
     is_smoothed: bool = False
     """Whether smoothing alone keeps it above 0, as that of a BLEU without one matching 4-gram: it says little."""
     unit: str = ""
+    interval: tuple[float, float] | None = None
+    """Where 95% of bootstrap resamples of the rows fall."""
 
     def __str__(self) -> str:
         return f"{self.name} = {self.value:.2f}" + (f" ({self.signature})" if self.signature else "")

@@ -202,6 +202,8 @@ class RecipeTask(Task, Generic[R]):
     """The options of `clearhead evaluate`, besides files, that `measured` takes."""
     use: str
     """How to use a model of it, as a command with {} where the model's folder goes."""
+    samples: str = ""
+    """What the samples of its evaluations are, if `evaluate` and the end of `train` show them."""
 
     @classmethod
     @abstractmethod
@@ -217,7 +219,7 @@ class RecipeTask(Task, Generic[R]):
     @abstractmethod
     def measured(
         cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]
-    ) -> tuple[Score, ...]:
+    ) -> Evaluation:
         """The scores of a model on a source; if it is None, on the test (else validation) data of its recipe.
 
         `options` are those of `measures` that the command line gives.

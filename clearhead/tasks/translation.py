@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +29,6 @@ from clearhead.recipe.data import Data, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
 from clearhead.tasks.metrics import (
-    Score,
     Tokenize,
     bleu,
     bleu_metric,
@@ -210,7 +210,7 @@ class Translation(RecipeTask[TranslationRecipe]):
     @classmethod
     def measured(
         cls, model: Trained, recipe: TranslationRecipe | None, source: Source | None, options: Mapping[str, Any]
-    ) -> tuple[Score, ...]:
+    ) -> Evaluation:
         """`moses` adds the BLEU of papers on small corpora, which has a tokenizer of its own."""
         if source is not None:
             text = read_pairs(source)
@@ -224,7 +224,7 @@ class Translation(RecipeTask[TranslationRecipe]):
         task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, tokenize=tokenize)
         found = task.evaluate(model.network)
         extra = (moses_bleu(found.outputs, text.target, moses),) if moses else ()
-        return (*found.scores, *extra)
+        return replace(found, scores=(*found.scores, *extra))
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:

@@ -97,12 +97,12 @@ class Vowels(RecipeTask[VowelRecipe]):
     @classmethod
     def measured(
         cls, model: Trained, recipe: VowelRecipe | None, source: Source | None, options: Mapping[str, Any]
-    ) -> tuple[Score, ...]:
+    ) -> Evaluation:
         if source is None:
             assert recipe is not None
             source = recipe.data.sources.get("valid", recipe.data.sources["train"])
         words = read_texts(source)
-        return cls(model.tokenizer, words, words, max_tokens=1).evaluate(model.network).scores
+        return cls(model.tokenizer, words, words, max_tokens=1).evaluate(model.network)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
@@ -206,7 +206,10 @@ def test_planned_and_profiled(capsys: pytest.CaptureFixture[str]):
     [
         ("train words.toml", "words.toml: expected words, got none; give --text FILE"),
         ("train words.toml --source a", "words.toml: expected words, got --source; give --text FILE"),
-        ("train words.toml --text words.txt --task vowel", "words.toml:task: expected one of lm, translation, vowels,"),
+        (
+            "train words.toml --text words.txt --task vowel",
+            "words.toml:task: expected one of classification, lm,",
+        ),
         ("train words.toml --text words.txt --data.hold_out 3", "words.toml:data.hold_out: no such field"),
         ("train words.toml --text words.txt --model.preset nano", "model: expected an encoder alone to count vowels"),
     ],

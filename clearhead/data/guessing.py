@@ -1,0 +1,174 @@
+"""Guesses how a table of labelled texts is written: its separator, its header and its columns. Imports no torch."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from clearhead.config.heads import ProblemType
+from clearhead.data.files import nearest, read_lines
+from clearhead.data.labelled import number_of, written
+from clearhead.data.tables import SUFFIXES, column_names, read_cells, table_format
+from clearhead.errors import UserError
+from clearhead.recipe.data import Column, Table
+
+ROWS = 1000
+"""Rows of a table that are looked at."""
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+TEXT_NAMES = ("text", "body", "sentence", "content", "review", "comment", "message", "description", "document")
+LABEL_NAMES = ("label", "labels", "class", "category", "topic", "sentiment", "target", "intent", "score", "rating", "y")
+MOST_LABELS = 100
+"""A column of labels has at most so many among the rows that are looked at."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Tables of a recipe, and what was guessed with the reason."""
+
+    tables: dict[str, Any]
+    reasons: list[str]
+
+
+def is_table(name: str) -> bool:
+    """Whether a name is that of a table file."""
+    return any(name.lower().removesuffix(".gz").endswith(suffix) for suffix in SUFFIXES)
+
+
+def guess(path: Path, *, text: str | None = None, text_pair: str | None = None, label: str | None = None) -> Guess:
+    """The `data` of a recipe for a table of labelled texts.
+
+    Guesses each column unless it is given, by its name, or by its index if the table has no header.
+    Raises UserError if a column is missing, or if several columns may be meant.
+    """
+    table, reasons = _written(path)
+    seen = _columns(table)
+    wanted = {"text": text, "text_pair": text_pair, "label": label}
+    given = {role: _named(path, [*seen], name) for role, name in wanted.items() if name is not None}
+    free = {column: cells for column, cells in seen.items() if column not in given.values()}
+    if "text" not in given:
+        given["text"], why = _text(path, {name: cells for name, cells in free.items() if str(name) not in LABEL_NAMES})
+        free.pop(given["text"])
+        reasons.append(f"text: column {given['text']!r} ({why}); another with --text")
+    if "label" not in given:
+        given["label"], why = _label(path, free)
+        reasons.append(f"label: column {given['label']!r} ({why}); another with --label")
+    problem, why = _problem(seen[given["label"]])
+    reasons.append(f"task: {problem.replace('_', ' ')} ({why}); another with --data.problem_type")
+    train = table.model_dump(mode="json", exclude_defaults=True, exclude={"path", "text"})
+    train |= {"kind": "table", "path": str(path.absolute()), "text": given["text"]}
+    data = {"train": train, "label": given["label"], "problem_type": problem}
+    return Guess(data | ({"text_pair": given["text_pair"]} if "text_pair" in given else {}), reasons)
+
+
+def _named(path: Path, columns: Sequence[Column], name: str) -> Column:
+    column = next((column for column in columns if str(column) == name), None)
+    if column is None:
+        raise UserError(f"{path}:1: expected a column {name!r}, got none{nearest(name, map(str, columns))}")
+    return column
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _written(path: Path) -> tuple[Table, list[str]]:
+    """The table as it is written, and what was guessed of that."""
+    table = Table(path=path, text=0)
+    if table_format(table) in ("jsonl", "parquet"):
+        return table, []
+    lines = [line for line in islice(read_lines(path), ROWS) if line.strip()]
+    usual = "\t" if table_format(table) == "tsv" else ","
+    rows = {one: [*_rows(lines, one, usual)] for one in SEPARATORS}
+    fits = {separator: _fit(rows[separator]) for separator in SEPARATORS}
+    separator = max(SEPARATORS, key=lambda one: (fits[one], one == usual))
+    if not fits[separator]:
+        raise UserError(f"{path}:1: expected columns between {', '.join(SEPARATORS.values())}, got one; add its labels")
+    reasons: list[str] = []
+    if separator != usual:
+        reasons.append(f"columns: {SEPARATORS[separator]} between them; another with --data.train.delimiter")
+    first = rows[separator][0]
+    has_header = len(set(first)) == len(first) and all(_is_name(cell) for cell in first)
+    if not has_header:
+        reasons.append("header: none, as the first row holds no names; columns have numbers from 0")
+    changes = {"header": has_header, "delimiter": None if separator == usual else separator}
+    return table.model_copy(update=changes), reasons
+
+
+def _rows(lines: Sequence[str], separator: str, usual: str) -> Iterator[list[str]]:
+    """The rows with this separator. Fields are quoted in CSV only."""
+    if usual == "\t":
+        return (line.split(separator) for line in lines)
+    return csv.reader([line + "\n" for line in lines], delimiter=separator)
+
+
+def _fit(rows: Sequence[Sequence[str]]) -> float:
+    """The share of rows with the most common number of columns; 0 if that is one."""
+    width, n = Counter(map(len, rows)).most_common(1)[0]
+    return n / len(rows) if width > 1 else 0.0
+
+
+def _is_name(cell: str) -> bool:
+    """Whether a cell may be the name of a column: a few words, no number."""
+    return bool(cell.strip()) and len(cell) <= 40 and len(cell.split()) <= 4 and number_of(cell) is None
+
+
+def _columns(table: Table) -> dict[Column, list[object]]:
+    """The first cells of each column, by its name, or by its index if there is no header."""
+    names = column_names(table)
+    rows = [cells for _, cells in islice(read_cells(table, names), ROWS)]
+    return {name: [cells[i] for cells in rows] for i, name in enumerate(names)}
+
+
+# --- the columns ------------------------------------------------------------------------------------------------------
+
+
+def _text(path: Path, columns: Mapping[Column, Sequence[object]]) -> tuple[Column, str]:
+    """The column of texts, and why."""
+    words = {name: _words(cells) for name, cells in columns.items()}
+    named = [name for wanted in TEXT_NAMES for name in words if str(name).lower() == wanted and words[name]]
+    if len(named) == 1:
+        return named[0], f"by its name, {words[named[0]]:.0f} words a row"
+    longest = max(words.values(), default=0.0)
+    long = [name for name, n in words.items() if n and n >= longest / 2]
+    if not long:
+        raise UserError(f"{path}: expected a column of texts, got only numbers; give --text NAME")
+    if len(long) > 1:
+        raise UserError(
+            f"{path}: expected one column of texts, got {', '.join(map(str, long))}; give --text NAME,"
+            " and --text-pair NAME if two texts have one label together"
+        )
+    return long[0], f"the longest texts, {longest:.0f} words a row"
+
+
+def _label(path: Path, columns: Mapping[Column, Sequence[object]]) -> tuple[Column, str]:
+    """The column of labels, and why."""
+    kinds = {name: len(set(map(written, cells))) for name, cells in columns.items()}
+    named = [name for name in kinds if str(name).lower() in LABEL_NAMES]
+    n_rows = max(map(len, columns.values()), default=0)
+    repeated = [name for name, n in kinds.items() if 2 <= n <= min(MOST_LABELS, max(2, n_rows // 5))]
+    found = named if len(named) == 1 else [name for name in repeated if name in named] or named or repeated
+    if not found:
+        raise UserError(f"{path}: expected a column of labels, got none whose values repeat; give --label NAME")
+    if len(found) > 1:
+        raise UserError(f"{path}: expected one column of labels, got {', '.join(map(str, found))}; give --label NAME")
+    why = "by its name" if named else "its values repeat"
+    return found[0], f"{why}, {kinds[found[0]]} values in {n_rows:,} rows"
+
+
+def _words(cells: Sequence[object]) -> float:
+    """The mean number of words a row; 0 for numbers and other cells that are not text."""
+    texts = [cell for cell in cells if isinstance(cell, str) and number_of(cell) is None]
+    return sum(len(text.split()) for text in texts) / len(cells) if 2 * len(texts) > len(cells) else 0.0
+
+
+def _problem(cells: Sequence[object]) -> tuple[ProblemType, str]:
+    """What the labels are, and why."""
+    if any(isinstance(cell, list) for cell in cells):
+        return "multi_label_classification", "a row has a list of labels"
+    names = {written(cell) for cell in cells} - {""}
+    numbers = [number_of(name) for name in names]
+    if len(names) > MOST_LABELS // 5 and None not in numbers:
+        return "regression", f"{len(names)} different numbers"
+    return "single_label_classification", f"{len(names)} labels"

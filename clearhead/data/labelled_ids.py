@@ -1,0 +1,57 @@
+"""Single texts or pairs of texts as the ids that a classifier reads. Imports no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from clearhead.brief import brief
+from clearhead.data.marks import template_marks
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Texts as ids with the marks of the tokenizer's template, cut to a length."""
+
+    __repr__ = brief
+
+    ids: list[list[int]]
+    types: list[list[int]] | None
+    """Which text of a pair each id belongs to; None for single texts."""
+    lengths: list[int]
+    """Tokens before cutting."""
+
+    @classmethod
+    def of(cls, texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, limit: int) -> Self:
+        """Encodes single texts, or pairs. Raises UserError for a mixture of both.
+
+        The longer text of a pair is cut first. A text of which the tokenizer makes nothing becomes its unknown token.
+        """
+        sizes = {len(both) for both in texts}
+        if len(sizes) > 1:
+            raise UserError("texts: expected all single or all pairs, got both; mend the rows")
+        if 2 in sizes:
+            pairs = [tokenizer.encode_pair(*both) for both in texts]
+            cut = [
+                pair if len(pair[0]) <= limit else tokenizer.encode_pair(*_shortened(both, pair[0], tokenizer, limit))
+                for both, pair in zip(texts, pairs, strict=True)
+            ]
+            ids, types = ([list(side[:limit]) for side in sides] for sides in zip(*cut, strict=True))
+            return cls(ids, types, [len(ids) for ids, _ in pairs])
+        marks, nothing = template_marks(tokenizer), [tokenizer.unk_id or 0]
+        bare = tokenizer.encode_batch([text for (text,) in texts])
+        ids = [marks.around(ids[: limit - len(marks)] or nothing) for ids in bare]
+        return cls(ids, None, [len(ids) + len(marks) for ids in bare])
+
+
+def _shortened(both: tuple[str, ...], ids: Sequence[int], tokenizer: Tokenizer, limit: int) -> tuple[str, str]:
+    """The beginnings of two texts that have at most `limit` tokens together with their marks."""
+    first, second = ([end for _, end in tokenizer.offsets(text)] for text in both)
+    room = limit - (len(ids) - len(first) - len(second))
+
+    def cut(text: str, ends: Sequence[int], other: Sequence[int]) -> str:
+        n = max(1, room - min(len(other), (room + 1) // 2))
+        return text[: ends[n - 1]] if n < len(ends) else text
+
+    return cut(both[0], first, second), cut(both[1], second, first)

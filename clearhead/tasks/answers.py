@@ -1,0 +1,81 @@
+"""What a classifier says of texts: its logits, their losses, and its labels as text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config.heads import ProblemType
+from clearhead.data.batches import token_budget_batches
+from clearhead.data.labelled_ids import Inputs
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.model.heads import scores
+from clearhead.model.mode import Evaluating
+
+BATCH_TOKENS = 8192
+"""Tokens of one batch outside of training."""
+
+
+def losses(logits: Tensor, targets: Tensor, problem_type: ProblemType, *, smoothing: float = 0.0) -> Tensor:
+    """The loss of each row, n: in nats, or squared."""
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    match problem_type:
+        case "single_label_classification":
+            return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
+        case "multi_label_classification":
+            return F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none").mean(-1)
+        case "regression":
+            return F.mse_loss(logits, targets.to(logits.dtype), reduction="none").mean(-1)
+
+
+def batch_of(inputs: Inputs, examples: Sequence[int], tokenizer: Tokenizer, *, packed: bool) -> Tokens:
+    """These inputs as one batch."""
+    tokens = Tokens.pad([inputs.ids[i] for i in examples], fill=tokenizer.pad_id or 0, packed=packed)
+    return (
+        tokens if inputs.types is None else replace(tokens, types=Tokens.pad([inputs.types[i] for i in examples]).ids)
+    )
+
+
+def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer) -> Tensor:
+    """n v: the logits of every input, on the CPU."""
+    lengths = [*map(len, inputs.ids)]
+    found = torch.empty(len(lengths), head_of(network.config).n_labels)
+    budget = max([BATCH_TOKENS, *lengths])
+    with Evaluating(network), torch.inference_mode():
+        for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
+            tokens = batch_of(inputs, examples, tokenizer, packed=True).to(next(network.parameters()).device)
+            found[examples] = network(tokens).float().cpu()
+    return found
+
+
+def head_of(config: ModelConfig) -> ClassificationHead:
+    """The classification head. Raises UserError for any other."""
+    if not isinstance(config.head, ClassificationHead):
+        raise UserError(f"model: expected a classification head, got {config.head.kind}; try clearhead train first")
+    return config.head
+
+
+def names_in(head: ClassificationHead) -> tuple[str, ...]:
+    """The names of a head's labels."""
+    return head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
+
+
+def said(config: ModelConfig, logits: Tensor) -> list[str]:
+    """What the network says of each row: each label with its probability, with tabs between them, or a number."""
+    head = head_of(config)
+    names = names_in(head)
+    rows = scores(head, logits).tolist()
+    if head.problem_type == "regression":
+        return ["\t".join(f"{number:.4g}" for number in row) for row in rows]
+    several = head.problem_type == "multi_label_classification"
+    lines: list[str] = []
+    for row in rows:
+        order = sorted(range(len(row)), key=lambda i: -row[i])
+        best = [i for i in order if row[i] > 0.5] if several else order[:1]
+        lines.append("\t".join(f"{names[i]}\t{row[i]:.4f}" for i in best))
+    return lines

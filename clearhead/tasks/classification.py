@@ -1,0 +1,256 @@
+"""Sequence classification: labels for a text, or for two texts together, by an encoder or a decoder alone."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config.heads import ProblemType
+from clearhead.data.batches import token_budget_batches
+from clearhead.data.corpus import Encoded
+from clearhead.data.label_report import LabelReport, labelled_split
+from clearhead.data.labelled import LabelledText, Labelling, check_known, labelled_splits, names_of
+from clearhead.data.labelled_ids import Inputs
+from clearhead.data.sequences import largest_of
+from clearhead.data.splits import fingerprint
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model import Transformer
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
+from clearhead.tasks.answers import BATCH_TOKENS, batch_of, head_of, logits_of, losses, names_in, said
+from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
+from clearhead.tasks.metrics import Score
+from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained
+
+N_MISTAKES = 5
+MAIN_SCORES: dict[ProblemType, str] = {
+    "single_label_classification": "accuracy",
+    "multi_label_classification": "micro_f1",
+    "regression": "spearman",
+}
+
+
+class ClassificationData(Data):
+    """Texts with labels, in the columns of a table or dataset. Its sources name the column of the text."""
+
+    test: Source | None = None
+    """None: part of the training data is held out, unless `valid` is given."""
+    text_pair: Column | None = None
+    """Column of the second text, where two texts have one label together."""
+    label: Column = "label"
+    """Column of the labels."""
+    problem_type: ProblemType = "single_label_classification"
+    """One label of several, any number of them, or a number."""
+    separator: Annotated[str, Field(min_length=1)] = "|"
+    """What is between the labels of a text that may have several."""
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
+    """Share of the training texts that are held out for validation, and as much for a test."""
+    max_length: PositiveInt = 256
+    """Most tokens of an example, special ones included; longer ones are cut."""
+
+    @property
+    def labelling(self) -> Labelling:
+        """Where its texts and labels are."""
+        return Labelling(self.text_pair, self.label, self.problem_type, self.separator)
+
+
+class ClassificationRecipe(Recipe):
+    """How to train a classifier."""
+
+    task: Literal["classification"]
+    data: ClassificationData
+    tokenizer: TokenizerConfig = WordPiece(lowercase=True)
+    model: ModelChoice = ModelChoice(preset="classifier")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Examples and the ids of their texts."""
+
+    examples: Sequence[LabelledText]
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, examples: Sequence[LabelledText], tokenizer: Tokenizer, limit: int) -> Self:
+        """Encodes the examples whose texts are not blank."""
+        kept = [example for example in examples if not example.is_blank]
+        return cls(kept, Inputs.of([example.texts for example in kept], tokenizer, limit))
+
+
+class Classification(RecipeTask[ClassificationRecipe]):
+    """p(label | text), or numbers for a text."""
+
+    recipe = ClassificationRecipe
+    files = Files("a table of texts and labels", {"kind": "table", "path": "--data"})
+    use = 'predict {} "A text."'
+    samples = "worst mistakes"
+    higher_is_better = True
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: Labelled,
+        valid: Labelled,
+        *,
+        labels: Sequence[str],
+        problem_type: ProblemType,
+        max_tokens: int,
+        packed: bool = True,
+    ) -> None:
+        self.tokenizer, self.train, self.valid = tokenizer, train, valid
+        self.labels, self.problem_type = tuple(labels), problem_type
+        self.max_tokens, self.packed = max_tokens, packed
+        self.main_score = MAIN_SCORES[problem_type]
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        lengths = [*map(len, self.train.inputs.ids)]
+        return token_budget_batches(lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        tokens = batch_of(self.train.inputs, examples, self.tokenizer, packed=self.packed)
+        return Batch((tokens,), self.targets([self.train.examples[i] for i in examples]))
+
+    def targets(self, examples: Sequence[LabelledText]) -> Tensor:
+        """n: the class of each example; or n v: which labels it has, or its number."""
+        if self.problem_type == "regression":
+            return torch.tensor([[float(number) for number in example.labels] for example in examples])
+        index = {name: i for i, name in enumerate(self.labels)}
+        rows = [[index[name] for name in example.labels] for example in examples]
+        if self.problem_type == "single_label_classification":
+            return torch.tensor([row[0] for row in rows])
+        return torch.tensor([[float(i in row) for i in range(len(self.labels))] for row in rows])
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        if (config.encoder is None) == (config.decoder is None):
+            raise UserError(f"{where}: expected an encoder or a decoder alone to classify, got both; {remedy}")
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        """A classification head stays as it is, apart from its labels. Any other head gives way to a new one."""
+        self.check_kind(config, where="model", remedy="try preset classifier")
+        name = "decoder" if config.encoder is None else "encoder"
+        both = (self.train.inputs.ids, self.valid.inputs.ids)
+        longest, largest = max(max(map(len, ids)) for ids in both), max(map(largest_of, both))
+        check_length(name, config.output, longest, remedy="try a lower data.max_length")
+        check_vocabulary(name, config.output, largest)
+        own = {"n_labels": len(self.labels), "labels": self.labels, "problem_type": self.problem_type}
+        if isinstance(config.head, ClassificationHead):
+            head = config.head.model_copy(update=own)
+        else:
+            place: dict[str, Any] = {"pool": "last"} if config.decoder is not None else {}
+            head = ClassificationHead(**own, **place)
+        return ModelConfig.model_validate({**dict(config), "head": head})
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        """The cross-entropy of the class; for several labels the mean of theirs; for a number the squared error."""
+        return losses(network(*batch.inputs), batch.labels, self.problem_type, smoothing=smoothing).sum(), batch.count
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.measure(network, self.valid)
+
+    def measure(self, network: Transformer, data: Labelled) -> Evaluation:
+        """The scores on these data, and the mistakes with the largest loss."""
+        logits, targets = logits_of(network, data.inputs, self.tokenizer), self.targets(data.examples)
+        each, outputs = losses(logits, targets, self.problem_type), said(network.config, logits)
+        rows = each.argsort(descending=True, stable=True).tolist()
+        samples = [
+            Sample(f"{example.place}: {' / '.join(example.texts)}", outputs[i], " ".join(example.labels))
+            for i, example in ((i, data.examples[i]) for i in rows if self.is_wrong(logits[i], targets[i]))
+        ]
+        loss = each.mean().item()
+        found = (*self.scores(logits, targets), Score("loss", loss))
+        return Evaluation(found, tuple(samples[:N_MISTAKES]), tuple(outputs), loss)
+
+    def is_wrong(self, logits: Tensor, target: Tensor) -> bool:
+        """Whether the most likely answer is another; any number may be better."""
+        match self.problem_type:
+            case "single_label_classification":
+                return bool(logits.argmax() != target)
+            case "multi_label_classification":
+                return bool(((logits > 0) != target.bool()).any())
+            case "regression":
+                return True
+
+    def scores(self, logits: Tensor, targets: Tensor) -> tuple[Score, ...]:
+        """The scores of these answers, the main one first."""
+        match self.problem_type:
+            case "single_label_classification":
+                both = targets.numpy(), logits.argmax(-1).numpy()
+                return scored("accuracy", accuracy, *both, "0 to 1"), scored("macro_f1", macro_f1, *both, "0 to 1")
+            case "multi_label_classification":
+                both = targets.bool().numpy(), (logits > 0).numpy()
+                return scored("micro_f1", micro_f1, *both, "0 to 1"), scored("accuracy", accuracy, *both, "0 to 1")
+            case "regression":
+                return (scored("spearman", spearman, targets[:, 0].numpy(), logits[:, 0].numpy(), "-1 to 1"),)
+
+    @classmethod
+    def prepared(cls, recipe: ClassificationRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data, labelling = recipe.data, recipe.data.labelling
+        splits = labelled_splits(data, labelling, data.held_out)
+        train = splits["train"]
+        tokenizer = tokenizer or Tokenizer.train((text for e in train for text in e.texts), recipe.tokenizer)
+        if data.text_pair is not None and not tokenizer.library.num_special_tokens_to_add(is_pair=True):
+            tokenizer = tokenizer.templated("$A", "$A {end} $B:1")
+        encoded = {name: Labelled.of(split, tokenizer, data.max_length) for name, split in splits.items()}
+        is_number = labelling.problem_type == "regression"
+        names = () if is_number else names_of(train)
+        report = LabelReport(
+            vocab_size=tokenizer.vocab_size,
+            max_length=data.max_length,
+            splits=tuple(
+                labelled_split(
+                    name, split, encoded[name].inputs.lengths, names=names, limit=data.max_length, train=train
+                )
+                for name, split in splits.items()
+            ),
+        )
+        task = cls(
+            tokenizer,
+            encoded["train"],
+            encoded["valid"],
+            labels=(str(data.label),) if is_number else names,
+            problem_type=labelling.problem_type,
+            max_tokens=recipe.training.max_tokens,
+            packed=recipe.training.packed,
+        )
+        sha = {name: fingerprint(*([(*e.texts, *e.labels)] for e in split)) for name, split in splits.items()}
+        return Prepared(
+            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
+        )
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: ClassificationRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> Evaluation:
+        head = head_of(model.network.config)
+        problem = head.problem_type or "single_label_classification"
+        data = None if recipe is None else recipe.data
+        labelling = replace(data.labelling if data else Labelling(), problem_type=problem)
+        if source is not None:
+            examples = labelling.read(source)
+        else:
+            assert data is not None
+            splits = labelled_splits(data, labelling, data.held_out)
+            examples = splits.get("test", splits["valid"])
+        names = names_in(head)
+        if problem != "regression":
+            check_known(examples, names, remedy="correct it, or train with texts of it")
+        limit = data.max_length if data else model.network.config.output.max_length or 512
+        found = Labelled.of(examples, model.tokenizer, limit)
+        task = cls(model.tokenizer, found, found, labels=names, problem_type=problem, max_tokens=BATCH_TOKENS)
+        return task.evaluate(model.network)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
+        """Each label with its probability, with tabs between them; a number alone. A tab is between two texts."""
+        config = model.network.config
+        head_of(config)
+        rows = [tuple(text.split("\t")) for text in texts]
+        inputs = Inputs.of(rows, model.tokenizer, config.output.max_length or 1 << 30)
+        yield from said(config, logits_of(model.network, inputs, model.tokenizer))

@@ -1,0 +1,104 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from clearhead.data.guessing import guess, is_table
+from clearhead.errors import UserError
+
+LONG = "some words of a text that says a little more than a label"
+
+
+def written(path: Path, header: list[str], rows: list[list[object]], separator: str = ",") -> Path:
+    lines = [header, *rows] if header else rows
+    path.write_text("\n".join(separator.join(map(str, line)) for line in lines), encoding="utf-8")
+    return path
+
+
+def rows(n: int = 20) -> list[list[object]]:
+    return [[i, f"{LONG} {i}", "up" if i % 2 else "down"] for i in range(n)]
+
+
+def test_columns_are_found_by_what_is_in_them(tmp_path: Path):
+    path = written(tmp_path / "t.csv", ["id", "said", "way"], rows())
+    found = guess(path)
+    assert found.tables == {
+        "train": {"kind": "table", "path": str(path), "header": True, "text": "said"},
+        "label": "way",
+        "problem_type": "single_label_classification",
+    }
+    assert found.reasons == [
+        "text: column 'said' (the longest texts, 14 words a row); another with --text",
+        "label: column 'way' (its values repeat, 2 values in 20 rows); another with --label",
+        "task: single label classification (2 labels); another with --data.problem_type",
+    ]
+
+
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+def test_a_separator_that_the_name_does_not_say_is_found(separator: str, name: str, tmp_path: Path):
+    found = guess(written(tmp_path / "t.csv", ["id", "said", "way"], rows(), separator))
+    assert found.tables["train"]["delimiter"] == separator
+    assert found.reasons[0] == f"columns: {name} between them; another with --data.train.delimiter"
+
+
+def test_a_table_without_a_header_has_numbers_for_columns(tmp_path: Path):
+    path = written(tmp_path / "t.tsv", [], [[f'{LONG} "{i}', i % 2] for i in range(20)], "\t")
+    found = guess(path)
+    assert found.tables["train"] == {"kind": "table", "path": str(path), "text": 0}
+    assert found.tables["label"] == 1
+    assert found.reasons[0].startswith("header: none")
+    assert guess(path, text="0", label="1").tables == found.tables
+
+
+def test_json_lines_and_parquet_say_their_columns(tmp_path: Path):
+    records = [{"said": f"{LONG} {i}", "ways": ["up"] if i % 2 else ["up", "down"]} for i in range(20)]
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    found = guess(path, label="ways")
+    assert (found.tables["train"]["text"], found.tables["problem_type"]) == ("said", "multi_label_classification")
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "t.parquet")
+    found = guess(tmp_path / "t.parquet", label="ways")
+    assert (found.tables["train"]["text"], found.tables["label"]) == ("said", "ways")
+
+
+def test_many_different_numbers_are_a_regression(tmp_path: Path):
+    path = written(tmp_path / "t.csv", ["said", "score"], [[f"{LONG} {i}", i / 7] for i in range(60)])
+    assert guess(path).tables["problem_type"] == "regression"
+
+
+@pytest.mark.parametrize(
+    ("header", "more", "told"),
+    [
+        (["id", "said", "way"], ["x", "y"], "expected one column of labels, got way, more; give --label NAME"),
+        (["id", "said", "way"], [LONG, LONG], "expected one column of texts, got said, more; give --text NAME, and"),
+    ],
+)
+def test_columns_that_may_both_be_meant_are_told(header: list[str], more: list[str], told: str, tmp_path: Path):
+    table = [[*row, more[i % 2]] for i, row in enumerate(rows())]
+    with pytest.raises(UserError) as error:
+        guess(written(tmp_path / "t.csv", [*header, "more"], table))
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "given", "told"),
+    [
+        ("one column\na text here\n", {}, ":1: expected columns between commas, semicolons, tabs, bars, got one; add"),
+        ("text,label\na b,x\n", {"label": "lable"}, ":1: expected a column 'lable', got none; try label"),
+        ("a,b\n1,2\n3,4\n", {}, ": expected a column of texts, got only numbers; give --text NAME"),
+        ("text,id\na b c,1\na c d,2\nd e f,3\n", {}, ": expected a column of labels, got none whose values repeat"),
+    ],
+)
+def test_a_table_that_is_none_is_told(lines: str, given: dict[str, str], told: str, tmp_path: Path):
+    (tmp_path / "t.csv").write_text(lines, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        guess(tmp_path / "t.csv", **given)
+    assert told in str(error.value)
+
+
+def test_a_table_is_known_by_its_name():
+    assert all(map(is_table, ("a.csv", "a.TSV", "a.jsonl", "a.parquet", "a.csv.gz")))
+    assert not any(map(is_table, ("translation", "a.toml", "csv", "a.txt")))

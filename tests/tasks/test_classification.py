@@ -1,0 +1,290 @@
+"""Texts with labels: the loss, the batches, and what users do with a table."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from clearhead.api import Model, architecture, load
+from clearhead.cli import main
+from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.data.labelled import LabelledText
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.families import preset
+from clearhead.foundation import under_head
+from clearhead.model import Transformer
+from clearhead.recipe import ModelChoice
+from clearhead.recipe.data import Words
+from clearhead.runs import resume, start
+from clearhead.tasks.classification import Classification, Labelled
+from clearhead.tasks.registry import validate
+from clearhead.training.train import train
+from tests.training.tiny import losses
+
+SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
+WORDS = {"animal": "cat dog horse mouse", "fruit": "apple pear plum cherry", "tool": "hammer saw file drill"}
+PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
+
+
+def rows() -> list[tuple[str, str]]:
+    """Texts of two words of one kind, which is their label."""
+    kinds = {label: words.split() for label, words in WORDS.items()}
+    return [(f"the {a} and the {b}", label) for label, words in kinds.items() for a in words for b in words if a != b]
+
+
+def write_table(path: Path, table: list[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{a},{b}\n" for a, b in [("body", "kind"), *table]), encoding="utf-8")
+    return path
+
+
+def tables(**training: Any) -> dict[str, Any]:
+    source = {"kind": "table", "path": "table.csv", "header": True, "text": "body"}
+    settings = {"precision": "fp32", "matmul_precision": "highest", "max_tokens": 64, "device": "cpu", "steps": 6}
+    return {
+        "task": "classification",
+        "data": {"train": source, "label": "kind"},
+        "tokenizer": {"kind": "words"},
+        "model": {"preset": "classifier", "stacks": SMALL},
+        "training": {**settings, "save_every": 3, **training},
+    }
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    write_table(tmp_path / "table.csv", rows())
+
+
+def task_of(problem_type: Any, *, packed: bool = True) -> Classification:
+    texts = [text for text, _ in rows()] + ["the cat", "a long text of the apple and the pear and the plum"]
+    tokenizer = Tokenizer.train(texts, Words())
+    values: Mapping[str, Any] = {
+        PROBLEMS[0]: lambda i: (("a", "b", "c")[i % 3],),
+        PROBLEMS[1]: lambda i: tuple(name for k, name in enumerate("abc") if i >> k & 1),
+        PROBLEMS[2]: lambda i: (str(i / 4),),
+    }
+    examples = [LabelledText((text,), values[problem_type](i), f"x:{i}") for i, text in enumerate(texts)]
+    data = Labelled.of(examples, tokenizer, 64)
+    labels = ("grade",) if problem_type == "regression" else ("a", "b", "c")
+    return Classification(tokenizer, data, data, labels=labels, problem_type=problem_type, max_tokens=96, packed=packed)
+
+
+def network_of(task: Classification, name: str = "classifier") -> Transformer:
+    config = preset(name).model_dump()
+    stack = "encoder" if config["encoder"] else "decoder"
+    config[stack] |= SMALL | {"input": config[stack]["input"] | {"vocab_size": task.tokenizer.vocab_size}}
+    return Transformer(task.fit(ModelConfig.model_validate(config))).double().eval()
+
+
+# --- the loss ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["classifier", "bert-base", "nano"])
+def test_the_loss_is_the_cross_entropy_of_each_text_alone(name: str, smoothing: float):
+    task = task_of("single_label_classification")
+    network = network_of(task, name)
+    expected = 0.0
+    for ids, example in zip(task.train.inputs.ids, task.train.examples, strict=True):
+        target = torch.tensor([task.labels.index(example.labels[0])])
+        expected += F.cross_entropy(network(torch.tensor([ids])), target, label_smoothing=smoothing).item()
+    found = count = 0
+    for examples in task.plan(seed=0, epoch=0):
+        loss, n = task.loss(network, task.collate(examples), smoothing=smoothing)
+        found, count = found + loss.item(), count + n
+    assert count == len(task.train.examples)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("problem_type", PROBLEMS)
+def test_the_loss_is_that_of_the_other_library(problem_type: Any, tmp_path: Path):
+    transformers = pytest.importorskip("transformers")
+    task = task_of(problem_type)
+    network = network_of(task, "bert-base")
+    network = under_head(network, network.config.head.model_copy(update={"pooler": True}), seed=0)
+    folder = Model(network.double(), task.tokenizer).save(tmp_path / "model")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64).eval()
+    assert theirs.config.problem_type == problem_type
+    assert [*theirs.config.id2label.values()] == [*task.labels]
+    examples = task.plan(seed=0, epoch=0)[0]
+    batch = task.collate(examples)
+    tokens = batch.inputs[0]
+    mask = torch.ones_like(tokens.ids) if tokens.valid is None else tokens.valid.long()
+    labels = batch.labels.double() if batch.labels.is_floating_point() else batch.labels
+    expected = theirs(tokens.ids, attention_mask=mask, labels=labels).loss.item()
+    loss, n = task.loss(network.eval(), batch)
+    assert loss.item() / n == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("problem_type", PROBLEMS)
+def test_scores_do_not_depend_on_the_other_texts_of_a_batch(problem_type: Any):
+    task = task_of(problem_type)
+    network = network_of(task)
+    outputs = task.evaluate(network).outputs
+    for i in (0, 5, len(outputs) - 1):
+        one = task.train.examples[i : i + 1]
+        assert task.measure(network, Labelled.of(one, task.tokenizer, 64)).outputs == outputs[i : i + 1]
+
+
+# --- a run -------------------------------------------------------------------------------------------------------
+
+
+def test_from_a_table_to_predictions(capsys: pytest.CaptureFixture[str]):
+    """What is guessed is said; the labels are in the saved model; every command works with it."""
+    line = "train table.csv --out run --seed 1 --precision fp32 --training.epochs 12 --training.max_tokens 64 --json"
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    main(f"{line} {changes} --training.optimizer.lr 1e-2 --training.schedule.warmup 5".split())
+    said = capsys.readouterr()
+    assert json.loads(said.out)["accuracy"] > 0.5
+    assert json.loads(said.out)["held_out"].keys() == {"accuracy", "macro_f1", "loss"}
+    for told in (
+        "text: column 'body' (by its name, 5 words a row); another with --text",
+        "label: column 'kind' (its values repeat, 3 values in 36 rows); another with --label",
+        "valid: 3 of 3 examples",
+        "labels: animal 33.3%, fruit 33.3%, tool 33.3%",
+        "95% interval",
+        'use it: clearhead predict run "A text."',
+    ):
+        assert told in said.err
+    model = load("run")
+    head = model.config.head
+    assert isinstance(head, ClassificationHead)
+    assert (head.labels, head.problem_type) == (("animal", "fruit", "tool"), "single_label_classification")
+    texts = ["the cat and the dog", "the saw and the drill and the file"]
+    main(["predict", "run", *texts])
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines] == [best[0][0] for best in model.classify(texts)]
+    assert [float(line[1]) for line in lines] == pytest.approx([best[0][1] for best in model.classify(texts)], abs=1e-4)
+    write_table(Path("other.csv"), [("the cat and the mouse", "animal"), ("the pear and the plum", "tool")])
+    main(["evaluate", "run", "--data", "other.csv"])
+    said = capsys.readouterr().out
+    assert said.startswith("accuracy ")
+    assert "worst mistakes:" in said
+    assert "other.csv:3: the pear and the plum" in said
+
+
+def test_resumed_as_if_never_stopped():
+    whole = losses([*train(start(validate(tables(), where="x"), Path("whole"))[0])])
+    list(train(start(validate(tables(steps=3), where="x"), Path("part"))[0]))
+    run, _ = resume(Path("part"), changes={"steps": 6})
+    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
+
+
+def test_a_checkpoint_gets_a_new_head_unless_its_labels_are_the_same():
+    list(train(start(validate(tables(), where="x"), Path("first"))[0]))
+    before = dict(load("first").network.named_parameters())
+    again = tables() | {"model": {"start": "first"}}
+    again.pop("tokenizer")
+    same = dict(start(validate(again, where="x"), Path("same"))[0].network.named_parameters())
+    torch.testing.assert_close(same["head.output.weight"].detach(), before["head.output.weight"].detach())
+    write_table(Path("table.csv"), [row for row in rows() if row[1] != "tool"])
+    other = dict(start(validate(again, where="x"), Path("other"))[0].network.named_parameters())
+    assert other["head.output.weight"].shape == (2, 32)
+    at = "encoder.blocks.0.attn.q.weight"
+    torch.testing.assert_close(other[at].detach(), before[at].detach())
+
+
+@pytest.mark.parametrize("name", ["classifier", "bert-base", "gpt2", "llama-tiny"])
+def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
+    """With a head that the family has, wherever the checkpoint came from."""
+    transformers = pytest.importorskip("transformers")
+    task = task_of("single_label_classification")
+    config = preset(name).model_dump()
+    stack = "encoder" if config["encoder"] else "decoder"
+    config[stack] |= SMALL | {"input": config[stack]["input"] | {"vocab_size": task.tokenizer.vocab_size}}
+    base = Transformer(ModelConfig.model_validate(config))
+    network = under_head(base, task.fit(base.config).head, seed=0).eval()
+    folder = Model(network, task.tokenizer).save(tmp_path / "model")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([task.train.inputs.ids[0]])
+    torch.testing.assert_close(theirs(ids).logits, network(ids), atol=1e-5, rtol=1e-5)
+    assert theirs.config.id2label == {0: "a", 1: "b", 2: "c"}
+
+
+def test_several_labels_and_numbers_are_learnt_too():
+    several = [(text, label if i % 2 else f"{label}|odd") for i, (text, label) in enumerate(rows())]
+    write_table(Path("table.csv"), several)
+    changed = tables(steps=40, optimizer={"kind": "adamw", "lr": 1e-2}, schedule={"kind": "constant"})
+    changed["data"]["problem_type"] = "multi_label_classification"
+    run, _ = start(validate(changed, where="x"), Path("several"))
+    found = losses([*train(run)])
+    assert float.fromhex(found[40]) < 0.7 * float.fromhex(found[1])
+    assert {label for label, _ in load("several").classify(["the cat"])[0]} == {"animal", "fruit", "odd", "tool"}
+    write_table(Path("table.csv"), [(text, f"{len(text) / 10}") for text, _ in rows()])
+    changed["data"]["problem_type"] = "regression"
+    found = losses([*train(start(validate(changed, where="x"), Path("numbers"))[0])])
+    assert float.fromhex(found[40]) < 0.3 * float.fromhex(found[1])
+    (value,) = load("numbers").classify(["the cat and the dog"])[0]
+    assert value[0] == "kind"
+
+
+@pytest.mark.parametrize("name", ["classifier", "bert-base"])
+def test_two_texts_have_one_label_together(name: str, capsys: pytest.CaptureFixture[str]):
+    """A tokenizer that is trained here puts its end token between them."""
+    words = [word for some in WORDS.values() for word in some.split()]
+    rows = [("one", "two", "way"), *((a, b, "up" if a < b else "down") for a in words for b in words[::2])]
+    Path("table.csv").write_text("".join(",".join(row) + "\n" for row in rows), encoding="utf-8")
+    line = "train table.csv --text one --text-pair two --label way --out run --epochs 1 --precision fp32"
+    changes = " ".join(f"--model.stacks.{field} {value}" for field, value in SMALL.items())
+    main(f"{line} {changes} --model.preset {name} --tokenizer.kind words".split())
+    said = capsys.readouterr().err
+    assert "tokens each, at most 3" in said
+    model = load("run")
+    main(["predict", "run", "cat\tdog", "cat\tpear"])
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    for (label, share), other in zip(lines, ("dog", "pear"), strict=True):
+        shares = model.logits("cat", other).softmax(-1)
+        assert label == model.config.head.model_dump()["labels"][int(shares.argmax())]
+        assert float(share) == pytest.approx(shares.max().item(), abs=1e-4)
+
+
+# --- mistakes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "told"),
+    [
+        ("body,kind\na b,x\nc d,\n", {}, "table.csv:3: expected a label in column 'kind', got none; fill it in"),
+        ("body,kind\na b,x\nc d,NaN\n", {}, "table.csv:3: expected a label in column 'kind', got NaN; fill it in"),
+        ("body;kind\na b;x\n", {}, "table.csv:1: expected a column 'body', got none; try body;kind"),
+        ("text,kind\na b,x\n", {}, "table.csv:1: expected a column 'body', got none; "),
+        ("body,kind\na b,x\nc d,x\n", {}, "table.csv: column 'kind': expected at least 2 labels, got"),
+        (
+            "body,kind\na b,1\nc d,u\n",
+            {"problem_type": "regression"},
+            "table.csv:3: expected a number in column 'kind'",
+        ),
+        ("body,kind\na,x\nb,y\n", {}, "data.train: expected more texts to hold some of each label out, got 2"),
+    ],
+)
+def test_a_wrong_table_is_told_with_its_row(table: str, changes: Mapping[str, Any], told: str):
+    Path("table.csv").write_text(table, encoding="utf-8")
+    given = tables()
+    given["data"] |= changes
+    with pytest.raises(UserError) as error:
+        start(validate(given, where="x"), Path("run"))
+    assert told in str(error.value)
+    assert not Path("run").exists()
+
+
+def test_a_label_that_training_does_not_have_is_told_with_its_row():
+    write_table(Path("more.csv"), [("the cat", "animal"), ("the sun", "star")])
+    given = tables()
+    given["data"]["valid"] = given["data"]["train"] | {"path": "more.csv"}
+    with pytest.raises(UserError, match=r"more\.csv:3: expected a label of the training data \(animal, fruit, tool\)"):
+        start(validate(given, where="x"), Path("run"))
+
+
+def test_a_model_without_labels_is_told():
+    task = task_of("single_label_classification")
+    base = Transformer(architecture(ModelChoice(preset="nano", stacks={**SMALL}), 99))
+    with pytest.raises(UserError, match=r"^model: expected a classification head, got language; try clearhead train"):
+        list(Classification.predicted(Model(base, task.tokenizer), ["a"]))
+    with pytest.raises(UserError, match=r"^model: expected an encoder or a decoder alone to classify, got both"):
+        task.fit(preset("demo"))
