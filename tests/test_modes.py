@@ -60,6 +60,7 @@ CALLS: dict[str, tuple[tuple[str, ...], Call]] = {
 TENSORS = ("logits", "embed", "trace", "changed")
 ELSEWHERE = {
     "tracing": "computes nothing by itself",
+    "here": "moves tokens",
     "explore": "opens the explorer, whose session is below",
     "save": "writes files, below",
 }

@@ -48,7 +48,7 @@ def modernize(document: dict[str, Any]) -> dict[str, Any]:
 
 def _layers(values: Values) -> list[int]:
     """The layers with a window."""
-    return local_layers(values["layer_types"], min(values["num_hidden_layers"], MOST_LAYERS))
+    return local_layers(values["layer_types"], values["num_hidden_layers"])
 
 
 def _some(values: Values) -> list[int] | None:

@@ -119,8 +119,8 @@ def encoder_sizes(*, dropout: float) -> tuple[FieldRule, ...]:
 
 def local_layers(kinds: Sequence[str], n_layers: int) -> list[int]:
     """The layers that `layer_types` gives a window."""
-    if len(kinds) != n_layers or not {*kinds} <= {FULL, LOCAL}:
-        raise UserError(f"expected {FULL} or {LOCAL} for each of {n_layers} layers, got {brief(kinds)}")
+    if len(kinds) != min(n_layers, MOST_LAYERS) or not {*kinds} <= {FULL, LOCAL}:
+        raise UserError(f"expected {FULL} or {LOCAL} for each of num_hidden_layers={n_layers}, got {brief(kinds)}")
     return [i for i, kind in enumerate(kinds) if kind == LOCAL]
 
 

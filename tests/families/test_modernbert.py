@@ -59,7 +59,10 @@ def test_layers_that_are_all_alike_need_no_word_on_it() -> None:
             "rope_parameters: expected full_attention and sliding_attention, got rope_theta",
         ),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling: expected None, the only value"),
-        ({"layer_types": [FULL]}, "layer_types: expected full_attention or sliding_attention for each of 22 layers"),
+        (
+            {"layer_types": [FULL]},
+            "layer_types: expected full_attention or sliding_attention for each of num_hidden_layers=22",
+        ),
         ({"layer_types": ["chunked"] * 22}, "layer_types: expected full_attention or sliding_attention"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers:"),
         ({"num_hidden_layers": "many"}, "expected"),

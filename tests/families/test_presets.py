@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from clearhead.config import LanguageHead, ModelConfig, TokenInput
+from clearhead.config import ClassificationHead, ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.families import preset, presets
 from clearhead.model import Tokens, Transformer
@@ -83,14 +83,14 @@ def test_every_preset_runs_when_made_small(name: str) -> None:
         Tokens(torch.tensor([[1, 2, 3]]) if isinstance(stack.input, TokenInput) else torch.zeros(1, 3, 224, 224))
         for stack in stacks
     ]
-    labels = (3, 11) if isinstance(config.head, LanguageHead) else (1000,)
+    labels = (config.head.n_labels,) if isinstance(config.head, ClassificationHead) else (3, 11)
     assert network(*inputs).shape == (1, *labels)
 
 
 def test_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match=r"got 'gtp2'; try gpt2$"):
         preset("gtp2")
-    with pytest.raises(UserError, match="try one of bert-base, demo, gpt2"):
+    with pytest.raises(UserError, match="try one of bert-base, classifier, demo, gpt2"):
         preset("qqqqqq")
 
 
