@@ -105,7 +105,8 @@ def predict(
 ) -> None:
     """Print a model's output for texts given on the line, or for each line of a file or of standard input.
 
-    The output is that of the task that the model was trained for: a translation, or a text with its continuation.
+    The output is that of the task that the model was trained for: a translation, a text with its continuation, or
+    labels with their probabilities. A tab in a text separates the two texts of a pair.
     `translate` and `generate` have more options.
 
     Args:

@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -14,6 +14,7 @@ from clearhead.commands import tell
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model.summary import summarize
+from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
 from clearhead.tasks.metrics import Score
@@ -44,31 +45,37 @@ def evaluate_command(
     if table and recipe is not None and table["kind"] == recipe.data.train.kind == "table":
         table = {**recipe.data.train.model_dump(exclude={"format"}), **table}  # Its columns.
     source = _source.validate_python(table).under(Path()) if table else None
-    where = " and ".join(map(str, source.files)) if source else "data held out from its training"
+    where = " and ".join(map(str, source.files)) if source else own_data(recipe)
     given = {option: value for option, value in options.items() if value is not None}
     for option in given.keys() - set(task.measures):
         raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
     tell(f"{name}: measuring ...")
     found = task.measured(model, recipe, source, given)
     tell(f"{name} on {where}:")
-    report(task, found, as_json=as_json)
+    report(task, found, sys.stderr if as_json else sys.stdout)
     if as_json:
         print(json.dumps(json_of({one.name: one.value for one in found.scores})))
 
 
 def judge(folder: Path, *, device: str) -> dict[str, JsonValue]:
-    """Prints the scores of a run's best model on data held out from its training, with samples; returns the scores."""
+    """Prints the scores of a run's best model on its own data, with samples, to standard error; returns the scores."""
     model = load(folder, device=device)
     task, recipe = task_of(str(folder), model)
     found = task.measured(model, recipe, None, {})
-    tell("the best model on data held out from its training:")
-    report(task, found, as_json=True)
+    tell(f"the best model on {own_data(recipe)}:")
+    report(task, found, sys.stderr)
     return json_of({one.name: one.value for one in found.scores})
 
 
-def report(task: type[RecipeTask[Any]], found: Evaluation, *, as_json: bool) -> None:
+def own_data(recipe: Recipe | None) -> str:
+    """The data on which a model is measured if no files are given."""
+    named = recipe.data.sources if recipe else ()
+    names = {"test": "its test data", "valid": "its validation data"}
+    return next((words for name, words in names.items() if name in named), "data held out from its training")
+
+
+def report(task: type[RecipeTask[Any]], found: Evaluation, stream: TextIO) -> None:
     """Prints the scores, and the samples if the task shows them."""
-    stream = sys.stderr if as_json else sys.stdout
     for one in found.scores:
         print(shown(one), file=stream)
     if task.samples and found.samples:

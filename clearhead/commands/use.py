@@ -1,4 +1,4 @@
-"""`clearhead translate` and `generate`."""
+"""`clearhead translate`, `generate` and `predict`."""
 
 import itertools
 import os

@@ -173,7 +173,7 @@ def _unlimited(positions: Positions) -> Positions:
 COMMON: tuple[FieldRule, ...] = (
     ignored("architectures", "auto_map", "dtype", "id2label", "is_encoder_decoder", "label2id", "model_type"),
     ignored("name_or_path", "_name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class"),
-    ignored("tie_word_embeddings", "pooling_of_texts"),
+    ignored("tie_word_embeddings"),
     ignored("torch_dtype", "transformers_version", "use_cache", "prefix", "chunk_size_feed_forward", "torchscript"),
     ignored("output_*", "return_dict*", "_attn_implementation*", "attn_implementation", "_commit_hash"),
     # The start and end tokens belong to the generation settings.

@@ -100,7 +100,7 @@ Paths = Annotated[tuple[Path, ...], Field(min_length=1), _Several]
 Side = Annotated[
     Paths, PlainSerializer(lambda v: str(v[0]) if len(v) == 1 else list(map(str, v)), str | list[str], when_used="json")
 ]
-"""The files of one side of pairs. JSON holds a single one as text, as it always did."""
+"""The files of one side of pairs. JSON holds a single one as text, so that older recipes stay equal."""
 
 
 class FileSource(Config):

@@ -67,7 +67,7 @@ class Length:
     def done(self, at: Progress) -> float:
         """Share of the run that is done, 0..1, by the nearest limit.
 
-        A limit of time keeps back what the last evaluation took, so that the one at the end is over by then.
+        A time limit reserves the duration of the previous evaluation, so that the final one ends within the limit.
         """
         by_steps = at.step / self.steps if self.steps is not None else 0.0
         by_time = 0.0
