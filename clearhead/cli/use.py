@@ -102,6 +102,7 @@ def predict(
     file: Path | None = None,
     int8: Flag = False,
     device: Device = "cpu",
+    json: Flag = False,
 ) -> None:
     """Print a model's output for texts given on the line, or for each line of a file or of standard input.
 
@@ -115,10 +116,11 @@ def predict(
         file: Text file to read line by line (UTF-8; .gz is fine).
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
+        json: Print a JSON object for each text.
     """
     from clearhead.commands.use import predict_command
 
-    predict_command(model, texts, file=file, int8=int8, device=device)
+    predict_command(model, texts, file=file, int8=int8, device=device, as_json=json)
 
 
 @app.command(sort_key=6, help_epilogue="")

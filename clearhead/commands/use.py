@@ -1,6 +1,7 @@
 """`clearhead translate`, `generate` and `predict`."""
 
 import itertools
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -173,12 +174,14 @@ def generate_command(
         print(flush=True)
 
 
-def predict_command(name: str, texts: Sequence[str], *, file: Path | None, int8: bool, device: str) -> None:
+def predict_command(
+    name: str, texts: Sequence[str], *, file: Path | None, int8: bool, device: str, as_json: bool
+) -> None:
     """Prints the task's prediction for each text, or for each line of the file or of standard input."""
     given = lines_of(texts, file)
     keep_freed_memory()
     model = load(name, int8=int8, device=device)
     task, _ = task_of(name, model)
     for lines in given:
-        for line in task.predicted(model, lines):
-            print(line, flush=True)
+        for text, said in zip(lines, task.predicted(model, lines), strict=True):
+            print(json.dumps({"input": text, **said.values}, ensure_ascii=False) if as_json else said.line, flush=True)

@@ -1,6 +1,6 @@
 """What a classifier says of texts: its logits, their losses, and its labels as text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,9 +13,11 @@ from clearhead.data.batches import token_budget_batches
 from clearhead.data.labelled_ids import Inputs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
+from clearhead.tasks.task import Prediction
 
 BATCH_TOKENS = 8192
 """Tokens of one batch outside of training."""
@@ -65,17 +67,25 @@ def names_in(head: ClassificationHead) -> tuple[str, ...]:
     return head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
 
 
-def said(config: ModelConfig, logits: Tensor) -> list[str]:
-    """What the network says of each row: each label with its probability, with tabs between them, or a number."""
+def said(config: ModelConfig, logits: Tensor) -> list[Prediction]:
+    """What the network says of each row: its labels with their probabilities, with tabs between them, or a number."""
     head = head_of(config)
     names = names_in(head)
-    rows = scores(head, logits).tolist()
+    rows: list[list[float]] = scores(head, logits).tolist()
     if head.problem_type == "regression":
-        return ["\t".join(f"{number:.4g}" for number in row) for row in rows]
+        return [_numbers(row) for row in rows]
     several = head.problem_type == "multi_label_classification"
-    lines: list[str] = []
-    for row in rows:
-        order = sorted(range(len(row)), key=lambda i: -row[i])
-        best = [i for i in order if row[i] > 0.5] if several else order[:1]
-        lines.append("\t".join(f"{names[i]}\t{row[i]:.4f}" for i in best))
-    return lines
+    return [_labels(dict(zip(names, row, strict=True)), several=several) for row in rows]
+
+
+def _numbers(row: Sequence[float]) -> Prediction:
+    return Prediction("\t".join(f"{number:.4g}" for number in row), {"values": [*row]})
+
+
+def _labels(row: Mapping[str, float], *, several: bool) -> Prediction:
+    """The likeliest label of a row, or all that are more likely than not."""
+    ordered = sorted(row, key=lambda name: -row[name])
+    best = [name for name in ordered if row[name] > 0.5] if several else ordered[:1]
+    said: JsonObject = {"labels": [*best]} if several else {"label": best[0]}
+    shares: JsonObject = {name: row[name] for name in ordered}
+    return Prediction("\t".join(f"{name}\t{row[name]:.4f}" for name in best), {**said, "probabilities": shares})

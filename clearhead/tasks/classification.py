@@ -26,7 +26,7 @@ from clearhead.tasks.answers import BATCH_TOKENS, batch_of, head_of, logits_of, 
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
 from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
 
 N_MISTAKES = 5
 MAIN_SCORES: dict[ProblemType, str] = {
@@ -90,6 +90,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
     files = Files("a table of texts and labels", {"kind": "table", "path": "--data"})
     use = 'predict {} "A text."'
     samples = "worst mistakes"
+    heads = ("classification",)
     higher_is_better = True
 
     def __init__(
@@ -157,7 +158,8 @@ class Classification(RecipeTask[ClassificationRecipe]):
     def measure(self, network: Transformer, data: Labelled) -> Evaluation:
         """The scores on these data, and the mistakes with the largest loss."""
         logits, targets = logits_of(network, data.inputs, self.tokenizer), self.targets(data.examples)
-        each, outputs = losses(logits, targets, self.problem_type), said(network.config, logits)
+        each = losses(logits, targets, self.problem_type)
+        outputs = [one.line for one in said(network.config, logits)]
         rows = each.argsort(descending=True, stable=True).tolist()
         samples = [
             Sample(f"{example.place}: {' / '.join(example.texts)}", outputs[i], " ".join(example.labels))
@@ -247,7 +249,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         return task.evaluate(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Each label with its probability, with tabs between them; a number alone. A tab is between two texts."""
         config = model.network.config
         head_of(config)

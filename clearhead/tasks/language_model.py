@@ -25,7 +25,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
 from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
 from clearhead.tasks.reading import read_as
-from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 
 EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16
@@ -154,5 +154,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
         return Evaluation(task.measure(model.network))
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
-        return (text + model.generate(text) for text in texts)
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        for text in texts:
+            written = model.generate(text)
+            yield Prediction(text + written, {"text": written})

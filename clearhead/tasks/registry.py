@@ -1,7 +1,6 @@
 """The tasks by name. A task's module is imported when a recipe names it: this one imports no torch."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -37,12 +36,14 @@ def find(name: object, *, where: str) -> "type[RecipeTask[Any]]":
 
 
 def suitable(config: ModelConfig, *, where: str) -> "type[RecipeTask[Any]]":
-    """The first task that a network of this architecture can do. Raises UserError if it can do none."""
+    """The first task that a network with this head does as it is. Raises UserError if there is none."""
     for name in TASKS:
-        with suppress(UserError):
-            (task := find(name, where=where)).check_kind(config, where=where, remedy="")
+        if (task := find(name, where=where)).suits(config):
             return task
-    raise UserError(f"{where}: expected a model for one of {', '.join(sorted(TASKS))}, got another; try another model")
+    raise UserError(
+        f"{where}: expected a model for one of {', '.join(sorted(TASKS))}, got one with a {config.head.kind} head that"
+        " none of them has; train it for one with clearhead train"
+    )
 
 
 def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:

@@ -18,6 +18,7 @@ from clearhead.config import ModelConfig
 from clearhead.data.corpus import Encoded
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
@@ -171,6 +172,16 @@ class Prepared:
     data: Encoded[Any]
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one input."""
+
+    line: str
+    """For a person: one line."""
+    values: JsonObject
+    """For a program, such as {"label": "good", "probability": 0.98}."""
+
+
 class Trained(Protocol):
     """A model as `clearhead.load` returns it."""
 
@@ -200,6 +211,8 @@ class RecipeTask(Task, Generic[R]):
     """The files it learns from, where a command line gives them."""
     measures: tuple[str, ...] = ()
     """The options of `clearhead evaluate`, besides files, that `measured` takes."""
+    heads: tuple[str, ...] = ("language",)
+    """The kinds of head of its models."""
     use: str
     """How to use a model of it, as a command with {} where the model's folder goes."""
     samples: str = ""
@@ -227,5 +240,14 @@ class RecipeTask(Task, Generic[R]):
 
     @classmethod
     @abstractmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
-        """The line that the model says of each text."""
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """What the model says of each input."""
+
+    @classmethod
+    def suits(cls, config: ModelConfig) -> bool:
+        """Whether a network with this head does the task as it is."""
+        try:
+            cls.check_kind(config, where="", remedy="")
+        except UserError:
+            return False
+        return config.head.kind in cls.heads

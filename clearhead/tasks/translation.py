@@ -39,7 +39,7 @@ from clearhead.tasks.metrics import (
     perplexity,
 )
 from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 
 N_SAMPLES = 4
 
@@ -227,5 +227,6 @@ class Translation(RecipeTask[TranslationRecipe]):
         return replace(found, scores=(*found.scores, *extra))
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
-        yield from model.translate(texts, searching(model.generation, {}))
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        for text in model.translate(texts, searching(model.generation, {})):
+            yield Prediction(text, {"text": text})

@@ -25,7 +25,7 @@ from clearhead.recipe.data import Characters, Source, TokenizerConfig
 from clearhead.runs import resume, start
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.registry import TASKS, validate
-from clearhead.tasks.task import Batch, Evaluation, Files, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 from clearhead.training.events import Stepped
 from clearhead.training.train import train
 
@@ -105,8 +105,9 @@ class Vowels(RecipeTask[VowelRecipe]):
         return cls(model.tokenizer, words, words, max_tokens=1).evaluate(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[str]:
-        return iter(answers(model.network, model.tokenizer, texts))
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        for answer in answers(model.network, model.tokenizer, texts):
+            yield Prediction(answer, {"vowels": answer})
 
 
 def count(word: str) -> int:
