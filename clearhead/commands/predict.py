@@ -1,5 +1,6 @@
 """`clearhead predict`, and the commands that are its verbs: classify, tag, answer, fill, summarize, embed."""
 
+import itertools
 import json
 import os
 import sys
@@ -149,12 +150,8 @@ def inputs_of(texts: Sequence[str], given: Given, columns: InputColumns) -> Iter
     """The inputs, some at a time: those on the line, in the file, or arriving at standard input."""
     if given.file is None:
         return [texts] if texts else arriving()
-    return _some(read_inputs(given.file, columns))
-
-
-def _some(rows: Iterator[Row]) -> Iterator[Sequence[Row]]:
-    while several := [row for row, _ in zip(rows, range(LINES), strict=False)]:
-        yield several
+    rows = read_inputs(given.file, columns)
+    return iter(lambda: [*itertools.islice(rows, LINES)], [])
 
 
 def run(say: Say, inputs: Iterable[Sequence[Row]], given: Given) -> None:

@@ -44,18 +44,25 @@ def read_inputs(path: Path, columns: InputColumns) -> Iterator[Texts]:
 
 
 def _found(path: Path, columns: InputColumns) -> tuple[Table, list[Column]]:
-    """The table as it is written, and the columns to read."""
-    if columns.text is None and columns.text_pair is None and (same := _as_trained(path, columns)) is not None:
+    """The table as it is written, and the columns to read.
+
+    Without names from the user they are those of the training data, else the usual ones; last, the numbers of the
+    training data's columns, if those have no names.
+    """
+    given = [name for name in (columns.text, columns.text_pair) if name is not None]
+    same = None if given else _as_trained(path, columns)
+    if same is not None and same[0].header:
         return same
     if columns.text is not None and columns.text.isdigit():
-        given = [name for name in (columns.text, columns.text_pair) if name is not None]
         return Table(path=path, text=0), [int(name) if name.isdigit() else name for name in given]
     texts = [columns.text] if columns.text is not None else [columns.names[0], *TEXT_NAMES]
     for table in _readings(path):
         there = [*map(str, column_names(table))]
-        first = next((name for name in texts if name in there), None)
+        first = next((name for name in texts if _is_there(name, there)), None)
         if first is not None:
             return table, [first, *_second(path, columns, there)]
+    if same is not None:
+        return same
     there = [*map(str, column_names(next(_readings(path))))]
     if columns.text is not None:
         raise UserError(f"{path}:1: expected a column {columns.text!r}, got none{nearest(columns.text, there)}")
@@ -68,11 +75,16 @@ def _found(path: Path, columns: InputColumns) -> tuple[Table, list[Column]]:
 def _second(path: Path, columns: InputColumns, there: Sequence[str]) -> list[Column]:
     """The column of the second text, if there is one."""
     name = columns.text_pair or (columns.names[1] if len(columns.names) > 1 else None)
-    if name is not None and name in there:
+    if name is not None and _is_there(name, there):
         return [name]
     if name is None or (columns.text_pair is None and not columns.needs_all):
         return []
-    raise UserError(f"{path}:1: expected a column {name!r}, got none{nearest(name, there)}; give --text-pair NAME")
+    raise UserError(f"{path}:1: expected a column {name!r}, got none{nearest(name, there)}")
+
+
+def _is_there(name: str, names: Sequence[str]) -> bool:
+    """Whether there is a column of this name, or one that a dot in it reaches into."""
+    return name in names or name.split(".", maxsplit=1)[0] in names
 
 
 def _readings(path: Path) -> Iterator[Table]:
@@ -84,13 +96,15 @@ def _readings(path: Path) -> Iterator[Table]:
 
 
 def _as_trained(path: Path, columns: InputColumns) -> tuple[Table, list[Column]] | None:
-    """The table as the training data were written, if it has the same columns."""
+    """The table as the training data were written, if it can have the same columns."""
     train = columns.trained.get("train")
     if not isinstance(train, Mapping) or train.get("kind") != "table" or train.get("text") is None:
         return None
     names = [name for name in columns.names[1:] if columns.trained.get(name) is not None]
     wanted: list[Column] = [train["text"], *(columns.trained[name] for name in names)]
-    written = {key: train.get(key) for key in ("header", "delimiter") if train.get(key) is not None}
-    table = Table.model_validate({"path": path, "text": 0, **written})
-    has_header = table.header or table_format(table) in ("jsonl", "parquet")
-    return (table, wanted) if not has_header or {*map(str, wanted)} <= {*map(str, column_names(table))} else None
+    has_names = any(isinstance(column, str) for column in wanted)
+    table = Table(path=path, text=0, header=has_names)
+    if table_format(table) in ("csv", "tsv"):
+        table = table.model_copy(update={"delimiter": train.get("delimiter")})
+    there = [*map(str, column_names(table))]
+    return (table, wanted) if not has_names or all(_is_there(str(name), there) for name in wanted) else None
