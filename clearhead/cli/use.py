@@ -150,7 +150,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP with the API of OpenAI's completions: many requests at once, streamed on request.
 
-    A language model has /v1/completions, and /v1/chat/completions with a chat template; a translator has /translate.
+    A language model has /v1/completions, and /v1/chat/completions with a chat template; a translator has /translate; a
+    model that embeds has /v1/embeddings; any other has /v1/predict.
     Prints the address and a request to try; Ctrl-C ends it. With --host 0.0.0.0 other machines can connect; they need
     the key in the environment variable CLEARHEAD_API_KEY. docs/serving.md has every field.
 
