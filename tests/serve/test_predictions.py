@@ -120,6 +120,7 @@ def test_embeddings_in_the_format_of_that_api(encoder: Model) -> None:
 
 def test_a_wrong_input_fails_its_own_request_alone(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(model, NAME, slots=1, max_length=9)
+    assert service.task is not None
     predicted = service.task.predicted
 
     def refusing(model: Model, texts: list[str]) -> Any:
