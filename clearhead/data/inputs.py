@@ -29,6 +29,12 @@ class InputColumns:
     trained: Mapping[str, Any] = field(default_factory=dict)
     """The `data` of the recipe that the model was trained by. A table with its columns is read in the same way."""
 
+    @property
+    def usual(self) -> list[str]:
+        """The columns that are looked for: those that the recipe names, else the names of the texts."""
+        given = [(name, self.trained.get(name)) for name in self.names]
+        return [column if isinstance(column, str) else name for name, column in given]
+
 
 def read_inputs(path: Path, columns: InputColumns) -> Iterator[Texts]:
     """Yields the inputs in a file: its lines, or the texts in the columns of a table.
@@ -55,7 +61,7 @@ def _found(path: Path, columns: InputColumns) -> tuple[Table, list[Column]]:
         return same
     if columns.text is not None and columns.text.isdigit():
         return Table(path=path, text=0), [int(name) if name.isdigit() else name for name in given]
-    texts = [columns.text] if columns.text is not None else [columns.names[0], *TEXT_NAMES]
+    texts = [columns.text] if columns.text is not None else [columns.usual[0], *TEXT_NAMES]
     for table in _readings(path):
         there = [*map(str, column_names(table))]
         first = next((name for name in texts if _is_there(name, there)), None)
@@ -67,14 +73,14 @@ def _found(path: Path, columns: InputColumns) -> tuple[Table, list[Column]]:
     if columns.text is not None:
         raise UserError(f"{path}:1: expected a column {columns.text!r}, got none{nearest(columns.text, there)}")
     raise UserError(
-        f"{path}:1: expected a column {columns.names[0]!r}, got {', '.join(there[:12])}; give --text NAME,"
+        f"{path}:1: expected a column {columns.usual[0]!r}, got {', '.join(there[:12])}; give --text NAME,"
         " or --text 0 for the first of a table without a header"
     )
 
 
 def _second(path: Path, columns: InputColumns, there: Sequence[str]) -> list[Column]:
     """The column of the second text, if there is one."""
-    name = columns.text_pair or (columns.names[1] if len(columns.names) > 1 else None)
+    name = columns.text_pair or next(iter(columns.usual[1:]), None)
     if name is not None and _is_there(name, there):
         return [name]
     if name is None or (columns.text_pair is None and not columns.needs_all):
