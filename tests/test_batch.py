@@ -1,6 +1,7 @@
 """Models as functions of batches: every form of a batch, and equal results in several processes."""
 
 import multiprocessing
+import os
 import pickle  # noqa: TID251 - what other libraries do with the instances
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -71,6 +72,13 @@ def test_vectors_of_texts(encoder: str, form: str) -> None:
     expected = load(encoder).embed([TEXTS[i] for i in KNOWN])
     np.testing.assert_allclose(found[KNOWN], expected, atol=1e-6)
     assert np.isnan(found[[2, 4]]).all()
+
+
+def test_many_texts_are_embedded_in_parts(encoder: str) -> None:
+    texts = [" ".join(["one two three four"] * (1 + 7 * i % 5)) for i in range(150)]
+    model = load(encoder)
+    found = model.embed(texts)
+    torch.testing.assert_close(found, torch.cat([model.embed([text]) for text in texts]), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -194,3 +202,47 @@ def test_two_processes_say_what_one_says(encoder: str) -> None:
 def test_four_processes_say_what_one_says(encoder: str, labels: str) -> None:
     for of in (Embed(encoder), Classify(labels), Capture(encoder, addresses=("encoder.blocks.0.resid_post",))):
         assert equal(results(of, 1), results(of, 4))
+
+
+class DiesOnce:
+    """Ends its process at the first call of all."""
+
+    def __init__(self, of: Batched, flag: str) -> None:
+        self.of, self.flag = of, Path(flag)
+
+    def __call__(self, batch: Any) -> Any:
+        if not self.flag.exists():
+            self.flag.touch()
+            os._exit(1)
+        return self.of(batch)
+
+
+@pytest.mark.slow
+def test_actors_of_ray_say_what_one_process_says(labels: str, tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    data = pytest.importorskip("ray.data")
+    of, texts = Classify(labels), [f"{'one ' * (i % 5)}two" for i in range(48)]
+    rows = [{"text": text, "id": i} for i, text in enumerate(texts)]
+    expected = of({"text": np.array(texts, object)})
+    ray.init(num_cpus=4, include_dashboard=False, _node_ip_address="127.0.0.1")
+    try:
+        for n, flag in ((1, None), (2, None), (4, None), (2, str(tmp_path / "died"))):
+            settings: dict[str, Any] = {"model": labels} if flag is None else {"of": of, "flag": flag}
+            found = (
+                data.from_items(rows, override_num_blocks=6)
+                .map_batches(
+                    Classify if flag is None else DiesOnce,
+                    fn_constructor_kwargs=settings,
+                    batch_size=8,
+                    compute=data.ActorPoolStrategy(size=n),
+                    num_cpus=0.5,
+                )
+                .take_all()
+            )
+            found.sort(key=lambda row: row["id"])
+            assert [row["id"] for row in found] == [*range(len(rows))]
+            assert [row["label"] for row in found] == [*expected["label"]]
+            assert [row["score"] for row in found] == pytest.approx([*expected["score"]], abs=1e-6)
+        assert (tmp_path / "died").exists()
+    finally:
+        ray.shutdown()

@@ -8,7 +8,7 @@ from functools import cached_property
 import tokenizers
 from torch import Tensor
 
-from clearhead.api.reader import Reader
+from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
@@ -16,6 +16,14 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.sentences import vectors
 from clearhead.model.transformer import Stack
+
+AT_ONCE = 64
+"""Texts of one batch."""
+
+
+def by_length(texts: Sequence[Input]) -> list[int]:
+    """The numbers of the texts from the shortest on; images keep their order."""
+    return sorted(range(len(texts)), key=lambda i: len(text) if isinstance(text := texts[i], str) else 0)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearhead.api import predicting, saving, variants
 from clearhead.api.classifying import TEMPLATE, classified, entailed
-from clearhead.api.embedding import SentenceReader
+from clearhead.api.embedding import AT_ONCE, SentenceReader, by_length
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.config import ModelConfig
@@ -197,14 +197,19 @@ class Model:
         """One vector for each text or image, b d: the first stack's last states, pooled over the real positions.
 
         A sentence encoder puts its default prompt or the given one first, and cuts long texts. Vectors have length 1
-        unless `unit` is false.
+        unless `unit` is false. Many texts are read in batches of similar lengths.
         """
-        stack = next(iter(self.network.stacks().values()))
+        stack, texts = next(iter(self.network.stacks().values())), _several(texts, "embed")
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
-        inputs = self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id, encode=reads.ids)
+        order = range(len(texts)) if len(texts) <= AT_ONCE else by_length(texts)
+        parts = [order[at : at + AT_ONCE] for at in range(0, len(texts), AT_ONCE)] or [order]
         with Evaluating(self.network), torch.inference_mode():
-            found = reads.vectors(stack, self.here(inputs))
-        return torch.nn.functional.normalize(found, dim=-1) if unit else found
+            found = [reads.vectors(stack, self.here(self._batch([texts[i] for i in part], reads))) for part in parts]
+        vectors = torch.cat(found)[torch.tensor(order).argsort()]
+        return torch.nn.functional.normalize(vectors, dim=-1) if unit else vectors
+
+    def _batch(self, texts: Sequence[Input], reads: SentenceReader) -> Tokens:
+        return self.reader.batch(texts, pad_id=self.generation.pad_id, encode=reads.ids)
 
     # --- looking inside ---
 
