@@ -44,6 +44,7 @@ ALL, WRITES = tuple(KINDS), ("writer",)
 TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"
 CALLS: dict[str, tuple[tuple[str, ...], Call]] = {
     "logits": (ALL, lambda m: m.logits(TEXT, OTHER if m.is_encoder_decoder else None)),
+    "predict": (ALL, lambda m: m.predict([TEXT])),
     "classify": (("classifier",), lambda m: m.classify([TEXT])),
     "translate": (("translator",), lambda m: m.translate([TEXT])),
     "hypotheses": (("translator",), lambda m: m.hypotheses([TEXT], GenerationConfig(beams=2, max_new_tokens=4))),

@@ -127,7 +127,8 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
-    return Model(network, tokenizer, generation, images=images_of(folder, config), about=training_facts(saved))
+    about, recipe = training_facts(saved), saved.json.get(checkpoints.RECIPE)
+    return Model(network, tokenizer, generation, images=images_of(folder, config), about=about, recipe=recipe)
 
 
 def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:

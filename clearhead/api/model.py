@@ -1,7 +1,6 @@
 """`Model`: a network with its tokenizer and its default settings of generation."""
 
 import itertools
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,40 +11,29 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from clearhead.api import pretrained
-from clearhead.api.card import card
+from clearhead.api import predicting, saving, variants
+from clearhead.api.classifying import TEMPLATE, classified, entailed
 from clearhead.api.embedding import SentenceReader
-from clearhead.api.folders import own_files
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
-from clearhead.api.sidecars import PREPROCESSOR
-from clearhead.api.variants import changed as with_changes
-from clearhead.api.variants import over_the_same_weights
-from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config import ModelConfig
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, Step, complete, generate
 from clearhead.generation.settings import changed
+from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import merged
-from clearhead.model.heads import scores
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.storage import checkpoints
-from clearhead.storage.checkpoints import Checkpoint
 from clearhead.trace import Edit, Trace, trace
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
-
-_log = logging.getLogger("clearhead")
-
-SHARD_BYTES = 5_000_000_000
-"""The largest file of weights that `save` writes."""
 
 
 class Model:
@@ -61,13 +49,16 @@ class Model:
         sentences: Sentences | None = None,
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
+        recipe: Mapping[str, JsonValue] | None = None,
     ) -> None:
         """`sentences` decides how `embed` makes one vector of a text, `family` as which architecture to save if several
-        fit, and `about` what a model card says about the training.
+        fit, and `about` what a model card says about the training. `recipe` has the tables that the model was trained
+        by, if it comes from a run.
         """
         self.network, self.reader = network, Reader(network.config, tokenizer, images)
         self.generation = generation or GenerationConfig()
         self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
+        self.recipe = recipe
 
     def __repr__(self) -> str:
         """The stacks and the head in one line."""
@@ -110,18 +101,28 @@ class Model:
         with Evaluating(self.network), torch.inference_mode():
             return self.network(*self._inputs(text, target))[0]
 
-    def classify(self, texts: Sequence[Input]) -> list[list[tuple[str, float]]]:
+    def predict(self, inputs: Sequence[predicting.Row]) -> list[JsonObject]:
+        """What the model says of each input, by the task that it was trained for: {"label": …, "probabilities": …}.
+
+        An input is a text, or a pair of texts if the task reads pairs. The values of a blank text are empty. Raises
+        UserError for an input of another kind, and for a model that no task knows.
+        """
+        task = predicting.task_of(self)
+        lines = predicting.lines_of(self, task, _several(inputs, "predict"))
+        return [said.values for said in predicting.predictions(self, task, lines)]
+
+    def classify(
+        self, texts: Sequence[Input], *, labels: Sequence[str] = (), template: str = TEMPLATE, several: bool = False
+    ) -> list[list[tuple[str, float]]]:
         """The labels of each text or image with their scores, largest first.
 
         `problem_type` of the head decides whether scores are probabilities that sum to 1, independent probabilities or
-        regression values.
+        regression values. `labels` are labels of yours for a model of natural language inference: their scores say
+        whether a text entails the template with the label in place of {}. They sum to 1 unless `several` may hold.
         """
-        head = self.config.head
-        if not isinstance(head, ClassificationHead):
-            raise UserError(f"classify: expected a classification head, got {head.kind}; try load(…, head=…)")
-        names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
-        shares = [scores(head, self.logits(text).float()).tolist() for text in _several(texts, "classify")]
-        return [sorted(zip(names, row, strict=True), key=lambda pair: -pair[1]) for row in shares]
+        texts = _several(texts, "classify")
+        found = entailed(self, texts, labels, template=template, several=several) if labels else classified(self, texts)
+        return [sorted(row, key=lambda pair: -pair[1]) for row in found]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object) -> list[str]:
         """The best translation of each text. `settings` change `config`, by default the model's own: beams=3.
@@ -237,7 +238,7 @@ class Model:
         """
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
-        network = over_the_same_weights(own, with_changes(own.config, scale=scale, positions=positions))
+        network = variants.over_the_same_weights(own, variants.changed(own.config, scale=scale, positions=positions))
         words, images = self.reader.tokenizer, self.reader.images
         return Model(network, words, self.generation, images=images, sentences=self.sentences, family=self.family)
 
@@ -259,27 +260,13 @@ class Model:
 
     # --- saving ---
 
-    def save(self, folder: str | Path, *, shard_bytes: int = SHARD_BYTES) -> Path:
+    def save(self, folder: str | Path, *, shard_bytes: int = saving.SHARD_BYTES) -> Path:
         """Writes a new folder for `load`, and for other libraries if they have this architecture.
 
         Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
         and a model card. An architecture that they do not have is kept in our own form, with a warning.
         """
-        refuse_rounded(self.network, "save")
-        folder, network = Path(folder), merged(self.network)
-        exported = pretrained.export(network, self.settings(), prefer=self.family, shard_bytes=shard_bytes)
-        if exported is None:
-            _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
-        files = own_files(network, self.settings()) if exported is None else exported.files
-        architecture = None if exported is None else exported.architecture
-        beside = Checkpoint() if exported is None else self.sentences.files()
-        text = card(
-            self.config, folder.name, architecture=architecture, about=self.about, has_tokenizer=self.has_tokenizer
-        )
-        raw = {"README.md": text.encode(), **(self.tokenizer_files() if self.has_tokenizer else {}), **beside.raw}
-        images = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
-        json = {**files.json, **images, **beside.json}
-        return checkpoints.write_folder(folder, Checkpoint({**files.tensors, **beside.tensors}, json, raw))
+        return saving.save(self, Path(folder), shard_bytes=shard_bytes)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
         return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]

@@ -62,17 +62,12 @@ class Reader:
         if has_encoder and has_decoder and other is None and isinstance(self.config.head, ClassificationHead):
             # The decoder reads the text again, shifted by the start token.
             ids = self.ids([text])[0]
-            if generation.end_ids and ids[-1:] != [] and ids[-1] not in generation.end_ids:
-                raise UserError(
-                    f"eos_token_id: expected {ids[-1]}, the last token of a text, where the classifier reads,"
-                    f" got {generation.end_ids[0]}; try the settings it was saved with"
-                )
-            return [_row(ids), _row([self.start(generation), *ids[:-1]])]
+            return [_row(ids), _row([self.start_again([ids], generation), *ids[:-1]])]
         if has_decoder and has_encoder == (other is None):
             needs = "a source and a target text" if has_encoder else "one text"
             raise UserError(f"this model reads {needs}; got {'one text' if other is None else 'two'}")
         if other is None:
-            return [_row(self._until_padding(self.ids([text])[0], generation.pad_id))]
+            return [_row(self.until_padding(self.ids([text])[0], generation.pad_id))]
         if has_decoder:
             before = target_marks(self.words, generation).before
             target = [self.start(generation), *before, *self.words.encode(other, target=True)]
@@ -98,13 +93,28 @@ class Reader:
         fill = 0 if len(texts) == 1 or self.reads_images else self._fill(generation.pad_id)
         return [_together(stack, fill=fill) for stack in zip(*rows, strict=True)]
 
-    def _until_padding(self, ids: list[int], pad_id: int | None) -> list[int]:
+    def until_padding(self, ids: list[int], pad_id: int | None) -> list[int]:
         """The ids that a classifier reads. One that reads the last state ignores padding tokens at a text's end."""
         head = self.config.head
         if self.config.decoder is None or not isinstance(head, ClassificationHead) or head.pool != "last":
             return ids
         n = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 1)
         return ids[:n]
+
+    def start_again(self, texts: Sequence[list[int]], generation: GenerationConfig) -> int:
+        """The start token of a decoder that reads the encoder's texts again to classify them.
+
+        Raises UserError if a text does not end where the classifier reads.
+        """
+        last = next(
+            (ids[-1] for ids in texts if ids and generation.end_ids and ids[-1] not in generation.end_ids), None
+        )
+        if last is not None:
+            raise UserError(
+                f"eos_token_id: expected {last}, the last token of a text, where the classifier reads,"
+                f" got {generation.end_ids[0]}; try the settings it was saved with"
+            )
+        return self.start(generation)
 
     def start(self, generation: GenerationConfig) -> int:
         """The first token of a decoder: the settings' start token, otherwise the tokenizer's."""

@@ -1,4 +1,4 @@
-"""`clearhead translate`, `generate`, `predict`, `explore`, `serve` and `evaluate`."""
+"""`clearhead translate`, `generate`, `explore`, `serve` and `evaluate`."""
 
 from pathlib import Path
 from typing import Literal
@@ -94,35 +94,6 @@ def generate(
     generate_command(model, prompt, file=file, sampling=sampling, stop=stop, int8=int8, compiles=compile, device=device)
 
 
-@app.command(sort_key=5, help_epilogue="")
-def predict(
-    model: str,
-    /,
-    *texts: Text,
-    file: Path | None = None,
-    int8: Flag = False,
-    device: Device = "cpu",
-    json: Flag = False,
-) -> None:
-    """Print a model's output for texts given on the line, or for each line of a file or of standard input.
-
-    The output is that of the task that the model was trained for: a translation, a text with its continuation, or
-    labels with their probabilities. A tab in a text separates the two texts of a pair.
-    `translate` and `generate` have more options.
-
-    Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
-        texts: Texts; after -- they may begin with a hyphen.
-        file: Text file to read line by line (UTF-8; .gz is fine).
-        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
-        device: Where to compute.
-        json: Print a JSON object for each text.
-    """
-    from clearhead.commands.use import predict_command
-
-    predict_command(model, texts, file=file, int8=int8, device=device, as_json=json)
-
-
 @app.command(sort_key=6, help_epilogue="")
 def explore(
     model: str,
@@ -179,7 +150,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP with the API of OpenAI's completions: many requests at once, streamed on request.
 
-    A language model has /v1/completions, and /v1/chat/completions with a chat template; a translator has /translate.
+    A language model has /v1/completions, and /v1/chat/completions with a chat template; a translator has /translate; a
+    model that embeds has /v1/embeddings; any other has /v1/predict.
     Prints the address and a request to try; Ctrl-C ends it. With --host 0.0.0.0 other machines can connect; they need
     the key in the environment variable CLEARHEAD_API_KEY. docs/serving.md has every field.
 

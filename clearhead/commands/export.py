@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from clearhead.api import Model, load
-from clearhead.api.model import SHARD_BYTES
+from clearhead.api.saving import SHARD_BYTES
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
 from clearhead.families import HeadMap, family_for

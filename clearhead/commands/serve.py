@@ -5,14 +5,16 @@ import os
 import re
 
 from clearhead.api import load
+from clearhead.api.predicting import reads_pairs
 from clearhead.commands import check_positive, tell
 from clearhead.commands.ending import leave_unless
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.serve.engine import Engine
+from clearhead.serve.predictions import Predictor
 from clearhead.serve.server import Routes, application
-from clearhead.serve.service import Service
+from clearhead.serve.service import ROUTES, Service
 from clearhead.serve.translations import Translator
 from clearhead.web import LOOPBACK, answering, listen, wait
 
@@ -70,10 +72,12 @@ def known_key() -> str | None:
     return key
 
 
-def worker_of(service: Service, *, queue: int) -> Engine | Translator:
-    """The worker for a model, which translates or continues texts."""
+def worker_of(service: Service, *, queue: int) -> Engine | Translator | Predictor:
+    """The worker for a model."""
     model = service.model
-    if model.is_encoder_decoder:
+    if service.does in ("predict", "embed"):
+        return Predictor(model, service.task, most_waiting=queue)
+    if service.does == "translate":
         return Translator(model, searching(model.generation, {}), most_waiting=queue)
     return Engine(
         model.network, model.tokenizer, slots=service.slots, most_cells=service.max_length, most_waiting=queue
@@ -82,9 +86,17 @@ def worker_of(service: Service, *, queue: int) -> Engine | Translator:
 
 def example(service: Service, url: str, *, keyed: bool) -> str:
     """An example of a command that asks the server."""
-    if service.model.is_encoder_decoder:
-        path, asked = "/translate", {"text": "A man is riding a bike."}
-    else:
-        path, asked = "/v1/completions", {"model": service.name, "prompt": "Once upon a time", "max_tokens": 32}
+    asked: dict[str, object]
+    match service.does:
+        case "translate":
+            asked = {"text": "A man is riding a bike."}
+        case "complete":
+            asked = {"model": service.name, "prompt": "Once upon a time", "max_tokens": 32}
+        case "embed":
+            asked = {"input": ["A text."]}
+        case "predict":
+            pair = service.task.pair if service.task and reads_pairs(service.model, service.task) else None
+            asked = {"inputs": [dict(zip(pair, ("Who?", "A text."), strict=True)) if pair else "A text."]}
+    path = ROUTES[service.does][1]
     bearer = f' -H "Authorization: Bearer ${KEY}"' if keyed else ""
     return f"curl {url}{path}{bearer} -H 'Content-Type: application/json' -d '{json.dumps(asked)}'"

@@ -1,7 +1,6 @@
-"""`clearhead translate`, `generate` and `predict`."""
+"""`clearhead translate` and `generate`."""
 
 import itertools
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,6 @@ from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.runs import task_of
 
 LINES = 512
 """Lines of a file that are read at once."""
@@ -172,16 +170,3 @@ def generate_command(
             print(piece, end="", flush=True)
     finally:
         print(flush=True)
-
-
-def predict_command(
-    name: str, texts: Sequence[str], *, file: Path | None, int8: bool, device: str, as_json: bool
-) -> None:
-    """Prints the task's prediction for each text, or for each line of the file or of standard input."""
-    given = lines_of(texts, file)
-    keep_freed_memory()
-    model = load(name, int8=int8, device=device)
-    task, _ = task_of(name, model)
-    for lines in given:
-        for text, said in zip(lines, task.predicted(model, lines), strict=True):
-            print(json.dumps({"input": text, **said.values}, ensure_ascii=False) if as_json else said.line, flush=True)

@@ -1,10 +1,12 @@
 """Replies in the format of the completions API."""
 
+import base64
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from pydantic import JsonValue
 from starlette.responses import JSONResponse
 
@@ -12,6 +14,7 @@ from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.sampling import NEVER
+from clearhead.serve.schemas import EmbeddingRequest
 from clearhead.serve.writing import Prompt, ScoredToken, Update
 
 KINDS = {401: "authentication_error", 403: "permission_error"}
@@ -27,6 +30,25 @@ def failure(status: int, message: str, *, field: str | None = None, code: str | 
     said = str(UserError(message[:LONGEST]))  # A message may quote what a client wrote.
     body = {"error": {"message": said, "type": kind, "param": field, "code": code}}
     return JSONResponse(body, status, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None)
+
+
+def embeddings(model: str, vectors: Sequence[JsonValue], asked: EmbeddingRequest, *, n_tokens: int) -> Object:
+    """The vectors of texts in the format of the embeddings API: numbers, or the bytes of float32 in base64."""
+
+    def written(vector: JsonValue) -> JsonValue:
+        if asked.encoding_format != "base64":
+            return vector
+        return base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+
+    data: list[JsonValue] = [
+        {"object": "embedding", "index": i, "embedding": written(vector)} for i, vector in enumerate(vectors)
+    ]
+    return {
+        "object": "list",
+        "data": data,
+        "model": model,
+        "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
+    }
 
 
 @dataclass

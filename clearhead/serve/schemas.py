@@ -177,6 +177,41 @@ class TranslationRequest(Request):
         return [self.text] if isinstance(self.text, str) else self.text
 
 
+class PredictionRequest(Request):
+    """POST /v1/predict"""
+
+    inputs: Annotated[list[str | Texts | dict[str, str]], Field(fail_fast=True)]
+
+    @field_validator("inputs", mode="wrap")
+    @classmethod
+    def _one_line(cls, value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError("expected a list of texts, or of pairs of texts") from None
+
+
+class EmbeddingRequest(Request):
+    """POST /v1/embeddings"""
+
+    input: str | Texts
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: None = None
+
+    @field_validator("input", mode="wrap")
+    @classmethod
+    def _one_line(cls, value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError("expected text or a list of texts") from None
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, one or several."""
+        return [self.input] if isinstance(self.input, str) else self.input
+
+
 def read(kind: type[R], body: bytes | bytearray) -> R:
     """The request in a body. Raises Wrong, which names the field."""
     try:

@@ -20,11 +20,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clearhead.serve import schemas
 from clearhead.serve.engine import Engine
-from clearhead.serve.replies import Object, ReplyFormat, failure
-from clearhead.serve.schemas import ChatRequest, CompletionRequest, TranslationRequest, Writes, Wrong
+from clearhead.serve.predictions import Asked, Predictor
+from clearhead.serve.replies import Object, ReplyFormat, embeddings, failure
+from clearhead.serve.schemas import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    PredictionRequest,
+    TranslationRequest,
+    Writes,
+    Wrong,
+)
 from clearhead.serve.service import Service
-from clearhead.serve.translations import SourceText, Translated, Translator
-from clearhead.serve.worker import INTERNAL, Failed, Ticket
+from clearhead.serve.translations import SourceText, Translator
+from clearhead.serve.worker import INTERNAL, Failed, JobT, Ticket, UpdateT, Worker
 from clearhead.serve.writing import Prompt, Update
 from clearhead.web import Bodies, bearer, stranger
 
@@ -63,7 +72,7 @@ class KeyGuard:
 class Routes:
     """Answers requests with the worker's news."""
 
-    def __init__(self, service: Service, worker: Engine | Translator) -> None:
+    def __init__(self, service: Service, worker: Engine | Translator | Predictor) -> None:
         self.service, self.worker, self.created = service, worker, int(time.time())
         self.bodies = Bodies(BODY_LIMIT, BODY_SECONDS, "body")
 
@@ -72,7 +81,7 @@ class Routes:
     async def completions(self, request: Request) -> ASGIApp:
         """POST /v1/completions"""
         async with self.asked(request, CompletionRequest) as asked:
-            self.service.decoder_only("/translate")
+            self.service.require("complete")
             ids = await self.read(request, self.service.prompt, asked.prompts, "prompt")
             prompts = self.service.completion(asked, ids)
         echoes = None
@@ -90,21 +99,35 @@ class Routes:
     async def translate(self, request: Request) -> ASGIApp:
         """POST /translate"""
         async with self.asked(request, TranslationRequest) as asked:
-            self.service.encoder_decoder("/v1/completions")
+            self.service.require("translate")
             ids = await self.read(request, self.service.source, asked.texts, "text")
         assert isinstance(self.worker, Translator)
-        ticket: Ticket[Translated] = Ticket()
-        try:
-            self.worker.submit(ticket, [SourceText(number, one) for number, one in enumerate(ids)])
-
-            async def all_of_them() -> list[Translated]:
-                return [await ticket.next() for _ in ids]
-
-            found = await _unless_gone(request, all_of_them)
-        finally:
-            ticket.is_gone = True
+        found = await answered(request, self.worker, [SourceText(number, one) for number, one in enumerate(ids)])
         translations: list[JsonValue] = [one.text for one in sorted(found, key=lambda one: one.number)]
         return JSONResponse({"model": self.service.name, "translations": translations})
+
+    async def predict(self, request: Request) -> ASGIApp:
+        """POST /v1/predict"""
+        async with self.asked(request, PredictionRequest) as asked:
+            self.service.require("predict")
+            lines = await asyncio.to_thread(self.service.lines, asked.inputs)
+            await self.read(request, self.service.input, lines, "inputs")
+        values = await self.said(request, [Asked(number, line) for number, line in enumerate(lines)])
+        return JSONResponse({"model": self.service.name, "predictions": values})
+
+    async def embeddings(self, request: Request) -> ASGIApp:
+        """POST /v1/embeddings"""
+        async with self.asked(request, EmbeddingRequest) as asked:
+            self.service.require("embed")
+            ids = await self.read(request, self.service.embedded, asked.texts, "input")
+        vectors = await self.said(request, [Asked(i, text, embeds=True) for i, text in enumerate(asked.texts)])
+        return JSONResponse(embeddings(self.service.name, vectors, asked, n_tokens=sum(map(len, ids))))
+
+    async def said(self, request: Request, asked: Sequence[Asked]) -> list[JsonValue]:
+        """What is said of each input, in order."""
+        assert isinstance(self.worker, Predictor)
+        found = await answered(request, self.worker, asked)
+        return [one.value for one in sorted(found, key=lambda one: one.number)]
 
     async def models(self, _: Request) -> Response:
         """GET /v1/models"""
@@ -210,6 +233,20 @@ def _event(value: Object) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
+async def answered(request: Request, worker: Worker[JobT, UpdateT], jobs: Sequence[JobT]) -> list[UpdateT]:
+    """The news of each job of a request, as they come. Raises ClientDisconnect if the client hangs up first."""
+    ticket: Ticket[UpdateT] = Ticket()
+
+    async def all_of_them() -> list[UpdateT]:
+        return [await ticket.next() for _ in jobs]
+
+    try:
+        worker.submit(ticket, jobs)
+        return await _unless_gone(request, all_of_them)
+    finally:
+        ticket.is_gone = True
+
+
 async def _unless_gone(request: Request, answer: Callable[[], Coroutine[object, object, T]]) -> T:
     """Waits for the answer. Raises ClientDisconnect if the client hangs up first."""
 
@@ -258,6 +295,8 @@ def application(routes: Routes, *, key: str | None = None) -> ASGIApp:
             Route("/v1/models/{name:path}", routes.model),
             Route("/v1/completions", routes.completions, methods=["POST"]),
             Route("/v1/chat/completions", routes.chat, methods=["POST"]),
+            Route("/v1/predict", routes.predict, methods=["POST"]),
+            Route("/v1/embeddings", routes.embeddings, methods=["POST"]),
             Route("/translate", routes.translate, methods=["POST"]),
             Route("/health", routes.health),
         ],

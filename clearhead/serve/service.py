@@ -2,10 +2,11 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from clearhead.api import Model
-from clearhead.config import LanguageHead
+from clearhead.api.predicting import Row, lines_of, task_of
+from clearhead.config import LanguageHead, NoHead
 from clearhead.data.chat import render
 from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed
@@ -13,7 +14,15 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.lengths import Encode, TooLong, bounded, extent, most_characters
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, Writes, Wrong
 from clearhead.serve.writing import Prompt
+from clearhead.tasks.task import RecipeTask
 
+Does = Literal["complete", "translate", "predict", "embed"]
+ROUTES: dict[Does, tuple[str, str]] = {
+    "complete": ("continues texts", "/v1/completions"),
+    "translate": ("translates", "/translate"),
+    "predict": ("predicts", "/v1/predict"),
+    "embed": ("embeds", "/v1/embeddings"),
+}
 FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
@@ -21,17 +30,23 @@ class Service:
     """A model with its name and the limits of requests."""
 
     def __init__(self, model: Model, name: str, *, slots: int, max_length: int) -> None:
-        """Raises UserError for a model that does not generate text."""
-        decoder = model.config.decoder
-        if decoder is None or not isinstance(model.config.head, LanguageHead):
-            raise UserError(f"{name}: expected a model that writes, got one that does not; try clearhead explore")
+        """Raises UserError for a model that does not read text, or that no task knows."""
+        if model.reader.reads_images:
+            raise UserError(
+                f"{name}: expected a model that reads text, got one that reads images; try clearhead predict"
+            )
         _ = model.tokenizer
         self.model, self.name, self.slots = model, name, slots
-        self.max_length = min(max_length, decoder.max_length or max_length)
+        self.task = None if isinstance(model.config.head, NoHead) else task_of(model, name=name)
+        """None for a model that has no head, and only embeds."""
+        self.does = _kind(model, self.task)
+        decoder, encoder = model.config.decoder, model.config.encoder
+        self.max_length = min(max_length, (decoder.max_length if decoder else None) or max_length)
         """The most positions of a prompt with its continuation."""
-        encoder = model.config.encoder
         self.most_tokens = (encoder.max_length if encoder else None) or self.max_length
         """The most tokens of a text that the model reads."""
+        if self.does in ("predict", "embed"):  # Which cut texts where the positions end, or read them in parts.
+            self.most_tokens = max_length
         self.most_characters = most_characters(model.tokenizer, self.most_tokens)
 
     # --- what is asked -----------------------------------------------------------------------------------------
@@ -45,7 +60,7 @@ class Service:
 
     def chat(self, asked: ChatRequest) -> list[Prompt]:
         """The conversation, written by the model's own template. Raises Wrong."""
-        self.decoder_only("/translate")
+        self.require("complete")
         tokenizer = self.model.tokenizer
         if tokenizer.chat_template is None:
             raise Wrong("messages: this model has no chat template; use /v1/completions", "messages")
@@ -75,15 +90,29 @@ class Service:
             raise Wrong("text: expected texts that are not empty, got an empty one", "text")
         return ids
 
-    def decoder_only(self, other: str) -> None:
-        """Raises Wrong for a model with an encoder."""
-        if self.model.is_encoder_decoder:
-            raise Wrong(f"this model translates; use {other}", status=404)
+    def lines(self, inputs: Sequence[Row]) -> list[str]:
+        """The inputs of a prediction as the task reads them. Raises Wrong."""
+        assert self.task is not None
+        try:
+            return lines_of(self.model, self.task, inputs)
+        except UserError as error:
+            raise Wrong(f"inputs: {error}", "inputs") from None
 
-    def encoder_decoder(self, other: str) -> None:
-        """Raises Wrong for a model without an encoder."""
-        if not self.model.is_encoder_decoder:
-            raise Wrong(f"this model continues texts; use {other}", status=404)
+    def input(self, text: str) -> list[int]:
+        """The ids of one text to predict from, as a measure of its length. Raises Wrong."""
+        return self.read(text, self.marked, "inputs")
+
+    def embedded(self, text: str) -> list[int]:
+        """The ids of one text to embed, as a measure of its length. Raises Wrong."""
+        if not text.strip():
+            raise Wrong("input: expected texts that are not empty, got an empty one", "input")
+        return self.read(text, self.marked, "input")
+
+    def require(self, does: Does) -> None:
+        """Raises Wrong unless the model does this."""
+        if does != self.does and not (does == "embed" and self.task is not None and self.task.verb == "embed"):
+            what, route = ROUTES[self.does]
+            raise Wrong(f"this model {what}; use {route}", status=404)
 
     def check_name(self, name: str | None) -> None:
         """Raises Wrong unless `name` is this model."""
@@ -175,3 +204,12 @@ class Service:
             return changed(base, changes)
         except UserError as error:
             raise Wrong(str(error)) from None
+
+
+def _kind(model: Model, task: type[RecipeTask[Any]] | None) -> Does:
+    """What the server does with a model."""
+    if isinstance(model.config.head, LanguageHead) and model.config.encoder is None:
+        return "complete"
+    if task is None:
+        return "embed"
+    return "translate" if task.verb == "translate" else "predict"

@@ -43,15 +43,21 @@ def batch_of(inputs: Inputs, examples: Sequence[int], tokenizer: Tokenizer, *, p
     )
 
 
-def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer) -> Tensor:
-    """n v: the logits of every input, on the CPU."""
+def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer, *, start: int | None = None) -> Tensor:
+    """n v: the logits of every input, on the CPU.
+
+    The decoder of an encoder-decoder reads each input again, after the token `start` and without its last token.
+    """
     lengths = [*map(len, inputs.ids)]
     found = torch.empty(len(lengths), head_of(network.config).n_labels)
-    budget = max([BATCH_TOKENS, *lengths])
+    budget, device = max([BATCH_TOKENS, *lengths]), next(network.parameters()).device
     with Evaluating(network), torch.inference_mode():
         for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
-            tokens = batch_of(inputs, examples, tokenizer, packed=True).to(next(network.parameters()).device)
-            found[examples] = network(tokens).float().cpu()
+            stacks = [batch_of(inputs, examples, tokenizer, packed=True)]
+            if start is not None:
+                again = [[start, *inputs.ids[i][:-1]] for i in examples]
+                stacks.append(Tokens.pad(again, fill=tokenizer.pad_id or 0, packed=True))
+            found[examples] = network(*(tokens.to(device) for tokens in stacks)).float().cpu()
     return found
 
 
@@ -75,15 +81,15 @@ def said(config: ModelConfig, logits: Tensor) -> list[Prediction]:
     if head.problem_type == "regression":
         return [_numbers(row) for row in rows]
     several = head.problem_type == "multi_label_classification"
-    return [_labels(dict(zip(names, row, strict=True)), several=several) for row in rows]
+    return [labelled(dict(zip(names, row, strict=True)), several=several) for row in rows]
 
 
 def _numbers(row: Sequence[float]) -> Prediction:
     return Prediction("\t".join(f"{number:.4g}" for number in row), {"values": [*row]})
 
 
-def _labels(row: Mapping[str, float], *, several: bool) -> Prediction:
-    """The likeliest label of a row, or all that are more likely than not."""
+def labelled(row: Mapping[str, float], *, several: bool) -> Prediction:
+    """Labels with their scores as a prediction: the likeliest label, or all that are more likely than not."""
     ordered = sorted(row, key=lambda name: -row[name])
     best = [name for name in ordered if row[name] > 0.5] if several else ordered[:1]
     said: JsonObject = {"labels": [*best]} if several else {"label": best[0]}

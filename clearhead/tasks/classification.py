@@ -88,7 +88,8 @@ class Classification(RecipeTask[ClassificationRecipe]):
 
     recipe = ClassificationRecipe
     files = Files("a table of texts and labels", {"kind": "table", "path": "--data"})
-    use = 'predict {} "A text."'
+    verb, pair = "classify", ("text", "text_pair")
+    use = 'classify {} "A text."'
     samples = "worst mistakes"
     heads = ("classification",)
     higher_is_better = True
@@ -253,6 +254,10 @@ class Classification(RecipeTask[ClassificationRecipe]):
         """Each label with its probability, with tabs between them; a number alone. A tab is between two texts."""
         config = model.network.config
         head_of(config)
-        rows = [tuple(text.split("\t")) for text in texts]
-        inputs = Inputs.of(rows, model.tokenizer, config.output.max_length or 1 << 30)
-        yield from said(config, logits_of(model.network, inputs, model.tokenizer))
+        rows = [tuple(text.split("\t", 1)) for text in texts]
+        found: dict[int, Prediction] = {}
+        for size in {len(row) for row in rows}:
+            alike = [i for i, row in enumerate(rows) if len(row) == size]
+            inputs = Inputs.of([rows[i] for i in alike], model.tokenizer, config.output.max_length or 1 << 30)
+            found |= zip(alike, said(config, logits_of(model.network, inputs, model.tokenizer)), strict=True)
+        yield from (found[i] for i in range(len(rows)))

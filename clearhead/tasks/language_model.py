@@ -55,6 +55,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
 
     recipe = LanguageRecipe
     files = Files("a text", {"kind": "text", "paths": "--text"})
+    verb = "generate"
     use = 'generate {} "The beginning"'
     main_score = "loss"
     higher_is_better = False

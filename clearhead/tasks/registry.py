@@ -35,11 +35,14 @@ def find(name: object, *, where: str) -> "type[RecipeTask[Any]]":
     return resolve_name(TASKS[name])
 
 
-def suitable(config: ModelConfig, *, where: str) -> "type[RecipeTask[Any]]":
-    """The first task that a network with this head does as it is. Raises UserError if there is none."""
-    for name in TASKS:
-        if (task := find(name, where=where)).suits(config):
-            return task
+def suitable(config: ModelConfig, *, where: str, verb: str | None = None) -> "type[RecipeTask[Any]]":
+    """The first task that a network with this head does as it is, preferably one with this verb.
+
+    Raises UserError if there is none.
+    """
+    found = [task for name in TASKS if (task := find(name, where=where)).suits(config)]
+    if found:
+        return next((task for task in found if task.verb == verb), found[0])
     raise UserError(
         f"{where}: expected a model for one of {', '.join(sorted(TASKS))}, got one with a {config.head.kind} head that"
         " none of them has; train it for one with clearhead train"

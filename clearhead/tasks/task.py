@@ -213,6 +213,10 @@ class RecipeTask(Task, Generic[R]):
     """The options of `clearhead evaluate`, besides files, that `measured` takes."""
     heads: tuple[str, ...] = ("language",)
     """The kinds of head of its models."""
+    verb: str = "predict"
+    """The command that asks its models, such as classify."""
+    pair: tuple[str, str] | None = None
+    """The names of an input's two texts, if it may have two. A tab is between them."""
     use: str
     """How to use a model of it, as a command with {} where the model's folder goes."""
     samples: str = ""
@@ -241,7 +245,7 @@ class RecipeTask(Task, Generic[R]):
     @classmethod
     @abstractmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """What the model says of each input."""
+        """What the model says of each input. No input is blank."""
 
     @classmethod
     def suits(cls, config: ModelConfig) -> bool:

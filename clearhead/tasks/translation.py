@@ -77,6 +77,7 @@ class Translation(RecipeTask[TranslationRecipe]):
     recipe = TranslationRecipe
     files = Files("sentences and their translations", {"kind": "parallel", "source": "--source", "target": "--target"})
     measures = ("beams", "length_penalty", "tokenize", "moses")
+    verb = "translate"
     use = 'translate {} "A sentence."'
     higher_is_better = True
 

@@ -9,12 +9,13 @@ from typing import Any
 from clearhead.errors import UserError, reason
 from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
+from clearhead.storage.checkpoints import RECIPE
 from clearhead.storage.disk import replace_file, temporary_file
 from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
 from clearhead.training.events import Saved
 from clearhead.training.lock import LOCK, OWNER
 
-RECIPE, REPORT = "recipe.json", "data_report.json"
+REPORT = "data_report.json"
 NOTHING = {LOCK, OWNER, temporary_file(Path(RECIPE)).name}
 """Files that a run may leave if it is killed before it writes its recipe."""
 LEFT = {METRICS, REPORT, TENSORBOARD}

@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "api": FLOOR,
     "foundation": ENGINE,
     "runs": ENGINE | {"foundation"},
+    "batch": {"api", "config", "errors", "trace"},
     "web": {"errors"},
     "explorer": ENGINE | {"web"},
     "serve": FLOOR | {"api", "web"},

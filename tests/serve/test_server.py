@@ -24,30 +24,18 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve import schemas
 from clearhead.serve import server as module
 from clearhead.serve.engine import Engine
+from clearhead.serve.predictions import Predictor
 from clearhead.serve.schemas import CompletionRequest
 from clearhead.serve.server import BODY_LIMIT, Routes, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
 from clearhead.serve.worker import Failed
 from clearhead.web import answering, listen
-from tests.serve.tiny import endless_model, writer_model
+from tests.serve.tiny import NAME, client_of, endless_model, writer_model
 from tests.small_models import PAIRS, model_of
 
 AS_JSON = {"Content-Type": "application/json"}
-NAME, TEMPLATE = "runs/tiny", "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}one"
-
-
-@contextmanager
-def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None = None) -> Iterator[TestClient]:
-    service = Service(model, NAME, slots=slots, max_length=64)
-    worker = worker_of(service, queue=queue)
-    worker.start()
-    app = application(Routes(service, worker), key=key)
-    try:
-        yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
-    finally:
-        worker.end()
-        worker.thread.join()
+TEMPLATE = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}one"
 
 
 @pytest.fixture(scope="module")
@@ -380,9 +368,9 @@ def test_texts_that_are_not_translated(translator: TestClient, text: object):
     assert (response.status_code, response.json()["error"]["param"]) == (400, "text")
 
 
-def test_a_model_that_does_not_write():
-    with pytest.raises(UserError, match="expected a model that writes"):
-        Service(model_of("bert-base"), "bert", slots=1, max_length=10)
+def test_a_model_that_reads_no_text():
+    with pytest.raises(UserError, match=r"^images: expected a model that reads text, got one that reads images"):
+        Service(model_of("vit-tiny"), "images", slots=1, max_length=10)
 
 
 @pytest.mark.parametrize(
@@ -453,7 +441,7 @@ def test_a_mistake_of_ours_ends_one_answer(
 
 
 @contextmanager
-def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, Engine | Translator]]:
+def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, Engine | Predictor | Translator]]:
     """A server on a port of its own."""
     service = Service(model, NAME, slots=slots, max_length=10_000)
     worker = worker_of(service, queue=queue)

@@ -6,16 +6,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from starlette.testclient import TestClient
+
 from clearhead.api import Model
+from clearhead.commands.serve import worker_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.data import ByteBPE
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.engine import Engine
+from clearhead.serve.server import Routes, application
+from clearhead.serve.service import Service
 from clearhead.serve.worker import Failed, Ticket
 from clearhead.serve.writing import Prompt, Update
 from tests.small_models import model_of
 
 T = TypeVar("T")
+NAME = "runs/tiny"
 BYTES = ByteBPE(vocab_size=300)
 
 
@@ -106,3 +112,16 @@ def failed(engine: Engine, prompts: Sequence[Prompt]) -> Failed:
 def texts_of(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int]) -> str:
     """The continuation as `Model.generate` has it."""
     return tokenizer.decode([*prompt, *tokens])[len(tokenizer.decode(prompt)) :]
+
+
+@contextmanager
+def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None = None) -> Iterator[TestClient]:
+    service = Service(model, NAME, slots=slots, max_length=64)
+    worker = worker_of(service, queue=queue)
+    worker.start()
+    app = application(Routes(service, worker), key=key)
+    try:
+        yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
+    finally:
+        worker.end()
+        worker.thread.join()

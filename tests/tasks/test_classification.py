@@ -149,7 +149,7 @@ def test_from_a_table_to_predictions(capsys: pytest.CaptureFixture[str]):
         "valid: 3 of 3 examples",
         "labels: animal 33.3%, fruit 33.3%, tool 33.3%",
         "95% interval",
-        'use it: clearhead predict run "A text."',
+        'use it: clearhead classify run "A text."',
     ):
         assert told in said.err
     model = load("run")

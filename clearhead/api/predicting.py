@@ -1,0 +1,90 @@
+"""What a model says of inputs, by its task: `Model.predict`, and the commands and routes that share it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from clearhead.brief import brief
+from clearhead.errors import UserError
+from clearhead.tasks.registry import find, suitable
+from clearhead.tasks.task import Prediction, RecipeTask
+
+if TYPE_CHECKING:
+    from clearhead.api.model import Model
+
+Row: TypeAlias = str | Sequence[str] | Mapping[str, str]
+"""A text; or two texts, in order or by the names that the task gives them."""
+NOTHING = Prediction("", {})
+"""The prediction for a blank text."""
+
+
+def task_of(model: "Model", *, verb: str | None = None, name: str = "predict") -> type[RecipeTask[Any]]:
+    """The task that a model was trained for. A model from elsewhere gets one that it can do, if possible with `verb`.
+
+    Raises UserError, which begins with `name`, if there is none, or if it has another verb.
+    """
+    if model.recipe is None:
+        task = suitable(model.config, where=name, verb=verb)
+    else:
+        task = find(model.recipe.get("task"), where=f"{name}:task")
+    if verb not in (None, task.verb):
+        raise UserError(f"{name}: expected a model to {verb}, got one to {task.verb}; try clearhead {task.verb} {name}")
+    return task
+
+
+def reads_pairs(model: "Model", task: type[RecipeTask[Any]]) -> bool | None:
+    """Whether every input is a pair of texts; None if it may be one or two."""
+    if task.pair is None:
+        return False
+    data = model.recipe.get("data") if model.recipe else None
+    if not isinstance(data, dict) or task.pair[1] not in data:
+        return None
+    return data[task.pair[1]] is not None
+
+
+def lines_of(model: "Model", task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1) -> list[str]:
+    """The inputs as a task reads them: the two texts of a pair have a tab between them.
+
+    Raises UserError, which names the number of the input beginning with `first`, for one of another kind.
+    """
+    pairs = reads_pairs(model, task)
+    return [_line(task, row, pairs=pairs, where=f"input {i}") for i, row in enumerate(rows, first)]
+
+
+def _line(task: type[RecipeTask[Any]], row: Row, *, pairs: bool | None, where: str) -> str:
+    texts = _texts(task, row, where=where)
+    if len(texts) == 1:
+        (text,) = texts
+        is_pair = task.pair is not None and "\t" in text
+        if pairs and text.strip() and not is_pair:
+            raise UserError(f"{where}: expected two texts with a tab between them, got one; give {_names(task)}")
+        # A task that may read pairs takes a tab for the end of the first text.
+        return text.replace("\t", " ") if pairs is False and task.pair is not None else text
+    if pairs is False:
+        raise UserError(f"{where}: expected one text, which is what this model reads, got two; leave one out")
+    return "\t".join(text.replace("\t", " ") for text in texts)
+
+
+def _texts(task: type[RecipeTask[Any]], row: Row, *, where: str) -> tuple[str, ...]:
+    """The texts of an input. Raises UserError for anything else."""
+    if isinstance(row, str):
+        return (row,)
+    if isinstance(row, Mapping):
+        names = task.pair if task.pair is not None and task.pair[1] in row else (task.pair or ("text",))[:1]
+        if {*row} != {*names}:
+            raise UserError(f"{where}: expected the fields {_names(task)}, got {', '.join(map(str, row))}")
+        row = [row[name] for name in names]
+    if not isinstance(row, Sequence) or len(row) not in (1, 2) or not all(isinstance(text, str) for text in row):
+        raise UserError(f"{where}: expected a text or a pair of texts, got {brief(row)}")
+    return tuple(row)
+
+
+def _names(task: type[RecipeTask[Any]]) -> str:
+    return " and ".join(task.pair or ("text",))
+
+
+def predictions(model: "Model", task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
+    """What the model says of each line, in order; nothing of a blank one."""
+    known = [line for line in lines if line.strip()]
+    said = iter(task.predicted(model, known) if known else ())
+    for line in lines:
+        yield next(said) if line.strip() else NOTHING

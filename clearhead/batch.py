@@ -1,0 +1,288 @@
+"""A model as a function of batches: for Ray Data, Spark and plain Python. docs/batch.md shows each.
+
+Every class is called with a batch and returns it with new columns. A batch is a dict of numpy arrays, a pandas
+DataFrame or a pyarrow Table. An instance holds settings alone, so that it is small to pickle; each process loads the
+model at its first call, and keeps it. A blank text, None or NaN has no values: None, NaN or an empty list.
+"""
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from clearhead.api import Model, load
+from clearhead.api.predicting import lines_of, predictions, task_of
+from clearhead.config import ClassificationHead
+from clearhead.errors import UserError
+from clearhead.trace import Address
+
+Columns: TypeAlias = Mapping[str, Sequence[Any] | np.ndarray]
+"""A value for each row, by the column's name."""
+B = TypeVar("B")
+
+
+@cache
+def _loaded(name: str, device: str, int8: bool) -> Model:
+    """The model of this process."""
+    return load(name, device=device, int8=int8)
+
+
+@dataclass(frozen=True)
+class Batched(ABC):
+    """What the classes share: the model's folder or name, and the column of the texts."""
+
+    model: str
+    text: str = "text"
+    """Column of the texts."""
+    device: str = field(default="cpu", kw_only=True)
+    int8: bool = field(default=False, kw_only=True)
+
+    def __call__(self, batch: B) -> B:
+        """The batch with the new columns. Raises UserError for a column that is missing or holds no text."""
+        return _with(batch, self.columns(_loaded(str(self.model), self.device, self.int8), batch))
+
+    @abstractmethod
+    def columns(self, model: Model, batch: object) -> Columns:
+        """The new columns."""
+
+
+@dataclass(frozen=True)
+class Embed(Batched):
+    """Adds `embedding`: the vector of each text, of length 1. That of a blank text is NaN."""
+
+    prompt_name: str | None = None
+
+    def columns(self, model: Model, batch: object) -> Columns:
+        texts = texts_in(batch, self.text)
+        known = [text for text in texts if text.strip()]
+        found = np.full((len(texts), model.config.output.d_model), np.nan, np.float32)
+        if known:
+            vectors = model.embed(known, prompt_name=self.prompt_name).float().cpu().numpy()
+            found = np.full((len(texts), vectors.shape[1]), np.nan, np.float32)
+            found[[i for i, text in enumerate(texts) if text.strip()]] = vectors
+        return {"embedding": found}
+
+
+@dataclass(frozen=True)
+class Classify(Batched):
+    """Adds `label` and `score`; `labels` and `scores` if a text may have several labels; `value` for a regression.
+
+    `labels` are labels of yours for a model of natural language inference, as in `Model.classify`.
+    """
+
+    text_pair: str | None = None
+    """Column of the second texts, where two texts have one label together."""
+    labels: tuple[str, ...] = ()
+    template: str | None = None
+    several: bool = False
+
+    def columns(self, model: Model, batch: object) -> Columns:
+        found = self.own(model, batch) if not self.labels else self.entailed(model, texts_in(batch, self.text))
+        head = model.config.head
+        several = self.several if self.labels else _problem(head) == "multi_label_classification"
+        if not self.labels and _problem(head) == "regression":
+            values = [row.get("values", ()) for row in found]
+            return {"value": [row[0] if row else math.nan for row in values]}
+        if several:
+            chosen = [row.get("labels", []) for row in found]
+            return {"labels": chosen, "scores": [_scores(row, own) for row, own in zip(found, chosen, strict=True)]}
+        best = [row.get("label") for row in found]
+        return {"label": best, "score": [_score(row) for row in found]}
+
+    def own(self, model: Model, batch: object) -> list[dict[str, Any]]:
+        """What the model says by its own labels."""
+        texts = texts_in(batch, self.text)
+        if self.text_pair is None:
+            return [*model.predict(texts)]
+        return [*model.predict([*zip(texts, texts_in(batch, self.text_pair), strict=True)])]
+
+    def entailed(self, model: Model, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """What the texts entail."""
+        known = [text for text in texts if text.strip()]
+        given = {} if self.template is None else {"template": self.template}
+        found = iter(model.classify(known, labels=self.labels, several=self.several, **given) if known else ())
+        return [_row(next(found)) if text.strip() else {} for text in texts]
+
+
+@dataclass(frozen=True)
+class Predict(Batched):
+    """Adds a column for each value that the model's task gives, such as those of `clearhead predict --json`."""
+
+    text_pair: str | None = None
+    """Column of the second texts, such as the contexts of questions."""
+
+    def columns(self, model: Model, batch: object) -> Columns:
+        texts = texts_in(batch, self.text)
+        pairs = [*zip(texts, texts_in(batch, self.text_pair), strict=True)] if self.text_pair is not None else texts
+        return _by_name(model.predict(pairs))
+
+
+@dataclass(frozen=True)
+class Tag(Batched):
+    """Adds the values of a model that tags words, such as `clearhead tag --json` prints."""
+
+    def columns(self, model: Model, batch: object) -> Columns:
+        task = task_of(model, verb="tag", name=self.model)
+        lines = lines_of(model, task, texts_in(batch, self.text))
+        return _by_name([said.values for said in predictions(model, task, lines)])
+
+
+@dataclass(frozen=True)
+class Translate(Batched):
+    """Adds `translation`. `settings` are those of the search, such as {"beams": 1}. That of a blank text is blank."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def columns(self, model: Model, batch: object) -> Columns:
+        texts = texts_in(batch, self.text)
+        known = [text for text in texts if text.strip()]
+        found = iter(model.translate(known, **self.settings) if known else ())
+        return {"translation": [next(found) if text.strip() else "" for text in texts]}
+
+
+@dataclass(frozen=True)
+class Capture(Batched):
+    """Adds a column for each address: the values of the forward pass there, as in `Model.trace`.
+
+    A value has axes b t and others, which become one. `positions` takes the mean over a text's tokens, the first or the
+    last token, or all of them, as a list for each text. `clearhead explore` shows the addresses of a model.
+    """
+
+    addresses: tuple[str, ...] = ()
+    target: str | None = None
+    """Column of the targets of an encoder-decoder."""
+    positions: Literal["mean", "first", "last", "all"] = "mean"
+
+    def columns(self, model: Model, batch: object) -> Columns:
+        if not self.addresses:
+            raise UserError("addresses: expected at least one, such as encoder.blocks.0.resid_post, got none")
+        texts = texts_in(batch, self.text)
+        targets = [""] * len(texts) if self.target is None else texts_in(batch, self.target)
+        rows = [self.values(model, text, target) for text, target in zip(texts, targets, strict=True)]
+        return {address: self.together([row.get(address) for row in rows]) for address in self.addresses}
+
+    def values(self, model: Model, text: str, target: str) -> dict[str, np.ndarray]:
+        """The values of one text by address; none if it is blank."""
+        if not text.strip():
+            return {}
+        seen, _ = model.trace(text, target or None)
+        found: dict[str, np.ndarray] = {}
+        for address in self.addresses:
+            value, where = seen[address], Address.parse(address)
+            names = [name for name in seen.axes[where.path].split() if name not in dict(where.index)]
+            if names[:2] != ["b", "t"] or "s" in names:
+                got = " ".join(names)
+                raise UserError(
+                    f"{address}: expected axes b t and others of fixed size, got {got}; try another address"
+                )
+            found[address] = self.pooled(value[0].flatten(1).float().cpu().numpy())
+        return found
+
+    def pooled(self, value: np.ndarray) -> np.ndarray:
+        """t d -> d, or t d for all positions."""
+        match self.positions:
+            case "mean":
+                return value.mean(0)
+            case "first":
+                return value[0]
+            case "last":
+                return value[-1]
+            case "all":
+                return value
+
+    def together(self, values: Sequence[np.ndarray | None]) -> Sequence[Any] | np.ndarray:
+        """One array of vectors, or lists of vectors."""
+        known = next((value for value in values if value is not None), None)
+        if self.positions == "all" or known is None:
+            return [[] if value is None else value.tolist() for value in values]
+        return np.stack([np.full_like(known, np.nan) if value is None else value for value in values])
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _problem(head: object) -> str:
+    return (head.problem_type or "") if isinstance(head, ClassificationHead) else ""
+
+
+def _row(found: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    """What is said of one text, from its labels with their scores."""
+    chosen = [label for label, score in found if score > 0.5]
+    return {"label": found[0][0], "labels": chosen, "probabilities": dict(found)}
+
+
+def _score(row: Mapping[str, Any]) -> float:
+    return row["probabilities"][row["label"]] if row else math.nan
+
+
+def _scores(row: Mapping[str, Any], labels: Sequence[str]) -> list[float]:
+    return [row["probabilities"][label] for label in labels]
+
+
+def _by_name(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """A column for each name of a value."""
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+def texts_in(batch: object, column: str) -> list[str]:
+    """The texts in a column; None and NaN are blank. Raises UserError if the column is missing or holds no text."""
+    kind, table = _kind(batch), cast(Any, batch)
+    names = [*map(str, table.column_names if kind == "arrow" else table)]
+    if column not in names:
+        raise UserError(f"batch: expected a column {column!r}, got {', '.join(names)}; name it with text=")
+    values: list[object] = table[column].to_pylist() if kind == "arrow" else [*table[column]]
+    wrong = next((x for x in values if not (isinstance(x, str) or x is None or x != x)), None)
+    if wrong is not None:
+        raise UserError(f"batch: expected text in column {column!r}, got {type(wrong).__name__}")
+    return [value if isinstance(value, str) else "" for value in values]
+
+
+def _kind(batch: object) -> Literal["dict", "pandas", "arrow"]:
+    """The kind of a batch. Raises UserError for any other."""
+    if isinstance(batch, Mapping):
+        return "dict"
+    # What nobody has imported, nobody has made a batch of.
+    if (pandas := sys.modules.get("pandas")) is not None and isinstance(batch, pandas.DataFrame):
+        return "pandas"
+    if (arrow := sys.modules.get("pyarrow")) is not None and isinstance(batch, arrow.Table):
+        return "arrow"
+    got = type(batch).__name__
+    raise UserError(f"batch: expected a dict of arrays, a pandas DataFrame or a pyarrow Table, got {got}")
+
+
+def _with(batch: B, columns: Columns) -> B:
+    """The batch with these columns, in place of any of the same names."""
+    arrays = {name: _array(values) for name, values in columns.items()}
+    found: Any = batch
+    match _kind(batch):
+        case "dict":
+            return cast(B, {**found, **arrays})
+        case "pandas":
+            return found.assign(**{name: [*array] for name, array in arrays.items()})
+        case "arrow":
+            import pyarrow as pa
+
+            for name, array in arrays.items():
+                found = found.drop_columns([name]) if name in found.column_names else found
+                flat = pa.FixedSizeListArray.from_arrays(array.ravel(), array.shape[1]) if array.ndim == 2 else None
+                found = found.append_column(name, pa.array([*array]) if flat is None else flat)
+            return found
+
+
+def _array(values: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """Numbers as an array of numbers, anything else as an array of objects."""
+    if isinstance(values, np.ndarray):
+        return values
+    if all(isinstance(value, float) for value in values):
+        return np.array(values, np.float64)
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found

@@ -1,0 +1,160 @@
+"""`clearhead predict` and its verbs: `classify`, `tag`, `answer`, `fill`, `summarize` and `embed`."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cyclopts import Parameter
+
+from clearhead.cli.app import Device, Flag, Text, app
+from clearhead.errors import UserError
+
+VERB = 5
+"""Place among the commands."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Options:
+    """What the commands share."""
+
+    file: Path | None = None
+    """File to read: lines of text (.gz is fine), or a table: .csv, .tsv, .jsonl, .parquet."""
+    out: Path | None = None
+    """File to write, once all is done: JSON lines if its name ends with .jsonl, else a line for each input."""
+    text: str | None = None
+    """Column of the text in a table (default: that of the training data, or text); its index without a header."""
+    text_pair: str | None = None
+    """Column of the second text, where the model reads two."""
+    int8: Flag = False
+    """Round the weights to eight bits: faster, and nearly the same (CPU only)."""
+    device: Device = "cpu"
+    """Where to compute."""
+    json: Flag = False
+    """Print a JSON object for each input."""
+
+
+def _run(model: str, texts: tuple[str, ...], options: Options, *, verb: str | None) -> None:
+    from clearhead.commands.predict import Given, predict_command
+
+    predict_command(model, texts, Given(**asdict(options)), verb=verb)
+
+
+@app.command(sort_key=VERB, help_epilogue="")
+def predict(model: str, /, *texts: Text, options: Options = Options()) -> None:
+    """Print what a model says of texts given on the line, or of each line or row of a file or of standard input.
+
+    The output is that of the task that the model was trained for: a translation, labels with their probabilities, ...
+    Its own command, such as classify or translate, refuses a model of another task. Each input gives one line of
+    output, a blank one a blank line. A tab separates two texts, if the model reads two.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Texts; after -- they may begin with a hyphen.
+        options: What the commands share.
+    """
+    _run(model, texts, options, verb=None)
+
+
+@app.command(sort_key=VERB, help_epilogue="")
+def classify(
+    model: str,
+    /,
+    *texts: Text,
+    labels: Text | None = None,
+    template: Text | None = None,
+    several: Flag = False,
+    options: Options = Options(),
+) -> None:
+    """Print the label of each text with its probability.
+
+    With --labels the labels are yours, for a model of natural language inference that was not trained on them: it says
+    how far each text entails the template with the label in its place.
+    `clearhead classify MODEL --file texts.csv --text body --out labels.jsonl` reads a table.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Texts; a tab is between two that have one label together. After -- they may begin with a hyphen.
+        labels: Labels with commas between: "sport,politics".
+        template: The sentence about a label, with {} for it (default: "This example is {}.").
+        several: Judge each label alone, because several may hold.
+        options: What the commands share.
+    """
+    from clearhead.commands.predict import Given, ZeroShot, predict_command
+
+    given: dict[str, Any] = {} if template is None else {"template": template}
+    own = None if labels is None else ZeroShot.of(labels, several=several, **given)
+    if own is None and (template is not None or several):
+        raise UserError("--labels: expected labels beside --template and --several, got none; add --labels 'a,b'")
+    predict_command(model, texts, Given(**asdict(options)), verb="classify", zero_shot=own)
+
+
+@app.command(sort_key=VERB, help_epilogue="")
+def tag(model: str, /, *texts: Text, options: Options = Options()) -> None:
+    """Print the tagged words or names of each text.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Texts; after -- they may begin with a hyphen.
+        options: What the commands share.
+    """
+    _run(model, texts, options, verb="tag")
+
+
+@app.command(sort_key=VERB, help_epilogue="")
+def answer(
+    model: str,
+    /,
+    *questions: Text,
+    context: Text | None = None,
+    context_file: Path | None = None,
+    options: Options = Options(),
+) -> None:
+    """Print the answer to each question, which is a part of the context.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        questions: Questions about the context; without one, each has its context after a tab.
+        context: Text that holds the answers.
+        context_file: File with that text.
+        options: What the commands share.
+    """
+    from clearhead.commands.predict import Given, answer_command
+
+    answer_command(model, questions, Given(**asdict(options)), context=context, context_file=context_file)
+
+
+@app.command(sort_key=VERB, help_epilogue="")
+def fill(model: str, /, *texts: Text, options: Options = Options()) -> None:
+    """Print the likeliest words for the mask in each text.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Texts with the model's mask token, such as [MASK]; after -- they may begin with a hyphen.
+        options: What the commands share.
+    """
+    _run(model, texts, options, verb="fill")
+
+
+@app.command(sort_key=VERB, help_epilogue="")
+def summarize(model: str, /, *texts: Text, options: Options = Options()) -> None:
+    """Print what an encoder-decoder writes for each text, such as a summary.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Texts; after -- they may begin with a hyphen.
+        options: What the commands share.
+    """
+    _run(model, texts, options, verb="summarize")
+
+
+@app.command(sort_key=VERB, help_epilogue="")
+def embed(model: str, /, *texts: Text, options: Options = Options()) -> None:
+    """Print the vector of each text.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        texts: Texts; after -- they may begin with a hyphen.
+        options: What the commands share.
+    """
+    _run(model, texts, options, verb="embed")

@@ -1,0 +1,78 @@
+"""Answers waiting inputs in batches: what a model's task says of them, or their vectors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from clearhead.api import Model
+from clearhead.api.predicting import predictions
+from clearhead.errors import UserError, is_memory
+from clearhead.serve.worker import Failed, Ticket, Worker
+from clearhead.tasks.task import RecipeTask
+
+AT_ONCE = 64
+"""Inputs in a batch: few, so that later ones do not wait long."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One input of a request, and its place in it."""
+
+    number: int
+    text: str
+    embeds: bool = False
+    """Whether its vector is asked for."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """The values of a prediction or a vector, and the place of its input."""
+
+    number: int
+    value: JsonValue
+
+
+class Predictor(Worker[Asked, Said]):
+    """Owns a model that labels, tags, answers or embeds texts."""
+
+    def __init__(self, model: Model, task: type[RecipeTask[Any]] | None, *, most_waiting: int) -> None:
+        """`task` is None for a model that only embeds."""
+        super().__init__(most_waiting=most_waiting)
+        self.model, self.task = model, task
+        self.taken: list[tuple[Ticket[Said], Asked]] = []
+
+    @property
+    def under_way(self) -> Sequence[Ticket[Said]]:
+        return [ticket for ticket, _ in self.taken]
+
+    def turn(self) -> None:
+        """Answers the inputs that have waited longest. If one of a batch is wrong, each request is answered alone."""
+        self.taken = self.take(lambda taken, one: len(taken) < AT_ONCE and all(one.embeds == x.embeds for x in taken))
+        try:
+            self.answer(self.taken)
+        except UserError:
+            for ticket in dict.fromkeys(self.under_way):
+                try:
+                    self.answer([(own, one) for own, one in self.taken if own is ticket])
+                except UserError as error:
+                    self.fail([ticket], Failed(400, str(error)))
+        except Exception as error:
+            if not is_memory(error):
+                raise
+            self.fail(self.under_way, Failed(503, "out of memory; try again in a moment, or shorter texts"))
+        self.taken = []
+
+    def answer(self, taken: Sequence[tuple[Ticket[Said], Asked]]) -> None:
+        """Tells each request what is said of its inputs."""
+        if not taken:
+            return
+        texts = [one.text for _, one in taken]
+        if taken[0][1].embeds:
+            found: list[JsonValue] = self.model.embed(texts).float().tolist()
+        else:
+            assert self.task is not None
+            found = [said.values for said in predictions(self.model, self.task, texts)]
+        for (ticket, one), value in zip(taken, found, strict=True):
+            self.tell(ticket, Said(one.number, value))
