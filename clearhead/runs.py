@@ -79,8 +79,7 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     else:
         recipe = adopted(recipe, base)
     prepared = prepare_task(recipe, base.reader.tokenizer if base else None)
-    tokenizer = prepared.data.tokenizer
-    found = base.network.config if base else architecture(recipe.model, tokenizer.vocab_size if tokenizer else 1)
+    found = base.network.config if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
         return recipe, new_network(config, prepared.task, recipe.training, ranks), prepared

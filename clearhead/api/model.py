@@ -85,6 +85,11 @@ class Model:
         return self.reader.tokenizer is not None
 
     @property
+    def images(self) -> "ImageProcessor":
+        """The image processor. Raises UserError if the model came without one."""
+        return self.reader.pictures
+
+    @property
     def config(self) -> ModelConfig:
         """The architecture."""
         return self.network.config

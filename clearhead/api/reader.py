@@ -39,6 +39,13 @@ class Reader:
         return self.tokenizer
 
     @property
+    def pictures(self) -> "ImageProcessor":
+        """The image processor. Raises UserError if there is none."""
+        if self.images is None:
+            raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
+        return self.images
+
+    @property
     def reads_images(self) -> bool:
         """Whether the input is an image."""
         return isinstance(self.config.first.input, PatchInput)
@@ -129,9 +136,7 @@ class Reader:
     def batch(self, inputs: Sequence[Input], *, pad_id: int | None, encode: Encode | None = None) -> Tokens:
         """A batch of inputs of the first stack, padded on the right. `encode` reads texts (default: `ids`)."""
         if self.reads_images:
-            if self.images is None:
-                raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
-            return Tokens(torch.from_numpy(self.images(list(inputs))))
+            return Tokens(torch.from_numpy(self.pictures(list(inputs))))
         encoded = (encode or self.ids)([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")

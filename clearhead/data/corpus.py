@@ -87,12 +87,54 @@ class Report(Protocol):
         ...
 
 
+class TrainingData(Protocol):
+    """What a run needs of its data besides their examples, which its task reads."""
+
+    @property
+    def report(self) -> Report | None:
+        """What was found in them."""
+        ...
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """Split name -> SHA-256 of its examples."""
+        ...
+
+    @property
+    def storage(self) -> str:
+        """One line that says where the examples are kept."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of different tokens of a text; 1 for data that are no texts."""
+        ...
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The tokenizer's files; none for data that are no texts."""
+        ...
+
+    @property
+    def documents(self) -> Mapping[str, JsonObject]:
+        """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """A hash of the data and of what encoded them. Processes that read the same data get the same hash."""
+        ...
+
+    def lines(self) -> list[str]:
+        """The report as text, one finding a line."""
+        ...
+
+
 @dataclass(frozen=True)
 class Encoded(Generic[T]):
-    """Data to train on and to measure with, and what encoded them."""
+    """Texts to train on and to measure with, and the tokenizer that encoded them."""
 
-    tokenizer: Tokenizer | None
-    """None for data that are no texts."""
+    tokenizer: Tokenizer
     train: T
     valid: T
     report: Report | None
@@ -108,13 +150,18 @@ class Encoded(Generic[T]):
         return [*(self.report.lines() if self.report else ()), self.storage]
 
     @property
+    def vocab_size(self) -> int:
+        """The number of different tokens."""
+        return self.tokenizer.vocab_size
+
+    @property
     def files(self) -> dict[str, bytes]:
-        """The files of the tokenizer, if there is one."""
-        return self.tokenizer.to_files() if self.tokenizer else {}
+        """The files of the tokenizer."""
+        return self.tokenizer.to_files()
 
     @property
     def digest(self) -> str:
-        """A hash of the data and of what encoded them. Processes that read the same data get the same hash."""
+        """A hash of the data and the tokenizer. Processes that read the same data get the same hash."""
         files = sorted(self.files.items()), *([sorted(self.documents.items())] if self.documents else [])
         return sha256(repr((sorted(self.fingerprints.items()), *files)).encode()).hexdigest()
 

@@ -185,7 +185,7 @@ class ImageProcessor:
         """
         if isinstance(images, str) or not isinstance(images, Sequence) or not images:
             raise UserError("images: expected a list of at least one image; try [image]")
-        pixels = [self._sized(image, where=f"images[{i}]") for i, image in enumerate(images)]
+        pixels = [self.resized(image, where=f"images[{i}]") for i, image in enumerate(images)]
         shapes = {" x ".join(map(str, array.shape)) for array in pixels}
         if len(shapes) > 1:
             raise UserError(f"images: expected one size, got {', '.join(sorted(shapes))}; try one at a time, or a crop")
@@ -195,7 +195,8 @@ class ImageProcessor:
         """b c y x -> b c y x: the bytes rescaled and normalised."""
         return np.stack([self._values[channel][sized[:, channel]] for channel in range(self.n_channels)], axis=1)
 
-    def _sized(self, picture: "Picture", *, where: str) -> NDArray[np.uint8]:
+    def resized(self, picture: "Picture", *, where: str) -> NDArray[np.uint8]:
+        """c y x: one picture resized and cropped. `where` names one that has no file in errors."""
         config = self.config
         where = str(picture) if isinstance(picture, str | Path) else where
         image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
