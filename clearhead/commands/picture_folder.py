@@ -13,7 +13,7 @@ RECIPE = "image_classification"
 def is_picture_folder(name: str) -> bool:
     """Whether a name is that of a folder of pictures, and not of a recipe that is installed."""
     path = Path(name)
-    return path.is_dir() and (is_image_folder(path) or "train" in splits_in(path) and splits_in(path)["train"] != path)
+    return path.is_dir() and is_image_folder(splits_in(path)["train"])
 
 
 def folder_recipe(folder: Path, *, is_told: bool) -> dict[str, Any]:

@@ -172,19 +172,24 @@ def _idx(file: BinaryIO | Unpacked, path: Path, n_axes: int) -> NDArray[np.uint8
 
 def _array(path: Path, name: str) -> NDArray[np.generic]:
     """An array of an npz file. Objects, which only unpickling makes, are refused."""
-    try:
-        with opened(path) as raw, zipfile.ZipFile(raw) as file:
-            if f"{name}.npy" not in file.namelist():
-                known = [member.removesuffix(".npy") for member in file.namelist()]
-                raise UserError(f"{path}: expected an array {name!r}, got none{nearest(name, known)}")
-            if file.getinfo(f"{name}.npy").file_size > MAX_ARRAY:
-                raise UserError(f"{path}:{name}: expected at most {MAX_ARRAY:,} bytes, got more; try several files")
-            with file.open(f"{name}.npy") as member:
-                return np.lib.format.read_array(member, allow_pickle=False)
-    except UserError:
-        raise
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
-        raise UserError(f"{path}: expected arrays of numpy.savez, got {reason(error)}; write it again") from None
+    with opened(path) as raw:
+        try:
+            with zipfile.ZipFile(raw) as file:
+                return _member(file, name, path)
+        except (zipfile.BadZipFile, ValueError, EOFError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"{path}: expected arrays of numpy.savez, got {reason(error)}; write it again") from None
+
+
+def _member(file: zipfile.ZipFile, name: str, path: Path) -> NDArray[np.generic]:
+    known = [member.removesuffix(".npy") for member in file.namelist()]
+    if name not in known:
+        raise UserError(f"{path}: expected an array {name!r}, got none{nearest(name, known)}")
+    if file.getinfo(f"{name}.npy").file_size > MAX_ARRAY:
+        raise UserError(f"{path}:{name}: expected at most {MAX_ARRAY:,} bytes, got more; try several files")
+    with file.open(f"{name}.npy") as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def _shape(array: NDArray[np.generic]) -> str:
