@@ -46,10 +46,17 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
 
 
 def adopted(recipe: Recipe, base: Model) -> Recipe:
-    """The recipe with what its run takes from a checkpoint: the settings of generation, and of reading pictures."""
-    images = base.reader.images
-    pictures = {"pixels": images.config} if images is not None and dict(recipe).get("pixels", images) is None else {}
-    return recipe.model_copy(update={"generation": base.generation, **pictures})
+    """The recipe with what its run takes from a checkpoint: the settings of generation, and those of reading pictures
+    and of making vectors unless it has its own.
+    """
+    images, fields = base.reader.images, dict(recipe)
+    found: dict[str, object] = {"generation": base.generation}
+    if "pixels" in fields and images is not None:
+        found["pixels"] = fields["pixels"] or images.explicit()
+    if "pooling" in fields:
+        theirs = base.pooling
+        found["pooling"] = fields["pooling"] or theirs
+    return recipe.model_copy(update=found)
 
 
 def under_head(network: Transformer, head: Head, *, seed: int) -> Transformer:

@@ -127,7 +127,9 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
-    return Model(network, tokenizer, generation, images=images_of(folder, config), about=training_facts(saved))
+    pooled = sentences.of_run(folder, width=config.output.d_model)
+    images = images_of(folder, config)
+    return Model(network, tokenizer, generation, images=images, sentences=pooled, about=training_facts(saved))
 
 
 def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:

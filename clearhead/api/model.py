@@ -32,6 +32,7 @@ from clearhead.model.assign import merged
 from clearhead.model.heads import scores
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
+from clearhead.model.sentences import Mode
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
@@ -88,6 +89,11 @@ class Model:
     def images(self) -> "ImageProcessor":
         """The image processor. Raises UserError if the model came without one."""
         return self.reader.pictures
+
+    @property
+    def pooling(self) -> Mode:
+        """How `embed` makes one vector of a text's states. Raises UserError if it does more than that."""
+        return self.sentences.pooling
 
     @property
     def config(self) -> ModelConfig:
