@@ -60,7 +60,7 @@ def test_a_model_without_a_recipe_has_the_task_of_its_kind():
     assert suitable(preset("nano"), where="x") is find("lm", where="x")
     assert suitable(preset("classifier"), where="x") is find("classification", where="x")
     assert suitable(preset("image-classifier"), where="x") is find("image_classification", where="x")
-    with pytest.raises(UserError, match=r"^x: expected a model for one of classification, lm, translation,"):
+    with pytest.raises(UserError, match=rf"^x: expected a model for one of {KNOWN},"):
         suitable(preset("demo").model_copy(update={"head": TaggingHead(n_labels=2)}), where="x")
 
 
