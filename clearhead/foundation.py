@@ -54,7 +54,7 @@ def adopted(recipe: Recipe, base: Model) -> Recipe:
     if "pixels" in fields and images is not None:
         found["pixels"] = fields["pixels"] or images.explicit()
     if "pooling" in fields:
-        theirs = base.pooling
+        theirs = base.sentences.pooling
         found["pooling"] = fields["pooling"] or theirs
     return recipe.model_copy(update=found)
 

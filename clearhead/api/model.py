@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import JsonValue
@@ -16,7 +16,7 @@ from clearhead.api import pretrained
 from clearhead.api.card import card
 from clearhead.api.embedding import SentenceReader
 from clearhead.api.folders import own_files
-from clearhead.api.reader import Input, Reader
+from clearhead.api.reader import Input, Reader, several
 from clearhead.api.sentences import Sentences
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.api.variants import changed as with_changes
@@ -32,7 +32,6 @@ from clearhead.model.assign import merged
 from clearhead.model.heads import scores
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
-from clearhead.model.sentences import Mode
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
@@ -91,11 +90,6 @@ class Model:
         return self.reader.pictures
 
     @property
-    def pooling(self) -> Mode:
-        """How `embed` makes one vector of a text's states. Raises UserError if it does more than that."""
-        return self.sentences.pooling
-
-    @property
     def config(self) -> ModelConfig:
         """The architecture."""
         return self.network.config
@@ -131,7 +125,7 @@ class Model:
         if not isinstance(head, ClassificationHead):
             raise UserError(f"classify: expected a classification head, got {head.kind}; try load(…, head=…)")
         names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
-        shares = [scores(head, self.logits(text).float()).tolist() for text in _several(texts, "classify")]
+        shares = [scores(head, self.logits(text).float()).tolist() for text in several(texts, "classify")]
         return [sorted(zip(names, row, strict=True), key=lambda pair: -pair[1]) for row in shares]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object) -> list[str]:
@@ -147,7 +141,7 @@ class Model:
         """The n_best translations of each source text with their scores, best first; settings as in `translate`."""
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
-        source = self.reader.ids(_several(texts, "translate"))
+        source = self.reader.ids(several(texts, "translate"))
         config = self.settings(changed(config or self.generation, settings))
         return complete(self.network, source=source, config=config)
 
@@ -211,7 +205,7 @@ class Model:
         """
         stack = next(iter(self.network.stacks().values()))
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
-        inputs = self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id, encode=reads.ids)
+        inputs = self.reader.batch(several(texts, "embed"), pad_id=self.generation.pad_id, encode=reads.ids)
         with Evaluating(self.network), torch.inference_mode():
             found = reads.vectors(stack, self.here(inputs))
         return torch.nn.functional.normalize(found, dim=-1) if unit else found
@@ -317,13 +311,3 @@ class Model:
         if self.network.decoder is None:
             return "try embed or logits"
         return "try translate" if self.is_encoder_decoder else "try generate"
-
-
-T = TypeVar("T")
-
-
-def _several(texts: Sequence[T], what: str) -> Sequence[T]:
-    """The inputs. Raises UserError for a lone string, which is a sequence of its characters."""
-    if isinstance(texts, str):
-        raise UserError(f"{what}: expected a list of texts, got one text; try {what}([text])")
-    return texts

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 
@@ -160,3 +160,13 @@ def _row(ids: list[int], types: list[int] | None = None) -> Tokens:
     if not ids:
         raise UserError("text: expected at least one token, got an empty text")
     return Tokens(torch.tensor([ids]), types=None if types is None else torch.tensor([types]))
+
+
+T = TypeVar("T")
+
+
+def several(texts: Sequence[T], what: str) -> Sequence[T]:
+    """The inputs. Raises UserError for a lone string, which is a sequence of its characters."""
+    if isinstance(texts, str):
+        raise UserError(f"{what}: expected a list of texts, got one text; try {what}([text])")
+    return texts

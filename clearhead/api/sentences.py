@@ -13,6 +13,7 @@ from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widt
 from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.families import family_of
+from clearhead.families.shared import SENTENCE_SETTINGS
 from clearhead.json_text import JsonObject
 from clearhead.model.sentences import Mode, Pooling, Step, Unit
 from clearhead.storage.checkpoints import Checkpoint
@@ -125,7 +126,7 @@ def of_run(folder: Path, *, width: int) -> Sentences:
         ),
         Listed("0", "", SENTENCE_CLASSES + modules.NETWORK),
         max_length=own.max_length,
-        documents={"sentence_bert_config.json": {"max_seq_length": own.max_length, "do_lower_case": False}},
+        documents={SENTENCE_SETTINGS: {"max_seq_length": own.max_length, "do_lower_case": False}},
     )
 
 

@@ -16,6 +16,7 @@ from clearhead.config import ModelConfig, NoHead, TokenInput
 from clearhead.data.batches import Batches, token_budget_batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.sentence_pairs import (
+    Group,
     GroupReport,
     Groups,
     GroupSplit,
@@ -28,22 +29,17 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
-from clearhead.model.layout import Layout
 from clearhead.model.mode import Evaluating
-from clearhead.model.sentences import Mode, Pooling, vectors
+from clearhead.model.sentences import Mode
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
 from clearhead.tasks.checks import check_length, check_vocabulary
-from clearhead.tasks.label_scores import scored, spearman
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
+from clearhead.tasks.contrast import contrast, pooled, retrieval, same, with_correlation
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Trained
 
-N_MISTAKES = 5
 BATCH_TOKENS = 8192
 """Tokens of one batch outside of training."""
-ROWS = 256
-"""Anchors that are compared with all positives at once."""
 AT_ONCE = 64
 """Texts of one batch of predictions."""
 SENTENCES = "sentences.json"
@@ -156,37 +152,14 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         return contrast(found, batch.labels, self.temperature, symmetric=self.symmetric), batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        found = self.retrieval(network, self.valid)
+        def vectors_of(groups: Groups, k: int) -> Tensor:
+            return self.vectors(network, [group[k] for group in groups.ids])
+
+        found = retrieval(vectors_of(self.valid, 0), vectors_of(self.valid, 1), self.valid.texts, self.temperature)
         if self.pairs is None:
             return found
-        return Evaluation((self.correlation(network, *self.pairs), *found.scores), found.samples, loss=found.loss)
-
-    def retrieval(self, network: Transformer, groups: Groups) -> Evaluation:
-        """How well each anchor finds its positive among those of all: the first found, and 1 / its rank."""
-        anchors, positives = (self.vectors(network, [group[k] for group in groups.ids]) for k in (0, 1))
-        texts = [one[1] for one in groups.texts]
-        kinds = torch.from_numpy(np.unique(texts, return_inverse=True)[1])
-        ranks, best, nats = np.empty(len(texts)), np.empty(len(texts), dtype=np.int64), 0.0
-        for rows in torch.arange(len(texts)).split(ROWS):
-            cosines, own = anchors[rows] @ positives.mT, (torch.arange(len(rows)), rows)
-            is_equal = kinds[rows][:, None] == kinds
-            best[rows] = cosines.argmax(1)
-            ranks[rows] = 1 + ((cosines > cosines[own][:, None]) & ~is_equal).sum(1)
-            is_equal[own] = False
-            scores = (cosines / self.temperature).masked_fill(is_equal, -torch.inf)
-            nats += F.cross_entropy(scores, rows, reduction="sum").item()
-        both = np.ones(len(ranks)), 1 / ranks
-        mrr = scored("mrr", lambda _, found: float(found.mean()), *both, "0 to 1")
-        first = scored("accuracy", lambda _, found: float((found == 1).mean()), *both, "0 to 1")
-        worst: list[int] = [i for i in np.argsort(-ranks, kind="stable").tolist() if ranks[i] > 1][:N_MISTAKES]
-        samples = [Sample(groups.texts[i][0], texts[best[i]], texts[i]) for i in worst]
-        loss = nats / len(ranks)
-        return Evaluation((mrr, first, Score("loss", loss)), tuple(samples), loss=loss)
-
-    def correlation(self, network: Transformer, groups: Groups, scores: np.ndarray) -> Score:
-        """Spearman's correlation of the cosines with the scores."""
-        first, second = (self.vectors(network, [group[k] for group in groups.ids]) for k in (0, 1))
-        return scored("spearman", spearman, scores, (first * second).sum(-1).numpy(), "-1 to 1")
+        groups, scores = self.pairs
+        return with_correlation(found, vectors_of(groups, 0), vectors_of(groups, 1), scores)
 
     def vectors(self, network: Transformer, ids: Sequence[Sequence[int]]) -> Tensor:
         """n d: the vectors of texts, of length 1, on the CPU."""
@@ -213,11 +186,15 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         counts = [GroupSplit.of(name, read[name], groups, found["train"], limit) for name, groups in found.items()]
         report = GroupReport(vocab_size=tokenizer.vocab_size, max_length=limit, splits=tuple(counts))
         pooling: Mode = recipe.pooling or "mean"
+        pairs = None
+        if data.scored is not None:
+            groups, scores = scored_pairs(data)
+            pairs = Groups.of(groups, tokenizer, limit), scores
         task = cls(
             tokenizer,
             found["train"],
             found["valid"],
-            pairs=scored_pairs(data, tokenizer),
+            pairs=pairs,
             pooling=pooling,
             temperature=recipe.temperature,
             symmetric=recipe.symmetric,
@@ -240,60 +217,31 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
             assert data is not None
             read = {name: read_groups(one, None) for name, one in data.sources.items()}
             groups = read["test"] if "test" in read else read.get("valid") or hold_out(read["train"], data.held_out)[1]
-        limit = data.max_length if data else model.network.config.output.max_length or 512
-        found = Groups.of(groups, model.tokenizer, limit)
-        pairs = scored_pairs(data, model.tokenizer) if data and source is None else None
-        pooling = (recipe.pooling if recipe else None) or model.pooling
-        return cls(model.tokenizer, found, found, pairs=pairs, pooling=pooling).evaluate(model.network)
+        texts = [group.texts for group in groups if not group.is_blank]
+        anchors, positives = (embedded(model, [one[k] for one in texts]) for k in (0, 1))
+        found = retrieval(anchors, positives, texts, recipe.temperature if recipe else 0.05)
+        if source is not None or data is None or data.scored is None:
+            return found
+        pairs, scores = scored_pairs(data)
+        first, second = (embedded(model, [one.texts[k] for one in pairs]) for k in (0, 1))
+        return with_correlation(found, first, second, scores)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """The vector of each text, of length 1: numbers with spaces between them."""
-        for start in range(0, len(texts), AT_ONCE):
-            rows: list[list[float]] = model.embed(texts[start : start + AT_ONCE]).tolist()
-            for row in rows:
-                yield Prediction(" ".join(f"{number:.6g}" for number in row), {"vector": [*row]})
+        rows: list[list[float]] = embedded(model, texts).tolist()
+        for row in rows:
+            yield Prediction(" ".join(f"{number:.6g}" for number in row), {"vector": [*row]})
 
 
-def scored_pairs(data: EmbeddingData, tokenizer: Tokenizer) -> tuple[Groups, np.ndarray] | None:
-    """The pairs of `data.scored` and their scores, apart from those with an empty text."""
-    if data.scored is None:
-        return None
-    read = [
-        (group, score) for group, score in read_scored(data.scored.under(data.folder), data.score) if not group.is_blank
-    ]
-    groups = Groups.of([group for group, _ in read], tokenizer, data.max_length)
-    return groups, np.array([score for _, score in read])
+def scored_pairs(data: EmbeddingData) -> tuple[list[Group], np.ndarray]:
+    """The pairs of `data.scored` without empty texts, and their scores."""
+    assert data.scored is not None
+    read = read_scored(data.scored.under(data.folder), data.score)
+    kept = [(group, score) for group, score in read if not group.is_blank]
+    return [group for group, _ in kept], np.array([score for _, score in kept])
 
 
-def pooled(states: Tensor, tokens: Tokens, pooling: Mode) -> Tensor:
-    """b t d (or packed n d) -> b d: one vector of each row's states."""
-    layout = Layout.of(tokens)
-    return vectors((Pooling((pooling,)),), layout.unpack(states), layout.valid)
-
-
-def same(groups: Sequence[tuple[str, ...]]) -> Tensor:
-    """b c, bool: which candidates, all positives and then all negatives, are no negatives for an anchor.
-
-    Those are its own positive, texts equal to it or to the anchor, and positives of an equal anchor.
-    """
-    known: dict[str, int] = {}
-    ids = np.array([[known.setdefault(text, len(known)) for text in group] for group in groups])
-    anchors, positives, candidates = ids[:, 0], ids[:, 1], ids[:, 1:].T.ravel()
-    found = (candidates == positives[:, None]) | (candidates == anchors[:, None])
-    found[:, : len(ids)] |= anchors[:, None] == anchors
-    return torch.from_numpy(found)
-
-
-def contrast(found: Tensor, masked: Tensor, temperature: float, *, symmetric: bool) -> Tensor:
-    """The summed loss of vectors of anchors, positives and negatives: n d. `masked` is as `same` gives it."""
-    b = len(masked)
-    found = F.normalize(found if found.dtype == torch.float64 else found.float(), dim=-1)
-    right = torch.arange(b, device=found.device)
-    hidden = masked.clone()
-    hidden[right, right] = False
-    scores = (found[:b] @ found[b:].mT / temperature).masked_fill(hidden, -torch.inf)
-    loss = F.cross_entropy(scores, right, reduction="sum")
-    if not symmetric:
-        return loss
-    return (loss + F.cross_entropy(scores[:, :b].mT, right, reduction="sum")) / 2
+def embedded(model: Trained, texts: Sequence[str]) -> Tensor:
+    """n d: the vectors of texts, of length 1, as the model makes them."""
+    return torch.cat([model.embed(texts[i : i + AT_ONCE]).float().cpu() for i in range(0, len(texts), AT_ONCE)])

@@ -21,7 +21,6 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
-from clearhead.model.sentences import Mode
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
@@ -198,11 +197,6 @@ class Trained(Protocol):
     @property
     def images(self) -> ImageProcessor:
         """What turns its pictures into pixels."""
-        ...
-
-    @property
-    def pooling(self) -> Mode:
-        """How the states of a text become one vector."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Tensor:

@@ -46,9 +46,7 @@ def test_every_task_is_there_by_its_name():
 
 
 def test_a_name_that_is_none_is_told_with_the_nearest():
-    with pytest.raises(
-        UserError, match=rf"^my\.toml:task: expected one of {KNOWN}, got lmm; did you mean lm\?"
-    ):
+    with pytest.raises(UserError, match=rf"^my\.toml:task: expected one of {KNOWN}, got lmm; did you mean lm\?"):
         find("lmm", where="my.toml:task")
     for odd in (3, ["lm"], {}):
         with pytest.raises(UserError, match=rf"^x: expected one of {KNOWN}, got"):
