@@ -127,8 +127,9 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
-    about, recipe = training_facts(saved), saved.json.get(checkpoints.RECIPE)
-    return Model(network, tokenizer, generation, images=images_of(folder, config), about=about, recipe=recipe)
+    pooled = sentences.of_run(folder, width=config.output.d_model)
+    images, about, recipe = images_of(folder, config), training_facts(saved), saved.json.get(checkpoints.RECIPE)
+    return Model(network, tokenizer, generation, images=images, sentences=pooled, about=about, recipe=recipe)
 
 
 def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:

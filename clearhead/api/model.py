@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import JsonValue
@@ -14,7 +14,7 @@ from torch import Tensor
 from clearhead.api import predicting, saving, variants
 from clearhead.api.classifying import TEMPLATE, classified, entailed
 from clearhead.api.embedding import SentenceReader
-from clearhead.api.reader import Input, Reader
+from clearhead.api.reader import Input, Reader, listed
 from clearhead.api.sentences import Sentences
 from clearhead.config import ModelConfig
 from clearhead.data.detokenizer import Detokenizer
@@ -76,6 +76,11 @@ class Model:
         return self.reader.tokenizer is not None
 
     @property
+    def images(self) -> "ImageProcessor":
+        """The image processor. Raises UserError if the model came without one."""
+        return self.reader.pictures
+
+    @property
     def config(self) -> ModelConfig:
         """The architecture."""
         return self.network.config
@@ -108,7 +113,7 @@ class Model:
         UserError for an input of another kind, and for a model that no task knows.
         """
         task = predicting.task_of(self)
-        lines = predicting.lines_of(self, task, _several(inputs, "predict"))
+        lines = predicting.lines_of(self, task, listed(inputs, "predict"))
         return [said.values for said in predicting.predictions(self, task, lines)]
 
     def classify(
@@ -120,7 +125,7 @@ class Model:
         regression values. `labels` are labels of yours for a model of natural language inference: their scores say
         whether a text entails the template with the label in place of {}. They sum to 1 unless `several` may hold.
         """
-        texts = _several(texts, "classify")
+        texts = listed(texts, "classify")
         found = entailed(self, texts, labels, template=template, several=several) if labels else classified(self, texts)
         return [sorted(row, key=lambda pair: -pair[1]) for row in found]
 
@@ -137,7 +142,7 @@ class Model:
         """The n_best translations of each source text with their scores, best first; settings as in `translate`."""
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
-        source = self.reader.ids(_several(texts, "translate"))
+        source = self.reader.ids(listed(texts, "translate"))
         config = self.settings(changed(config or self.generation, settings))
         return complete(self.network, source=source, config=config)
 
@@ -201,7 +206,7 @@ class Model:
         """
         stack = next(iter(self.network.stacks().values()))
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
-        inputs = self.reader.batch(_several(texts, "embed"), pad_id=self.generation.pad_id, encode=reads.ids)
+        inputs = self.reader.batch(listed(texts, "embed"), pad_id=self.generation.pad_id, encode=reads.ids)
         with Evaluating(self.network), torch.inference_mode():
             found = reads.vectors(stack, self.here(inputs))
         return torch.nn.functional.normalize(found, dim=-1) if unit else found
@@ -293,13 +298,3 @@ class Model:
         if self.network.decoder is None:
             return "try embed or logits"
         return "try translate" if self.is_encoder_decoder else "try generate"
-
-
-T = TypeVar("T")
-
-
-def _several(texts: Sequence[T], what: str) -> Sequence[T]:
-    """The inputs. Raises UserError for a lone string, which is a sequence of its characters."""
-    if isinstance(texts, str):
-        raise UserError(f"{what}: expected a list of texts, got one text; try {what}([text])")
-    return texts

@@ -16,6 +16,7 @@ from clearhead import recipe as recipes
 from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of, judge
+from clearhead.commands.picture_folder import folder_recipe, is_picture_folder
 from clearhead.commands.sweep import sweep
 from clearhead.commands.table import Given, table_recipe
 from clearhead.data.guessing import is_table
@@ -136,6 +137,8 @@ def recipe_of(
     """
     if is_table(recipe):
         tables = table_recipe(recipe, files, columns or {}, is_told=is_told)
+    elif is_picture_folder(recipe):
+        tables = folder_recipe(Path(recipe), is_told=is_told)
     else:
         named = {name: column for name, column in (columns or {}).items() if column is not None}
         tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})

@@ -5,18 +5,17 @@ read. Each process reads the ids of its own batches when it needs them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache as once
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
 from clearhead.data.cache import DiskCache, Facts, default_folder
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
-from clearhead.data.label_report import LabelReport
 from clearhead.data.marks import document_marks
 from clearhead.data.preparation import TRAIN, prepare
 from clearhead.data.report import DataReport
@@ -26,6 +25,7 @@ from clearhead.data.sources import Pairs, version_of
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Preparation, Source, TokenizerConfig
 
@@ -75,28 +75,95 @@ class Corpus:
 T = TypeVar("T")
 
 
+class Report(Protocol):
+    """What was found in the data before training."""
+
+    def lines(self) -> list[str]:
+        """The findings as text, one a line."""
+        ...
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """The findings as JSON."""
+        ...
+
+
+class TrainingData(Protocol):
+    """What a run needs of its data besides their examples, which its task reads."""
+
+    @property
+    def report(self) -> Report | None:
+        """What was found in them."""
+        ...
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """Split name -> SHA-256 of its examples."""
+        ...
+
+    @property
+    def storage(self) -> str:
+        """One line that says where the examples are kept."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of different tokens of a text; 1 for data that are no texts."""
+        ...
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The tokenizer's files; none for data that are no texts."""
+        ...
+
+    @property
+    def documents(self) -> Mapping[str, JsonObject]:
+        """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """A hash of the data and of what encoded them. Processes that read the same data get the same hash."""
+        ...
+
+    def lines(self) -> list[str]:
+        """The report as text, one finding a line."""
+        ...
+
+
 @dataclass(frozen=True)
 class Encoded(Generic[T]):
-    """Data to train on and to measure with, and the tokenizer that encoded them."""
+    """Texts to train on and to measure with, and the tokenizer that encoded them."""
 
     tokenizer: Tokenizer
     train: T
     valid: T
-    report: DataReport | LabelReport | None
+    report: Report | None
     fingerprints: Mapping[str, str]
     """Split name -> SHA-256 of its text."""
     storage: str
     """One line that says where the ids are kept."""
+    documents: Mapping[str, JsonObject] = field(default_factory=dict)
+    """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
 
     def lines(self) -> list[str]:
         """The report as text, one finding a line."""
         return [*(self.report.lines() if self.report else ()), self.storage]
 
     @property
+    def vocab_size(self) -> int:
+        """The number of different tokens."""
+        return self.tokenizer.vocab_size
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files of the tokenizer."""
+        return self.tokenizer.to_files()
+
+    @property
     def digest(self) -> str:
         """A hash of the data and the tokenizer. Processes that read the same data get the same hash."""
-        files = sorted(self.tokenizer.to_files().items())
-        return sha256(repr((sorted(self.fingerprints.items()), files)).encode()).hexdigest()
+        files = sorted(self.files.items()), *([sorted(self.documents.items())] if self.documents else [])
+        return sha256(repr((sorted(self.fingerprints.items()), *files)).encode()).hexdigest()
 
 
 def encoded_pairs(

@@ -201,7 +201,34 @@ class TextFiles(FileSource):
     """A document is a file, a line, or a passage between blank lines."""
 
 
-Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles, Field(discriminator="kind")]
+class ImageFolder(FileSource):
+    """Pictures in a folder for each class, which is named for it: path/CLASS/*.png, or .jpg or .webp."""
+
+    kind: Literal["image_folder"] = "image_folder"
+    path: Path
+
+
+class IdxFiles(FileSource):
+    """Pictures and their labels in the two files of MNIST's format. Gzip is fine."""
+
+    kind: Literal["idx"] = "idx"
+    images: Path
+    labels: Path
+
+
+class ArrayFile(FileSource):
+    """Pictures and their labels as two arrays of a file that numpy.savez wrote. It is never unpickled."""
+
+    kind: Literal["npz"] = "npz"
+    path: Path
+    images: str = "images"
+    """Name of the array of pictures: n y x, n y x c or n c y x of whole numbers from 0 to 255."""
+    labels: str = "labels"
+
+
+Source = Annotated[
+    ParallelFiles | Table | HubDataset | TextFiles | ImageFolder | IdxFiles | ArrayFile, Field(discriminator="kind")
+]
 
 
 # --- data ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config import ClassificationHead, ModelConfig, TokenInput
 from clearhead.config.heads import ProblemType
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import Encoded
@@ -132,6 +132,8 @@ class Classification(RecipeTask[ClassificationRecipe]):
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
         if (config.encoder is None) == (config.decoder is None):
             raise UserError(f"{where}: expected an encoder or a decoder alone to classify, got both; {remedy}")
+        if not isinstance(config.first.input, TokenInput):
+            raise UserError(f"{where}: expected a network of texts to classify them, got one of pictures; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         """A classification head stays as it is, apart from its labels. Any other head gives way to a new one."""

@@ -20,6 +20,8 @@ TASKS = {
     "translation": "clearhead.tasks.translation:Translation",
     "lm": "clearhead.tasks.language_model:LanguageModel",
     "classification": "clearhead.tasks.classification:Classification",
+    "embedding": "clearhead.tasks.embedding:Embedding",
+    "image_classification": "clearhead.tasks.image_classification:ImageClassification",
 }
 """Where the class of each task is, by the name that a recipe's `task` gives."""
 

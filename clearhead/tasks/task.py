@@ -15,7 +15,8 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
-from clearhead.data.corpus import Encoded
+from clearhead.data.corpus import TrainingData
+from clearhead.data.images import ImageProcessor
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
@@ -169,7 +170,7 @@ class Prepared:
     """A task ready to train, and its data."""
 
     task: "RecipeTask[Any]"
-    data: Encoded[Any]
+    data: TrainingData
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,15 @@ class Trained(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer."""
+        ...
+
+    @property
+    def images(self) -> ImageProcessor:
+        """What turns its pictures into pixels."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """The vector of each text, of length 1: b d."""
         ...
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
