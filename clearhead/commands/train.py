@@ -18,6 +18,7 @@ from clearhead.commands import tell
 from clearhead.commands.measure import json_of, judge
 from clearhead.commands.sweep import sweep
 from clearhead.commands.table import Given, table_recipe
+from clearhead.data.conll import is_conll
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
@@ -40,8 +41,10 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
+TAGGING = "tagging"
+"""The recipe for a CoNLL file."""
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("out", "tensorboard", "json")
+OPTIONS += ("valid_data", "test_data", "out", "tensorboard", "json")
 
 
 def train_command(
@@ -51,6 +54,7 @@ def train_command(
     short: Mapping[str, object],
     files: Given,
     valid: Given | None = None,
+    test: Given | None = None,
     columns: Mapping[str, str | None] | None = None,
     out: Path | None,
     explain: bool = False,
@@ -60,7 +64,7 @@ def train_command(
     """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
-        splits, first = {"train": files, "valid": valid or {}}, ranks.is_first
+        splits, first = {"train": files, "valid": valid or {}, "test": test or {}}, ranks.is_first
         checked = ranks.together(
             lambda: recipe_of(recipe, changes, short=short, files=splits, columns=columns, is_told=first)
         )
@@ -89,7 +93,8 @@ def sweep_command(
     """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
 
     def check(more: Sequence[str]) -> bool:
-        splits, columns = {"train": files, "valid": options["valid"]}, options["columns"]
+        splits = {"train": files, "valid": options["valid"], "test": options["test"]}
+        columns = options["columns"]
         checked = recipe_of(recipe, [*changes, *more], short=short, files=splits, columns=columns)
         return find(checked.task, where=recipe).higher_is_better
 
@@ -137,6 +142,8 @@ def recipe_of(
     if is_table(recipe):
         tables = table_recipe(recipe, files, columns or {}, is_told=is_told)
     else:
+        if is_conll(recipe):
+            files, recipe = {**files, "train": {**files["train"], "data": Path(recipe)}}, TAGGING
         named = {name: column for name, column in (columns or {}).items() if column is not None}
         tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
         for split, given in files.items():

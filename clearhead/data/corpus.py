@@ -10,13 +10,12 @@ from functools import cache as once
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
 from clearhead.data.cache import DiskCache, Facts, default_folder
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
-from clearhead.data.label_report import LabelReport
 from clearhead.data.marks import document_marks
 from clearhead.data.preparation import TRAIN, prepare
 from clearhead.data.report import DataReport
@@ -75,6 +74,18 @@ class Corpus:
 T = TypeVar("T")
 
 
+class Report(Protocol):
+    """What was found in the data before training."""
+
+    def lines(self) -> list[str]:
+        """The findings as text, one a line."""
+        ...
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """The findings as JSON."""
+        ...
+
+
 @dataclass(frozen=True)
 class Encoded(Generic[T]):
     """Data to train on and to measure with, and the tokenizer that encoded them."""
@@ -82,7 +93,7 @@ class Encoded(Generic[T]):
     tokenizer: Tokenizer
     train: T
     valid: T
-    report: DataReport | LabelReport | None
+    report: Report | None
     fingerprints: Mapping[str, str]
     """Split name -> SHA-256 of its text."""
     storage: str

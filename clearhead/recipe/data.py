@@ -201,7 +201,14 @@ class TextFiles(FileSource):
     """A document is a file, a line, or a passage between blank lines."""
 
 
-Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles, Field(discriminator="kind")]
+class TaggedFiles(FileSource):
+    """Words with their tags: CoNLL, CoNLL-U, or tables whose rows hold a list of words and a list of tags."""
+
+    kind: Literal["tagged"] = "tagged"
+    paths: Paths
+
+
+Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles | TaggedFiles, Field(discriminator="kind")]
 
 
 # --- data ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ TASKS = {
     "translation": "clearhead.tasks.translation:Translation",
     "lm": "clearhead.tasks.language_model:LanguageModel",
     "classification": "clearhead.tasks.classification:Classification",
+    "tagging": "clearhead.tasks.tagging:Tagging",
 }
 """Where the class of each task is, by the name that a recipe's `task` gives."""
 
