@@ -54,9 +54,11 @@ class TagSplit(Config):
     def lines(self, limit: int) -> list[str]:
         """The findings as text."""
         words, sentences = max(self.n_words, 1), max(self.n_sentences, 1)
+        size = f"{self.n_sentences:,} sentences, {self.n_words:,} words"
+        lengths = f"{self.n_words / sentences:.1f} words each, at most {self.longest:,}"
+        tokens = f"{self.n_pieces / words:.2f} tokens a word, at most {self.longest_ids:,} together"
         lines = [
-            f"{self.name}: {self.n_sentences:,} sentences, {self.n_words:,} words ({self.n_words / sentences:.1f} each,"
-            f" at most {self.longest:,}), {self.n_pieces / words:.2f} tokens a word, at most {self.longest_ids:,} together",
+            f"{self.name}: {size}; {lengths}; {tokens}",
             f"  labels: {self.n_labels:,}, {self.n_labels / sentences:.1f} a sentence",
         ]
         kinds, what = (self.spans, "spans") if self.spans else (self.tags, "tags")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from clearhead.config import Config
@@ -43,8 +44,7 @@ class Scheme:
         ends = before == OUTSIDE or (self.name == "bio" or before[0] in (self.last, self.single))
         if tag == OUTSIDE or tag[0] in ("B", self.single):
             return ends
-        goes_on = before != OUTSIDE and before[0] in ("B", self.inside) and before[2:] == tag[2:]
-        return goes_on
+        return before != OUTSIDE and before[0] in ("B", self.inside) and before[2:] == tag[2:]
 
 
 SCHEMES: dict[SchemeName, Scheme] = {
@@ -64,10 +64,10 @@ class Span(Config):
 
 
 def scheme_of(tags: Iterable[str]) -> Scheme:
-    """The scheme that these tags have: none unless there is O and one that begins or goes on with a span."""
+    """The scheme that these tags have: none unless there is O and one with a prefix such as B-."""
     known = {*tags}
     used = {found[1] for tag in known if (found := MARKED.fullmatch(tag))}
-    if OUTSIDE not in known or not used & {"B", "I"}:
+    if OUTSIDE not in known or not used:
         return SCHEMES["none"]
     if used & {"E", "S"}:
         return SCHEMES["iobes"]
@@ -100,6 +100,6 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
 def wrong_places(tags: Sequence[str], scheme: Scheme) -> Iterator[int]:
     """The words whose tags cannot follow the tags before them; the number of words for a span without an end."""
     around = [OUTSIDE, *tags, OUTSIDE]
-    for i, (before, tag) in enumerate(zip(around, around[1:], strict=False)):
+    for i, (before, tag) in enumerate(pairwise(around)):
         if not scheme.follows(before, tag):
             yield i

@@ -131,7 +131,11 @@ def tagged_splits(data: Data, words: Column | None, tags: Column | None, held_ou
     of one scheme or that training does not have.
     """
     splits = {split: read_tagged(source, words, tags) for split, source in data.sources.items()}
-    scheme, notes = scheme_of(tags_in(splits["train"])), list[str]()
+    train = splits["train"]
+    scheme, notes = scheme_of(tags_in(train)), list[str]()
+    if len(found := tags_in(train)) < 2:
+        got = ", ".join(found) or "none"
+        raise UserError(f"{train[0].where}: expected at least 2 tags, got {got}; try another --label")
     for split, sentences in splits.items():
         splits[split], told = checked(sentences, scheme)
         notes += told
@@ -140,15 +144,9 @@ def tagged_splits(data: Data, words: Column | None, tags: Column | None, held_ou
         *found, train = hold_out(splits["train"], [held_out] * len(parts), by_label=True)
         if not all(found):
             n = len(splits["train"])
-            raise UserError(
-                f"data.train: expected more sentences, of which some are held out, got {n}; give data.valid"
-            )
+            raise UserError(f"data.train: expected more sentences, to hold some out, got {n}; give data.valid")
         splits |= dict(zip(parts, found, strict=True)) | {"train": train}
     known = tags_in(splits["train"])
-    if len(known) < 2:
-        raise UserError(
-            f"{splits['train'][0].where}: expected at least 2 tags, got {', '.join(known) or 'none'}; try another --label"
-        )
     for split, sentences in splits.items():
         check_tags(sentences, known, remedy=f"correct it, or move sentences of it from {SPLITS[split]} to training")
     return TaggedSplits({s: splits[s] for s in SPLITS if s in splits}, scheme, known, tuple(notes))
@@ -186,10 +184,8 @@ def checked(sentences: Sequence[TaggedSentence], scheme: Scheme) -> tuple[list[T
     for sentence in sentences:
         tags = tuple(tag or OUTSIDE for tag in sentence.tags)
         if alien := [i for i, tag in enumerate(tags) if not scheme.has(tag)]:
-            i = alien[0]
-            raise UserError(
-                f"{sentence.place(i)}: expected O, {prefixes}, as {scheme.name.upper()} has, got {tags[i]}; mend the tag"
-            )
+            i, known = alien[0], f"O, {prefixes}, as {scheme.name.upper()} has"
+            raise UserError(f"{sentence.place(i)}: expected {known}, got {tags[i]}; mend the tag")
         if scheme.name == "bio":
             tags = tuple(normalized(tags))
             if n := sum(a != b for a, b in zip(tags, sentence.tags, strict=True) if b):
