@@ -163,9 +163,10 @@ def test_tags_of_single_words_are_the_likeliest():
 
 def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
     Path("dev.conll.gz").write_bytes(gzip.compress(conll(sentences()[::5], between="  ").encode()))
-    line = "train train.conll --valid dev.conll.gz --out run --epochs 8 --precision fp32 --training.max_tokens 128 --training.evaluate_every 100 --json"
+    line = "train train.conll --valid dev.conll.gz --out run --epochs 8 --precision fp32 --json"
     changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
     rest = "--tokenizer.vocab_size 60 --training.optimizer.lr 1e-2 --training.schedule.warmup 5"
+    rest += " --training.max_tokens 128 --training.evaluate_every 100"
     main(f"{line} {changes} {rest}".split())
     said = capsys.readouterr()
     assert json.loads(said.out)["span_f1"] == 1.0
