@@ -14,14 +14,14 @@ from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.config import ModelConfig, TaggingHead
 from clearhead.data.tag_schemes import SCHEMES, Span
-from clearhead.data.tagged import TaggedSentence
+from clearhead.data.tagged import TaggedSentence, read_tagged
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
-from clearhead.recipe.data import WordPiece
+from clearhead.recipe.data import HubDataset, WordPiece
 from clearhead.runs import start
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.tag_answers import Decoder
@@ -294,3 +294,20 @@ def test_spans_are_counted_as_the_library_does():
         (theirs.precision, theirs.recall, theirs.f1)
     )
     assert span_scores([[Span(label="a", start=0, end=1)]], [[]])[0].value == 0.0
+
+
+def test_a_dataset_stores_tags_as_numbers_with_names():
+    datasets = pytest.importorskip("datasets")
+    names = ["O", "B-person", "I-person", "B-place"]
+    rows = sentences()
+    columns = {
+        "tokens": [[w for w, _ in one] for one in rows],
+        "ner_tags": [[names.index(t) for _, t in one] for one in rows],
+    }
+    kind = datasets.Features(
+        {"tokens": datasets.List(datasets.Value("string")), "ner_tags": datasets.List(datasets.ClassLabel(names=names))}
+    )
+    datasets.Dataset.from_dict(columns, features=kind).save_to_disk("saved")
+    found = read_tagged(HubDataset(name="saved", text="tokens"), None, None)
+    assert [list(zip(one.words, one.tags, strict=True)) for one in found] == rows
+    assert found[1].place(2) == "saved:row 1: word 3"
