@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cas
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
 from clearhead.data.tables import cell_at, read_cells, read_rows, text_of
 from clearhead.errors import UserError, reason
-from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, Table, TaggedFiles, TextFiles
+from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, SquadFiles, Table, TaggedFiles, TextFiles
 
 if TYPE_CHECKING:
     import datasets
@@ -73,6 +73,8 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
             return (tuple(text_of(cell, where=where) for cell in cells) for where, cells in rows)
         case TaggedFiles():
             raise UserError(f'{source.kind}: expected texts, got words with tags; try task = "tagging"')
+        case SquadFiles():
+            raise UserError(f'{source.kind}: expected texts, got questions; try task = "question_answering"')
         case _:
             assert_never(source)
 

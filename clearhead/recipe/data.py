@@ -208,7 +208,16 @@ class TaggedFiles(FileSource):
     paths: Paths
 
 
-Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles | TaggedFiles, Field(discriminator="kind")]
+class SquadFiles(FileSource):
+    """Questions about contexts that hold their answers: SQuAD's JSON, or tables with columns for the three."""
+
+    kind: Literal["squad"] = "squad"
+    paths: Paths
+
+
+Source = Annotated[
+    ParallelFiles | Table | HubDataset | TextFiles | TaggedFiles | SquadFiles, Field(discriminator="kind")
+]
 
 
 # --- data ---------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ TASKS = {
     "lm": "clearhead.tasks.language_model:LanguageModel",
     "classification": "clearhead.tasks.classification:Classification",
     "tagging": "clearhead.tasks.tagging:Tagging",
+    "question_answering": "clearhead.tasks.question_answering:QuestionAnswering",
 }
 """Where the class of each task is, by the name that a recipe's `task` gives."""
 
