@@ -86,7 +86,8 @@ def train(
     Args:
         changes: Fields of the recipe, as above.
         recipe: translation, lm, classification, tagging, question_answering, multi30k, shakespeare, a recipe file of
-            your own (.toml), a table of labelled texts (.csv, .tsv, .jsonl, .parquet), or words with their tags (.conll, .conllu).
+            your own (.toml), a table of labelled texts (.csv, .tsv, .jsonl, .parquet), or words with their tags
+            (.conll, .conllu).
         source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
         target: Text files of their translations, file by file and line by line.
         text: Text file to learn from; for a table, the column of the texts.
