@@ -41,8 +41,6 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
-TAGGING = "tagging"
-"""The recipe for a CoNLL file."""
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
 OPTIONS += ("valid_data", "test_data", "out", "tensorboard", "json")
 
@@ -93,8 +91,7 @@ def sweep_command(
     """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
 
     def check(more: Sequence[str]) -> bool:
-        splits = {"train": files, "valid": options["valid"], "test": options["test"]}
-        columns = options["columns"]
+        splits, columns = {"train": files, **{split: options[split] for split in ("valid", "test")}}, options["columns"]
         checked = recipe_of(recipe, [*changes, *more], short=short, files=splits, columns=columns)
         return find(checked.task, where=recipe).higher_is_better
 
@@ -143,7 +140,7 @@ def recipe_of(
         tables = table_recipe(recipe, files, columns or {}, is_told=is_told)
     else:
         if is_conll(recipe):
-            files, recipe = {**files, "train": {**files["train"], "data": Path(recipe)}}, TAGGING
+            files, recipe = {**files, "train": {**files["train"], "data": Path(recipe)}}, "tagging"
         named = {name: column for name, column in (columns or {}).items() if column is not None}
         tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
         for split, given in files.items():
