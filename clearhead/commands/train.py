@@ -19,6 +19,7 @@ from clearhead.commands.measure import json_of, judge
 from clearhead.commands.picture_folder import folder_recipe, is_picture_folder
 from clearhead.commands.sweep import sweep
 from clearhead.commands.table import Given, table_recipe
+from clearhead.data.conll import is_conll
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
@@ -42,7 +43,7 @@ from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("out", "tensorboard", "json")
+OPTIONS += ("valid_data", "test_data", "out", "tensorboard", "json")
 
 
 def train_command(
@@ -52,6 +53,7 @@ def train_command(
     short: Mapping[str, object],
     files: Given,
     valid: Given | None = None,
+    test: Given | None = None,
     columns: Mapping[str, str | None] | None = None,
     out: Path | None,
     explain: bool = False,
@@ -61,7 +63,7 @@ def train_command(
     """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
-        splits, first = {"train": files, "valid": valid or {}}, ranks.is_first
+        splits, first = {"train": files, "valid": valid or {}, "test": test or {}}, ranks.is_first
         checked = ranks.together(
             lambda: recipe_of(recipe, changes, short=short, files=splits, columns=columns, is_told=first)
         )
@@ -90,7 +92,7 @@ def sweep_command(
     """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
 
     def check(more: Sequence[str]) -> bool:
-        splits, columns = {"train": files, "valid": options["valid"]}, options["columns"]
+        splits, columns = {"train": files, **{split: options[split] for split in ("valid", "test")}}, options["columns"]
         checked = recipe_of(recipe, [*changes, *more], short=short, files=splits, columns=columns)
         return find(checked.task, where=recipe).higher_is_better
 
@@ -140,6 +142,8 @@ def recipe_of(
     elif is_picture_folder(recipe):
         tables = folder_recipe(Path(recipe), is_told=is_told)
     else:
+        if is_conll(recipe):
+            files, recipe = {**files, "train": {**files["train"], "data": Path(recipe)}}, "tagging"
         named = {name: column for name, column in (columns or {}).items() if column is not None}
         tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
         for split, given in files.items():

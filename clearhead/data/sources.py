@@ -20,7 +20,9 @@ from clearhead.recipe.data import (
     ImageFolder,
     ParallelFiles,
     Source,
+    SquadFiles,
     Table,
+    TaggedFiles,
     TextFiles,
 )
 
@@ -83,6 +85,10 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
             return (tuple(text_of(cell, where=where) for cell in cells) for where, cells in rows)
         case ImageFolder() | IdxFiles() | ArrayFile():
             raise UserError(f'{source.kind}: expected texts, got pictures; try kind = "table", or another task')
+        case TaggedFiles():
+            raise UserError(f'{source.kind}: expected texts, got words with tags; try task = "tagging"')
+        case SquadFiles():
+            raise UserError(f'{source.kind}: expected texts, got questions; try task = "question_answering"')
         case _:
             assert_never(source)
 
@@ -180,12 +186,20 @@ def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Iterator[tuple[st
     if not len(rows):
         raise UserError(f"{wanted.name}: expected rows in split {wanted.split!r}, got none; try another split")
     at, needed = 0, cast(Any, rows.select_columns(roots))
+    tags = {root: known for root in roots if (known := _tag_names(rows.features[root]))}
     for batch in needed.iter(DATASET_ROWS):
+        for root, known in tags.items():
+            batch[root] = [[known[i] for i in row] for row in batch[root]]
         for values in zip(*(batch[root] for root in roots), strict=True):
             chosen = dict(zip(roots, values, strict=True))
             where = f"{wanted.name}:row {at}"
             yield where, [cell_at(chosen, name, where=where) for name in names]
             at += 1
+
+
+def _tag_names(feature: Any) -> list[str]:
+    """The names of tags that are stored as lists of numbers; none for any other column."""
+    return list(getattr(getattr(feature, "feature", None), "names", None) or [])
 
 
 def version_of(wanted: HubDataset) -> tuple[int, str]:

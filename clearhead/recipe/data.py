@@ -226,8 +226,23 @@ class ArrayFile(FileSource):
     labels: str = "labels"
 
 
+class TaggedFiles(FileSource):
+    """Words with their tags: CoNLL, CoNLL-U, or tables whose rows hold a list of words and a list of tags."""
+
+    kind: Literal["tagged"] = "tagged"
+    paths: Paths
+
+
+class SquadFiles(FileSource):
+    """Questions about contexts that hold their answers: SQuAD's JSON, or tables with columns for the three."""
+
+    kind: Literal["squad"] = "squad"
+    paths: Paths
+
+
 Source = Annotated[
-    ParallelFiles | Table | HubDataset | TextFiles | ImageFolder | IdxFiles | ArrayFile, Field(discriminator="kind")
+    ParallelFiles | Table | HubDataset | TextFiles | TaggedFiles | SquadFiles | ImageFolder | IdxFiles | ArrayFile,
+    Field(discriminator="kind"),
 ]
 
 

@@ -22,6 +22,8 @@ TASKS = {
     "classification": "clearhead.tasks.classification:Classification",
     "embedding": "clearhead.tasks.embedding:Embedding",
     "image_classification": "clearhead.tasks.image_classification:ImageClassification",
+    "tagging": "clearhead.tasks.tagging:Tagging",
+    "question_answering": "clearhead.tasks.question_answering:QuestionAnswering",
 }
 """Where the class of each task is, by the name that a recipe's `task` gives."""
 
