@@ -16,10 +16,9 @@ from pydantic import JsonValue
 
 from clearhead.data.cache import DiskCache, Facts, default_folder
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
-from clearhead.data.label_report import LabelReport
-from clearhead.data.marks import document_marks
+from clearhead.data.marks import Marks, document_marks
 from clearhead.data.preparation import TRAIN, prepare
-from clearhead.data.report import DataReport
+from clearhead.data.report import DataReport, Report
 from clearhead.data.schemes import joins_at_spaces
 from clearhead.data.sequences import Shelf
 from clearhead.data.sources import Pairs, version_of
@@ -82,7 +81,7 @@ class Encoded(Generic[T]):
     tokenizer: Tokenizer
     train: T
     valid: T
-    report: DataReport | LabelReport | None
+    report: Report | None
     fingerprints: Mapping[str, str]
     """Split name -> SHA-256 of its text."""
     storage: str
@@ -130,14 +129,22 @@ def encoded_pairs(
     return Encoded(ids, pairs("train"), pairs("valid"), report, _fingerprints(entry.facts), corpus.line())
 
 
-def encoded_text(recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: float) -> Encoded[EncodedText]:
+def encoded_text(
+    recipe: Recipe,
+    tokenizer: Tokenizer | None,
+    *,
+    held_out: float,
+    extended: Callable[[Tokenizer], Tokenizer] = lambda trained: trained,
+    marks: Marks | None = None,
+) -> Encoded[EncodedText]:
     """Encodes text: one training text is running text, several are documents. Validation is read the same way.
 
-    Trains a tokenizer unless one is given, and takes from the cache what it has.
+    Trains a tokenizer unless one is given, to which `extended` adds what the task needs, and takes from the cache what
+    it has. `marks` are those around documents (default: `document_marks`).
     """
     corpus, splits = Corpus.of(recipe.data), once(lambda: text_splits(recipe.data, held_out))
-    ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer))
-    marks = document_marks(ids, recipe.generation)
+    ids = tokenizer or extended(corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer)))
+    marks = document_marks(ids, recipe.generation) if marks is None else marks
 
     def make(shelf: Shelf) -> Facts:
         running = splits()[0].n_documents == 1

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TASKS = {
     "translation": "clearhead.tasks.translation:Translation",
     "lm": "clearhead.tasks.language_model:LanguageModel",
+    "masked_lm": "clearhead.tasks.masked_lm:MaskedLanguageModel",
     "classification": "clearhead.tasks.classification:Classification",
 }
 """Where the class of each task is, by the name that a recipe's `task` gives."""
