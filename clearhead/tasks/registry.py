@@ -21,8 +21,12 @@ TASKS = {
     "lm": "clearhead.tasks.language_model:LanguageModel",
     "masked_lm": "clearhead.tasks.masked_lm:MaskedLanguageModel",
     "classification": "clearhead.tasks.classification:Classification",
+    "chat": "clearhead.tasks.chat:Chat",
 }
-"""Where the class of each task is, by the name that a recipe's `task` gives."""
+"""Where the class of each task is, by the name that a recipe's `task` gives.
+
+A model without a recipe gets the first one that it suits.
+"""
 
 
 def find(name: object, *, where: str) -> "type[RecipeTask[Any]]":
