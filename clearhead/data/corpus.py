@@ -4,7 +4,7 @@ The ids are kept in memory or on disk. On disk they are a cache entry, which the
 read. Each process reads the ids of its own batches when it needs them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as once
 from hashlib import sha256
@@ -23,6 +23,7 @@ from clearhead.data.schemes import joins_at_spaces
 from clearhead.data.sequences import Shelf
 from clearhead.data.sources import Pairs, version_of
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
+from clearhead.data.tags import untagged, with_tags
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe import Recipe
@@ -99,15 +100,18 @@ class Encoded(Generic[T]):
 
 
 def encoded_pairs(
-    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation
+    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation, tags: Sequence[str] = ()
 ) -> Encoded[EncodedPairs]:
-    """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has."""
+    """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has.
+
+    A trained tokenizer has a token for each of `tags`, with which sources begin.
+    """
     corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out))
 
     def side(i: int) -> Iterator[str]:
-        return (row[i] for row in splits()["train"])
+        return (untagged(row[i], tags) for row in splits()["train"])
 
-    ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: chain(side(0), side(1)))
+    ids = tokenizer or with_tags(corpus.tokenizer(recipe.tokenizer, lambda: chain(side(0), side(1))), tags)
 
     def make(shelf: Shelf) -> Facts:
         rows = {name: split if name == TRAIN else list(split) for name, split in splits().items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cas
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
 from clearhead.data.tables import cell_at, read_cells, read_rows, text_of
 from clearhead.errors import UserError, reason
-from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import Column, HubDataset, Languages, ParallelFiles, Source, Table, TextFiles
 
 if TYPE_CHECKING:
     import datasets
@@ -71,6 +71,8 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
         case HubDataset():
             rows = _dataset(source, source.columns)
             return (tuple(text_of(cell, where=where) for cell in cells) for where, cells in rows)
+        case Languages(to=parts, tags=tags):
+            return (tagged(tags[name], row) for name, part in parts.items() for row in rows_of(part))
         case _:
             assert_never(source)
 
@@ -114,6 +116,11 @@ def read_pairs(source: Source) -> Pairs:
 def read_texts(source: Source) -> list[str]:
     """All documents of a source, in memory."""
     return ["".join(document) for document in documents_of(source)]
+
+
+def tagged(tag: str, row: tuple[str, ...]) -> tuple[str, ...]:
+    """A pair with a tag before its source; an empty source stays empty."""
+    return (tag + row[0] if row[0].strip() else "", *row[1:])
 
 
 def _parallel(files: ParallelFiles) -> Iterator[tuple[str, ...]]:
