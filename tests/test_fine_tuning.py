@@ -327,7 +327,7 @@ def test_what_is_trained_on_is_what_the_other_library_would_train_on(name: str, 
         assert batch.inputs[0].ids.tolist() == [ids]
         assert batch.labels.tolist() == labels
         assert load(beginning).reader.ids([text.source[i]]) == [ids], "as it is translated later"
-        assert task.lengths(task.train)[i].tolist() == [len(ids), len(labels)]
+        assert task.pairs.lengths(task.train.source, task.train.target)[i].tolist() == [len(ids), len(labels)]
         out = theirs(input_ids=torch.tensor([ids]), labels=torch.tensor([labels]))
         total, count = task.loss(run.network.eval(), batch)
         assert total.item() / count == pytest.approx(out.loss.item(), rel=1e-5)

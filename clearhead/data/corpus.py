@@ -4,7 +4,7 @@ The ids are kept in memory or on disk. On disk they are a cache entry, which the
 read. Each process reads the ids of its own batches when it needs them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache as once
 from hashlib import sha256
@@ -16,13 +16,14 @@ from pydantic import JsonValue
 
 from clearhead.data.cache import DiskCache, Facts, default_folder
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
-from clearhead.data.marks import document_marks
+from clearhead.data.marks import Marks, document_marks
 from clearhead.data.preparation import TRAIN, prepare
-from clearhead.data.report import DataReport
+from clearhead.data.report import DataReport, Report
 from clearhead.data.schemes import joins_at_spaces
 from clearhead.data.sequences import Shelf
 from clearhead.data.sources import Pairs, version_of
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
+from clearhead.data.tags import untagged, with_tags
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
@@ -167,15 +168,18 @@ class Encoded(Generic[T]):
 
 
 def encoded_pairs(
-    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation
+    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation, tags: Sequence[str] = ()
 ) -> Encoded[EncodedPairs]:
-    """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has."""
+    """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has.
+
+    A trained tokenizer has a token for each of `tags`, with which sources begin.
+    """
     corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out))
 
     def side(i: int) -> Iterator[str]:
-        return (row[i] for row in splits()["train"])
+        return (untagged(row[i], tags) for row in splits()["train"])
 
-    ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: chain(side(0), side(1)))
+    ids = tokenizer or with_tags(corpus.tokenizer(recipe.tokenizer, lambda: chain(side(0), side(1))), tags)
 
     def make(shelf: Shelf) -> Facts:
         rows = {name: split if name == TRAIN else list(split) for name, split in splits().items()}
@@ -197,14 +201,22 @@ def encoded_pairs(
     return Encoded(ids, pairs("train"), pairs("valid"), report, _fingerprints(entry.facts), corpus.line())
 
 
-def encoded_text(recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: float) -> Encoded[EncodedText]:
+def encoded_text(
+    recipe: Recipe,
+    tokenizer: Tokenizer | None,
+    *,
+    held_out: float,
+    extended: Callable[[Tokenizer], Tokenizer] = lambda trained: trained,
+    marks: Marks | None = None,
+) -> Encoded[EncodedText]:
     """Encodes text: one training text is running text, several are documents. Validation is read the same way.
 
-    Trains a tokenizer unless one is given, and takes from the cache what it has.
+    Trains a tokenizer unless one is given, to which `extended` adds what the task needs, and takes from the cache what
+    it has. `marks` are those around documents (default: `document_marks`).
     """
     corpus, splits = Corpus.of(recipe.data), once(lambda: text_splits(recipe.data, held_out))
-    ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer))
-    marks = document_marks(ids, recipe.generation)
+    ids = tokenizer or extended(corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer)))
+    marks = document_marks(ids, recipe.generation) if marks is None else marks
 
     def make(shelf: Shelf) -> Facts:
         running = splits()[0].n_documents == 1

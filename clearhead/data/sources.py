@@ -18,6 +18,7 @@ from clearhead.recipe.data import (
     HubDataset,
     IdxFiles,
     ImageFolder,
+    Languages,
     ParallelFiles,
     Source,
     SquadFiles,
@@ -89,6 +90,8 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
             raise UserError(f'{source.kind}: expected texts, got words with tags; try task = "tagging"')
         case SquadFiles():
             raise UserError(f'{source.kind}: expected texts, got questions; try task = "question_answering"')
+        case Languages(to=parts, tags=tags):
+            return (tagged(tags[name], row) for name, part in parts.items() for row in rows_of(part))
         case _:
             assert_never(source)
 
@@ -132,6 +135,11 @@ def read_pairs(source: Source) -> Pairs:
 def read_texts(source: Source) -> list[str]:
     """All documents of a source, in memory."""
     return ["".join(document) for document in documents_of(source)]
+
+
+def tagged(tag: str, row: tuple[str, ...]) -> tuple[str, ...]:
+    """A pair with a tag before its source; an empty source stays empty."""
+    return (tag + row[0] if row[0].strip() else "", *row[1:])
 
 
 def _parallel(files: ParallelFiles) -> Iterator[tuple[str, ...]]:

@@ -109,18 +109,28 @@ class FileSource(Config):
     @property
     def is_paired(self) -> bool:
         """Whether its examples are pairs of a source and a target."""
-        return dict(self).get("source") is not None
+        parts = self.parts.values()
+        return any(part.is_paired for part in parts) if parts else dict(self).get("source") is not None
 
     @property
     def files(self) -> list[Path]:
         """The files that it is read from; none for a dataset."""
         values = [value if isinstance(value, tuple) else (value,) for _, value in self]
-        return [path for value in values for path in value if isinstance(path, Path)]
+        own = [path for value in values for path in value if isinstance(path, Path)]
+        return own + [path for part in self.parts.values() for path in part.files]
+
+    @property
+    def parts(self) -> "dict[str, FileSource]":
+        """The sources that it is made of, by their names; none for most."""
+        found = [value for _, value in self if isinstance(value, dict)]
+        return {name: part for table in found for name, part in table.items() if isinstance(part, FileSource)}
 
     def under(self, folder: Path) -> Self:
         """The same source with its relative paths under `folder`, and the matching files in place of a pattern."""
 
         def moved(value: object) -> object:
+            if isinstance(value, dict):
+                return {name: part.under(folder) for name, part in self.parts.items()}
             if isinstance(value, tuple):
                 return tuple(path for pattern in value for path in _matching(folder / pattern))
             return folder / value if isinstance(value, Path) else value
@@ -240,8 +250,40 @@ class SquadFiles(FileSource):
     paths: Paths
 
 
+class Languages(FileSource):
+    """Pairs in several target languages, with a tag before each source that says which one (Johnson et al. 2017)."""
+
+    kind: Literal["languages"] = "languages"
+    to: Annotated[dict[str, Annotated[ParallelFiles | Table, Field(discriminator="kind")]], Field(min_length=1)]
+    """The pairs of each target language, by its name."""
+    tag: Annotated[str, Field(pattern=r"\{\}")] = "<2{}> "
+    """What is put before a source, with the language in place of {}: a token of a tokenizer that is trained here, and
+    any text that a checkpoint knows, such as ">>{}<< "."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tag of each language."""
+        return {language: self.tag.replace("{}", language) for language in self.to}
+
+    @model_validator(mode="after")
+    def _paired(self) -> Self:
+        for language, part in self.to.items():
+            if not part.is_paired:
+                raise ValueError(f"to.{language}: expected columns of source and target, got a column of texts")
+        return self
+
+
 Source = Annotated[
-    ParallelFiles | Table | HubDataset | TextFiles | TaggedFiles | SquadFiles | ImageFolder | IdxFiles | ArrayFile,
+    ParallelFiles
+    | Table
+    | HubDataset
+    | TextFiles
+    | Languages
+    | TaggedFiles
+    | SquadFiles
+    | ImageFolder
+    | IdxFiles
+    | ArrayFile,
     Field(discriminator="kind"),
 ]
 

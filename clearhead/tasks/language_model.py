@@ -15,14 +15,13 @@ from clearhead.data.marks import template_marks
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import text_splits
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Characters, Data, Source, TokenizerConfig
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
+from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
@@ -84,10 +83,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
-        if config.encoder is not None or config.decoder is None:
-            got = "an encoder alone" if config.decoder is None else "an encoder too"
-            raise UserError(f"{where}: expected a decoder alone to model language, got {got}; {remedy}")
-        check_writes(config, where=where)
+        check_decoder(config, "to model language", where=where, remedy=remedy)
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         self.check_kind(config, where="model", remedy="try preset nano")

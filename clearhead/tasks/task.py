@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.brief import brief
@@ -209,6 +210,12 @@ class Trained(Protocol):
 
     def generate(self, prompt: str = "", config: GenerationConfig | None = None) -> str:
         """The continuation of a text."""
+        ...
+
+    def chat(
+        self, messages: Sequence[Mapping[str, JsonValue]], config: GenerationConfig | None = None
+    ) -> Iterator[str]:
+        """The answer to a conversation, piece by piece."""
         ...
 
 
