@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.brief import brief
@@ -62,8 +63,35 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Example:
+    """An example of the data, what the network says of it, and how wrong that is."""
+
+    source: str
+    output: str
+    reference: str
+    error: float
+    """Larger is worse: a loss in nats, or 100 less a score of the sentence."""
+    is_wrong: bool
+    """Whether the output is not the reference."""
+    place: str = ""
+    """Its file's name and its row, where it has them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an evaluation shows besides its scores, such as a confusion table."""
+
+    name: str
+    """For programs: `confusion`."""
+    lines: tuple[str, ...]
+    """For a person."""
+    values: JsonValue
+    """For a program."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
-    """The scores of a network on the validation split, and some outputs to read."""
+    """The scores of a network on a split, some outputs to read, and what each example adds."""
 
     __repr__ = brief
 
@@ -73,6 +101,10 @@ class Evaluation:
     """Every output, in the order of the data, where the task writes text."""
     loss: float = math.nan
     """Mean loss, such as nats a token, which decides between equal main scores."""
+    examples: tuple[Example, ...] = ()
+    """Every example, in the order of the data. `compare` and the page of mistakes show them; row i of `Score.rows`
+    belongs to example i."""
+    findings: tuple[Finding, ...] = ()
 
     def value(self, name: str) -> float:
         """The value of a score, by its name."""
@@ -81,6 +113,11 @@ class Evaluation:
     def score(self, name: str) -> Score:
         """A score, by its name."""
         return next(score for score in self.scores if score.name == name)
+
+
+def worst(examples: Sequence[Example], n: int) -> list[Example]:
+    """The n wrong examples with the largest errors, the worst first."""
+    return sorted((one for one in examples if one.is_wrong), key=lambda one: -one.error)[:n]
 
 
 class Task(ABC):

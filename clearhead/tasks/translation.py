@@ -1,6 +1,5 @@
 """Translation: source sentences in, target sentences out, by teacher forcing (Vaswani et al. 2017, 3.1)."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -36,10 +35,22 @@ from clearhead.tasks.metrics import (
     chrf,
     exact_match,
     moses_bleu,
+    of_each,
     perplexity,
 )
 from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.task import (
+    Batch,
+    Evaluation,
+    Example,
+    Files,
+    Prediction,
+    Prepared,
+    RecipeTask,
+    Sample,
+    Trained,
+    head_loss,
+)
 
 N_SAMPLES = 4
 
@@ -162,9 +173,13 @@ class Translation(RecipeTask[TranslationRecipe]):
             exact_match(outputs, references),
             perplexity(nats, n_tokens),
         )
-        triples = zip(pairs.text.source, outputs, pairs.text.target, strict=True)
-        samples = tuple(Sample(*triple) for triple in itertools.islice(triples, N_SAMPLES))
-        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens)
+        triples = [*zip(pairs.text.source, outputs, pairs.text.target, strict=True)]
+        examples = tuple(
+            Example(*triple, 100 - share, triple[1] != triple[2])
+            for triple, share in zip(triples, of_each(scores[1]), strict=True)
+        )
+        samples = tuple(Sample(*triple) for triple in triples[:N_SAMPLES])
+        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
 
     def translate(
         self, network: Transformer, source: Sequence[Sequence[int]], generation: GenerationConfig
