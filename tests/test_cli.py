@@ -42,7 +42,7 @@ from tests.training.tiny import write_recipe
 Give = Callable[[bytes], None]
 COMMANDS = (
     *("demo", "train", "resume", "recipes", "curve", "translate", "generate", "explore", "serve"),
-    *("evaluate", "compare", "summary", "check", "export", "push", "plan", "profile"),
+    *("evaluate", "compare", "wrong-labels", "summary", "check", "export", "push", "plan", "profile"),
 )
 
 
