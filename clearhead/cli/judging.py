@@ -16,8 +16,8 @@ def compare(
     *,
     source: Files = (),
     target: Files = (),
-    text: Path | None = None,
-    data: Path | None = None,
+    text: str | None = None,
+    data: str | None = None,
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
@@ -31,10 +31,10 @@ def compare(
     Args:
         first: Folder of a model or run, or the name of a model on the Hugging Face hub.
         second: Another one, of the same task.
-        source: Text files of sentences, for translators.
+        source: Text files of sentences, for translators; with --data, their column.
         target: Text files of their translations, file by file and line by line.
         text: Text file, for language models with one tokenizer.
-        data: Table with the columns of the training data.
+        data: Table with the columns of the training data, or with those that the other options name.
         device: Where to compute.
         json: Print one JSON object on standard output, and nothing else there.
     """

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -13,7 +12,7 @@ from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.resampling import RESAMPLES, difference, interval
-from clearhead.tasks.task import Evaluation, Example
+from clearhead.tasks.task import Evaluation, Example, Given
 
 N_EXAMPLES = 3
 """Examples that are shown for each of the two models, where it is better than the other."""
@@ -25,7 +24,7 @@ def compare_command(
     first: str,
     second: str,
     *,
-    files: Mapping[str, Path | Sequence[Path] | None],
+    files: Given,
     options: Mapping[str, Any],
     device: str,
     as_json: bool,

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from clearhead.api import load, named_config
 from clearhead.commands import tell
+from clearhead.commands.table import source_given
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model.summary import summarize
@@ -18,7 +19,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
 from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Evaluation, RecipeTask
+from clearhead.tasks.task import Evaluation, Given, RecipeTask
 from clearhead.training.consumers import sample_lines
 
 WIDTH = 240
@@ -29,7 +30,7 @@ _source: TypeAdapter[Source] = TypeAdapter(Source)
 def evaluate_command(
     name: str,
     *,
-    files: Mapping[str, Path | Sequence[Path] | None],
+    files: Given,
     options: Mapping[str, Any],
     int8: bool,
     device: str,
@@ -47,7 +48,7 @@ def evaluate_command(
 def measured(
     name: str,
     *,
-    files: Mapping[str, Path | Sequence[Path] | None],
+    files: Given,
     options: Mapping[str, Any],
     int8: bool = False,
     device: str,
@@ -55,11 +56,9 @@ def measured(
     """The task of a model, its evaluation on files or on the data of its recipe, and the name of these data."""
     model = load(name, int8=int8, device=device)
     task, recipe = task_of(name, model)
-    table = task.files.source(files, where=name)
+    table = source_given(task.files, files, where=name, like=dict(recipe.data.train) if recipe else None)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
-    if table and recipe is not None and table["kind"] == recipe.data.train.kind == "table":
-        table = {**recipe.data.train.model_dump(exclude={"format"}), **table}  # Its columns.
     source = _source.validate_python(table).under(Path()) if table else None
     given = {option: value for option, value in options.items() if value is not None}
     for option in given.keys() - set(task.measures):

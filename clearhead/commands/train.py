@@ -17,7 +17,7 @@ from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of, judge
 from clearhead.commands.sweep import sweep
-from clearhead.commands.table import Given, table_recipe
+from clearhead.commands.table import source_given, table_recipe
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
@@ -31,6 +31,7 @@ from clearhead.runs import (
 )
 from clearhead.storage import checkpoints
 from clearhead.tasks.registry import field_names, find, validate
+from clearhead.tasks.task import Files, Given
 from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
 from clearhead.training.events import Ended, Event, Started
@@ -156,19 +157,25 @@ def recipe_of(
 
 def source_of(tables: Mapping[str, Any], given: Given, *, where: str, prefix: str) -> dict[str, Any]:
     """The table of a source with the files of these options, whose names begin with `prefix`."""
-    # Relative to the working directory, not to the recipe's folder.
-    found = {
-        name: paths.absolute() if isinstance(paths, Path) else [path.absolute() for path in paths or ()]
-        for name, paths in given.items()
-    }
     files = find(tables.get("task"), where=f"{where}:task").files
     try:
-        source = files.source(found, where=where)
+        like = tables.get("data", {}).get("train") if prefix else None
+        source = with_absolute_files(source_given(files, given, where=where, like=like), files)
         if prefix and (problem := files.missing(source)):
             raise UserError(f"{where}: {problem}")
     except UserError as error:
         raise UserError(str(error).replace("--", f"--{prefix}")) from None
     return source
+
+
+def with_absolute_files(source: Mapping[str, Any], files: Files) -> dict[str, Any]:
+    """The source with its files relative to the working directory, not to the recipe's folder."""
+    fields = ["path"] if source.get("kind") == "table" else [*files.options.values()]
+
+    def absolute(value: str | Sequence[str]) -> str | list[str]:
+        return str(Path(value).absolute()) if isinstance(value, str) else [str(Path(one).absolute()) for one in value]
+
+    return {name: absolute(value) if name in fields else value for name, value in source.items()}
 
 
 def check_restarts(out: Path | None) -> None:

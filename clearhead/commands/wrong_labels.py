@@ -21,7 +21,7 @@ from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.runs import begin
 from clearhead.tasks.answers import head_of, logits_of
-from clearhead.tasks.classification import ClassificationRecipe
+from clearhead.tasks.classification import Classification, ClassificationRecipe
 from clearhead.tasks.registry import validate
 from clearhead.training.beginning import RECIPE, require_new
 from clearhead.training.consumers import ProgressBar
@@ -123,7 +123,7 @@ def classifier_of(
         given = tables_given(changes, short, options=("text", "label", "text_pair", "folds", "out", "json"))
         recipe = validate(recipes.changed(read_json(path), given), where=str(path))
     else:
-        files = {"train": {"text": None if text is None else Path(text)}}
+        files = {"train": {"text": text}}
         recipe = recipe_of(name, changes, short=short, files=files, columns=columns, is_told=True)
     if not isinstance(recipe, ClassificationRecipe) or recipe.data.problem_type != "single_label_classification":
         raise UserError(f"{name}: expected texts with one label each, got another task; see clearhead train --help")
@@ -193,8 +193,10 @@ def trained(
         with ProgressBar() as bar:
             for event in train(run):
                 bar(event)
-        logits = logits_of(run.model, prepared.data.valid.inputs, prepared.data.tokenizer)
-        model = Model(run.model.cpu(), prepared.data.tokenizer)
+        task = run.task
+        assert isinstance(task, Classification)
+        logits = logits_of(run.model, task.valid.inputs, task.tokenizer)
+        model = Model(run.model.cpu(), task.tokenizer)
         return model, scores(head_of(model.config), logits).numpy()
 
 

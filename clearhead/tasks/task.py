@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import torch
 from pydantic import JsonValue
@@ -27,6 +27,8 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.metrics import Score
 
 R = TypeVar("R", bound=Recipe)
+Given: TypeAlias = Mapping[str, str | Path | Sequence[str | Path] | None]
+"""Files by the names of their options, or columns of the table that the option `data` gives."""
 
 
 @dataclass(frozen=True)
@@ -173,20 +175,40 @@ class Files:
         """The field of each option."""
         return {option: field for field, option in self.table.items() if option.startswith("--")}
 
-    def source(self, files: Mapping[str, Path | Sequence[Path] | None], *, where: str) -> dict[str, str | list[str]]:
+    def source(self, files: Given, *, where: str) -> dict[str, str | list[str]]:
         """The table of a source with the files that are given, or nothing if there are none.
 
-        Raises UserError for a file that the task does not read.
+        With `data`, a table, the other options name its columns. Raises UserError for a file that the task does not
+        read.
         """
         given = {
-            f"--{name}": str(paths) if isinstance(paths, Path) else [*map(str, paths)]
+            f"--{name}": str(paths) if isinstance(paths, str | Path) else [*map(str, paths)]
             for name, paths in files.items()
             if paths
         }
+        if "--data" in given and (given.keys() | self.options.keys()) > {"--data"}:
+            return self._table(given, where=where)
         if given.keys() - self.options.keys():
             raise UserError(f"{where}: {self.wrong(given)}")
         found = {field: given.get(value, value) for field, value in self.table.items()}
         return {field: value for field, value in found.items() if str(value) not in self.options} if given else {}
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of a table that the task learns from: source and target, or text."""
+        return [option[2:] for option in self.options if option != "--data"] or ["text"]
+
+    def _table(self, given: Mapping[str, str | list[str]], *, where: str) -> dict[str, str | list[str]]:
+        columns = {option[2:]: names for option, names in given.items() if option != "--data"}
+        for name, names in columns.items():
+            if name not in self.columns or (isinstance(names, list) and len(names) > 1):
+                wanted = " ".join(f"--{column} NAME" for column in self.columns)
+                said = names if isinstance(names, str) else " ".join(names)
+                raise UserError(
+                    f"{where}: expected columns of {given['--data']}, got --{name} {said}; try --data FILE {wanted}"
+                )
+        named = {name: names if isinstance(names, str) else names[0] for name, names in columns.items()}
+        return {"kind": "table", "path": given["--data"], **named}
 
     def missing(self, source: object) -> str:
         """What is wrong with the table of a source of this kind that lacks files; nothing for any other."""
