@@ -302,6 +302,7 @@ def test_a_schema_completes_recipes(shell: Shell):
     training = schema["$defs"]["Training"]["properties"]
     for name in ("lm", "translation"):
         assert read(name)["training"].keys() <= training.keys()
+    assert training["clip"]["description"] == "Largest norm of the gradient of an update; None for no limit."
 
 
 def test_a_tokenizer_is_trained_and_shown(shell: Shell, writer: Path, tmp_path: Path):
