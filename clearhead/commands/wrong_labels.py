@@ -14,7 +14,8 @@ import numpy as np
 from clearhead import recipe as recipes
 from clearhead.api import Model, model_folder
 from clearhead.commands import tell
-from clearhead.commands.train import next_folder, recipe_of, tables_given
+from clearhead.commands.changes import tables_given
+from clearhead.commands.train import next_folder, recipe_of
 from clearhead.data.labelled import LabelledText, hold_out, names_of
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject

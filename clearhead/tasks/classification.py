@@ -24,6 +24,7 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS, batch_of, head_of, logits_of, losses, names_in, said
 from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
 from clearhead.tasks.label_tables import judged
 from clearhead.tasks.metrics import Score, mean
@@ -31,14 +32,12 @@ from clearhead.tasks.resampling import Rows
 from clearhead.tasks.task import (
     Batch,
     Evaluation,
-    Example,
     Files,
     Prediction,
     Prepared,
     RecipeTask,
     Sample,
     Trained,
-    worst,
 )
 
 N_MISTAKES = 5

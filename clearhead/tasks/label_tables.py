@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.config.heads import ProblemType
 from clearhead.json_text import JsonObject
-from clearhead.tasks.task import Finding
+from clearhead.tasks.examples import Finding
 
 MOST_LABELS = 10
 """A confusion table of more labels is shown as its largest confusions."""

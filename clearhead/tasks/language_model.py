@@ -24,13 +24,13 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Characters, Data, Source, TokenizerConfig
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
+from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.resampling import Rows
 from clearhead.tasks.task import (
     Batch,
     Evaluation,
-    Example,
     Files,
     Prediction,
     Prepared,

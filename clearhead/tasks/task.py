@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import torch
-from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.brief import brief
@@ -24,6 +23,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.examples import Example, Finding
 from clearhead.tasks.metrics import Score
 
 R = TypeVar("R", bound=Recipe)
@@ -65,33 +65,6 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Example:
-    """An example of the data, what the network says of it, and how wrong that is."""
-
-    source: str
-    output: str
-    reference: str
-    error: float
-    """Larger is worse: a loss in nats, or 100 less a score of the sentence."""
-    is_wrong: bool
-    """Whether the output is not the reference."""
-    place: str = ""
-    """Its file's name and its row, where it has them."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What an evaluation shows besides its scores, such as a confusion table."""
-
-    name: str
-    """For programs: `confusion`."""
-    lines: tuple[str, ...]
-    """For a person."""
-    values: JsonValue
-    """For a program."""
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """The scores of a network on a split, some outputs to read, and what each example adds."""
 
@@ -115,11 +88,6 @@ class Evaluation:
     def score(self, name: str) -> Score:
         """A score, by its name."""
         return next(score for score in self.scores if score.name == name)
-
-
-def worst(examples: Sequence[Example], n: int) -> list[Example]:
-    """The n wrong examples with the largest errors, the worst first."""
-    return sorted((one for one in examples if one.is_wrong), key=lambda one: -one.error)[:n]
 
 
 class Task(ABC):

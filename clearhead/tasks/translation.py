@@ -27,6 +27,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
+from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import (
     Tokenize,
     bleu,
@@ -42,7 +43,6 @@ from clearhead.tasks.scripts import bleu_tokenizer
 from clearhead.tasks.task import (
     Batch,
     Evaluation,
-    Example,
     Files,
     Prediction,
     Prepared,
