@@ -49,13 +49,13 @@ def train(
     *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     source: Files = (),
     target: Files = (),
-    text: Path | None = None,
-    data: Path | None = None,
+    text: str | None = None,
+    data: str | None = None,
     label: str | None = None,
     text_pair: str | None = None,
     valid_source: Files = (),
     valid_target: Files = (),
-    valid_text: Path | None = None,
+    valid_text: str | None = None,
     valid_data: Annotated[Path | None, Parameter(name=("--valid-data", "--valid"))] = None,
     test_data: Annotated[Path | None, Parameter(name=("--test-data", "--test"))] = None,
     out: Path | None = None,
@@ -75,6 +75,7 @@ def train(
 
     - `clearhead train translation --source a.en --target a.de` learns to translate from two text files in which line n
       of one translates line n of the other.
+    - `clearhead train translation --data pairs.csv --source en --target de` reads two columns of a table.
     - `clearhead train lm --text book.txt` learns to continue a text.
     - `clearhead train reviews.csv --text body --label topic` learns to label texts. Without the options it says which
       columns it takes and why. Add --model.start NAME to fine-tune a checkpoint.
@@ -89,9 +90,10 @@ def train(
             your own (.toml), a table of labelled texts (.csv, .tsv, .jsonl, .parquet), or words with their tags
             (.conll, .conllu).
         source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
-        target: Text files of their translations, file by file and line by line.
-        text: Text file to learn from; for a table, the column of the texts.
-        data: Table to learn from, where the recipe names the columns; words with their tags (CoNLL) for tagging.
+            With --data, the column of the sentences.
+        target: Text files of their translations, file by file and line by line. With --data, their column.
+        text: Text file to learn from; for a table, or with --data, the column of the texts.
+        data: Table to learn from (.csv, .tsv, .jsonl, .parquet); words with their tags (CoNLL) for tagging.
         label: Column of the labels in a table.
         text_pair: Column of the second text in a table, where two texts have one label together.
         valid_source: The same for validation (default: part of the training data is held out).

@@ -192,8 +192,8 @@ def evaluate(
     *,
     source: Files = (),
     target: Files = (),
-    text: Path | None = None,
-    data: Path | None = None,
+    text: str | None = None,
+    data: str | None = None,
     beams: int | None = None,
     length_penalty: float | None = None,
     tokenize: Tokenize | None = None,
@@ -211,10 +211,10 @@ def evaluate(
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
-        source: Text files of sentences, for a translator.
+        source: Text files of sentences, for a translator; with --data, their column.
         target: Text files of their translations, file by file and line by line.
         text: Text file, for a language model.
-        data: Table with the columns of the training data, for a classifier.
+        data: Table with the columns of the training data, or with those that the other options name.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
         tokenize: sacreBLEU's tokenizer for BLEU (default: the recipe's, or else auto, which goes by the script of the

@@ -15,6 +15,7 @@ from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.runs import task_of
 
 LINES = 512
 """Lines of a file that are read at once."""

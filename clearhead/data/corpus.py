@@ -76,18 +76,6 @@ class Corpus:
 T = TypeVar("T")
 
 
-class Report(Protocol):
-    """What was found in the data before training."""
-
-    def lines(self) -> list[str]:
-        """The findings as text, one a line."""
-        ...
-
-    def model_dump_json(self, *, indent: int | None = None) -> str:
-        """The findings as JSON."""
-        ...
-
-
 class TrainingData(Protocol):
     """What a run needs of its data besides their examples, which its task reads."""
 

@@ -23,7 +23,7 @@ from clearhead.recipe.training import Training
 Overrides = dict[str, JsonValue]
 DATA_ELSEWHERE = (
     "give a recipe before a file of data: clearhead train translation --source a.en --target a.de, clearhead train lm"
-    " --text book.txt, or with --data.train.kind table --data.train.path FILE (docs/your-data.md)"
+    " --text book.txt, or with --data TABLE and its columns (docs/your-data.md)"
 )
 """The remedy where a file of data is given in place of a recipe."""
 DROPOUTS = ("dropout", "embed_dropout", "attn_dropout", "ffn_dropout")

@@ -1,6 +1,5 @@
 """Translation: source sentences in, target sentences out, by teacher forcing (Vaswani et al. 2017, 3.1)."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from clearhead.model import Transformer
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import (
     Score,
     Tokenize,
@@ -31,6 +31,7 @@ from clearhead.tasks.metrics import (
     chrf,
     exact_match,
     moses_bleu,
+    of_each,
     perplexity,
 )
 from clearhead.tasks.scripts import bleu_tokenizer
@@ -132,9 +133,14 @@ class Translation(RecipeTask[TranslationRecipe]):
             exact_match(outputs, [[text] for text in pairs.text.target]),
             perplexity(nats, n_tokens),
         )
-        triples = zip(pairs.text.source, outputs, pairs.text.target, strict=True)
-        samples = tuple(Sample(*triple) for triple in itertools.islice(triples, N_SAMPLES))
-        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens)
+        triples = [*zip(pairs.text.source, outputs, pairs.text.target, strict=True)]
+        sentences = scores[1] if not self.tags else chrf(outputs, [[text] for text in pairs.text.target])
+        examples = tuple(
+            Example(*triple, 100 - share, triple[1] != triple[2])
+            for triple, share in zip(triples, of_each(sentences), strict=True)
+        )
+        samples = tuple(Sample(*triple) for triple in triples[:N_SAMPLES])
+        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
 
     def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
         """BLEU and chrF. Of several languages, each by itself after their mean, which is the main score."""
