@@ -1,7 +1,6 @@
 """`Model`: a network with its tokenizer and its default settings of generation."""
 
 import itertools
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,13 +11,10 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from clearhead.api import pretrained
-from clearhead.api.card import card
+from clearhead.api import saving
 from clearhead.api.embedding import SentenceReader
-from clearhead.api.folders import own_files
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
-from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.api.variants import changed as with_changes
 from clearhead.api.variants import over_the_same_weights
 from clearhead.config import ClassificationHead, ModelConfig
@@ -35,14 +31,11 @@ from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
-from clearhead.storage.checkpoints import Checkpoint
 from clearhead.trace import Edit, Trace, trace
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
-
-_log = logging.getLogger("clearhead")
 
 SHARD_BYTES = 5_000_000_000
 """The largest file of weights that `save` writes."""
@@ -61,13 +54,15 @@ class Model:
         sentences: Sentences | None = None,
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
+        base: str | None = None,
     ) -> None:
         """`sentences` decides how `embed` makes one vector of a text, `family` as which architecture to save if several
-        fit, and `about` what a model card says about the training.
+        fit, and `about` what a model card says about the training. `base` names the model that its adapters are of.
         """
         self.network, self.reader = network, Reader(network.config, tokenizer, images)
         self.generation = generation or GenerationConfig()
         self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
+        self.base = base
 
     def __repr__(self) -> str:
         """The stacks and the head in one line."""
@@ -238,8 +233,7 @@ class Model:
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
         network = over_the_same_weights(own, with_changes(own.config, scale=scale, positions=positions))
-        words, images = self.reader.tokenizer, self.reader.images
-        return Model(network, words, self.generation, images=images, sentences=self.sentences, family=self.family)
+        return self._of(network)
 
     def tracing(
         self, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
@@ -259,27 +253,28 @@ class Model:
 
     # --- saving ---
 
-    def save(self, folder: str | Path, *, shard_bytes: int = SHARD_BYTES) -> Path:
+    def merge(self) -> "Model":
+        """A model whose adapters are a part of its weights. It shares all other weights."""
+        return self._of(merged(self.network), about=self.about)
+
+    def save(self, folder: str | Path, *, adapter: bool = False, shard_bytes: int = SHARD_BYTES) -> Path:
         """Writes a new folder for `load`, and for other libraries if they have this architecture.
 
         Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
         and a model card. An architecture that they do not have is kept in our own form, with a warning.
+
+        Adapters become a part of the weights. With `adapter`, they alone are written, in the form of the library PEFT,
+        with the head that was trained with them.
         """
-        refuse_rounded(self.network, "save")
-        folder, network = Path(folder), merged(self.network)
-        exported = pretrained.export(network, self.settings(), prefer=self.family, shard_bytes=shard_bytes)
-        if exported is None:
-            _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
-        files = own_files(network, self.settings()) if exported is None else exported.files
-        architecture = None if exported is None else exported.architecture
-        beside = Checkpoint() if exported is None else self.sentences.files()
-        text = card(
-            self.config, folder.name, architecture=architecture, about=self.about, has_tokenizer=self.has_tokenizer
-        )
-        raw = {"README.md": text.encode(), **(self.tokenizer_files() if self.has_tokenizer else {}), **beside.raw}
-        images = {PREPROCESSOR: self.reader.images.config.to_document()} if self.reader.images else {}
-        json = {**files.json, **images, **beside.json}
-        return checkpoints.write_folder(folder, Checkpoint({**files.tensors, **beside.tensors}, json, raw))
+        folder = Path(folder)
+        files = saving.adapter_files(self) if adapter else saving.whole_files(self, folder, shard_bytes=shard_bytes)
+        return checkpoints.write_folder(folder, files)
+
+    def _of(self, network: Transformer, about: Mapping[str, JsonValue] | None = None) -> "Model":
+        """A model around another network."""
+        words, images = self.reader.tokenizer, self.reader.images
+        given = {"sentences": self.sentences, "family": self.family, "about": about}
+        return Model(network, words, self.generation, images=images, **given)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
         return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
