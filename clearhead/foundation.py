@@ -8,7 +8,7 @@ from clearhead.config import Head, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families import family_for
 from clearhead.model import Transformer
-from clearhead.model.assign import assemble, new_head
+from clearhead.model.assign import assemble, merged, new_head
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe, explain
 from clearhead.storage.tensors import model_tensors
@@ -36,7 +36,7 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
         raise UserError(f"{name}: expected a tokenizer with the model, got none; try to put its files into the folder")
     config = with_dropouts(model.config, recipe.model)
     # Copies, because loaded tensors are mapped from files that may be gone before they are read.
-    tensors = {tensor: values.clone() for tensor, values in model_tensors(model.network).items()}
+    tensors = {tensor: values.clone() for tensor, values in model_tensors(merged(model.network)).items()}
     ours, theirs = dict(recipe.generation), dict(model.generation)
     kept = {field: theirs[field] for field in SPECIAL if ours[field] in (None, ())}
     reads, network = model.reader, assemble(config, tensors, where=name)

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from clearhead.api import BEST, CONFIG, Model, architecture, model_folder, model_json, read_config
 from clearhead.api.room import BROKEN
 from clearhead.data import formats
@@ -13,6 +15,8 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.foundation import adopted, foundation, under_head
 from clearhead.model import Transformer
+from clearhead.model.adapter import adapt
+from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
 from clearhead.storage.disk import replace_file
@@ -60,7 +64,7 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     recipe, network, prepared = ranks.together(lambda: begin(recipe, ranks))
     files = checkpoints.Checkpoint(
         json={
-            CONFIG: model_json(network.config, recipe.generation),
+            CONFIG: model_json(network.config, recipe.generation, recipe.adapter, base=recipe.model.start),
             RECIPE: recipe.model_dump(mode="json"),
             DATA: {"sha256": dict(prepared.data.fingerprints)},
             **prepared.data.documents,
@@ -85,6 +89,9 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
         return recipe, new_network(config, prepared.task, recipe.training, ranks), prepared
     is_new = config.head != found.head
     network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network
+    if recipe.adapter is not None:
+        torch.manual_seed(key(recipe.training.seed, "adapter"))
+        adapt(network, recipe.adapter)
     return recipe, network, prepared
 
 
@@ -109,6 +116,8 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     kept = {name: saved.json[name] for name in (CONFIG, DATA, *prepared.data.documents)}
     own = kept | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Checkpoint(json=own, raw=saved.raw), Transformer(config)
+    if recipe.adapter is not None:
+        adapt(network, recipe.adapter)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     changed = differences(before.training, recipe.training)
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, changes=changed)

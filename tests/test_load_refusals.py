@@ -265,9 +265,12 @@ FILES: dict[str, tuple[Spoil, str]] = {
     ),
     "adapter": (
         text("adapter_config.json", '{"peft_type": "LORA", "base_model_name_or_path": "x/y"}'),
-        r"adapter_config.json: expected a whole model, got an adapter .LORA. of x/y; try merging",
+        r"adapter_model.safetensors: expected the adapter's weights, got none; save it again with safetensors",
     ),
-    "adapter-weights": (text("adapter_model.safetensors", "x"), r"adapter_model.safetensors: expected a whole model"),
+    "adapter-weights": (
+        text("adapter_model.safetensors", "x"),
+        r"adapter_model.safetensors: expected adapter_config.json",
+    ),
     "alias": (fields(hidden_size=7), rf"{CONFIG}:hidden_size: expected n_embd=\d+, of which it is another name, got 7"),
     "shared-code": (fields(is_causal=False), rf"{CONFIG}:is_causal: expected True, the only value that is supported"),
     "gguf-alone": (alone("x.Q4_0.gguf"), r"x.Q4_0.gguf: expected weights in safetensors, got GGUF"),

@@ -29,6 +29,7 @@ from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.storage import checkpoints
 from clearhead.trace import Edit, Trace, trace
 
 if TYPE_CHECKING:
@@ -50,15 +51,16 @@ class Model:
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
         recipe: Mapping[str, JsonValue] | None = None,
+        base: str | None = None,
     ) -> None:
         """`sentences` decides how `embed` makes one vector of a text, `family` as which architecture to save if several
         fit, and `about` what a model card says about the training. `recipe` has the tables that the model was trained
-        by, if it comes from a run.
+        by, if it comes from a run. `base` names the model that its adapters are of.
         """
         self.network, self.reader = network, Reader(network.config, tokenizer, images)
         self.generation = generation or GenerationConfig()
         self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
-        self.recipe = recipe
+        self.recipe, self.base = recipe, base
 
     def __repr__(self) -> str:
         """The stacks and the head in one line."""
@@ -244,8 +246,7 @@ class Model:
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
         network = variants.over_the_same_weights(own, variants.changed(own.config, scale=scale, positions=positions))
-        words, images = self.reader.tokenizer, self.reader.images
-        return Model(network, words, self.generation, images=images, sentences=self.sentences, family=self.family)
+        return self._of(network)
 
     def tracing(
         self, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
@@ -265,13 +266,28 @@ class Model:
 
     # --- saving ---
 
-    def save(self, folder: str | Path, *, shard_bytes: int = saving.SHARD_BYTES) -> Path:
+    def merge(self) -> "Model":
+        """A model whose adapters are a part of its weights. It shares all other weights."""
+        return self._of(merged(self.network), about=self.about)
+
+    def save(self, folder: str | Path, *, adapter: bool = False, shard_bytes: int = saving.SHARD_BYTES) -> Path:
         """Writes a new folder for `load`, and for other libraries if they have this architecture.
 
         Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
         and a model card. An architecture that they do not have is kept in our own form, with a warning.
+
+        Adapters become a part of the weights. With `adapter`, they alone are written, in the form of the library PEFT,
+        with the head that was trained with them.
         """
-        return saving.save(self, Path(folder), shard_bytes=shard_bytes)
+        folder = Path(folder)
+        files = saving.adapter_files(self) if adapter else saving.whole_files(self, folder, shard_bytes=shard_bytes)
+        return checkpoints.write_folder(folder, files)
+
+    def _of(self, network: Transformer, about: Mapping[str, JsonValue] | None = None) -> "Model":
+        """A model around another network."""
+        words, images = self.reader.tokenizer, self.reader.images
+        given = {"sentences": self.sentences, "family": self.family, "recipe": self.recipe, "about": about}
+        return Model(network, words, self.generation, images=images, **given)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
         return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
