@@ -19,8 +19,9 @@ from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, Preparation, Source
+from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import (
     Score,

@@ -47,9 +47,10 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_source_is_read_with_the_token_of_its_language():
-    run, prepared = start(validate(tables(), where="x"), Path("run"))
-    task, tokenizer = run.task, prepared.data.tokenizer
+    run, _ = start(validate(tables(), where="x"), Path("run"))
+    task = run.task
     assert isinstance(task, Translation)
+    tokenizer = task.tokenizer
     de, up = (tokenizer.library.token_to_id(f"<2{name}>") for name in ("de", "up"))
     assert {ids[0] for ids in task.train.source} == {de, up}
     assert tokenizer.encode("<2de> one two") == [de, *tokenizer.encode("one two")]
