@@ -8,7 +8,7 @@ from clearhead.config import Head, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families import family_for
 from clearhead.model import Transformer
-from clearhead.model.assign import assemble, new_head
+from clearhead.model.assign import assemble, merged, new_head
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe, explain
 from clearhead.storage.tensors import model_tensors
@@ -32,20 +32,31 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     check_model(named_config(str(locate(name))), recipe.training, ranks)
     model = load(name, dtype=torch.float32)
     find(recipe.task, where="task").check_kind(model.config, where=name, remedy="try another model.start")
-    if not model.has_tokenizer:
+    if not model.has_tokenizer and not model.reader.reads_images:
         raise UserError(f"{name}: expected a tokenizer with the model, got none; try to put its files into the folder")
     config = with_dropouts(model.config, recipe.model)
     # Copies, because loaded tensors are mapped from files that may be gone before they are read.
-    tensors = {tensor: values.clone() for tensor, values in model_tensors(model.network).items()}
-    ours, ids = dict(recipe.generation), model.tokenizer
-    theirs = dict(model.generation)
+    tensors = {tensor: values.clone() for tensor, values in model_tensors(merged(model.network)).items()}
+    ours, theirs = dict(recipe.generation), dict(model.generation)
     kept = {field: theirs[field] for field in SPECIAL if ours[field] in (None, ())}
-    generation = recipe.generation.model_copy(update=kept)
-    return Model(
-        assemble(config, tensors, where=name),
-        ids,
-        generation.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id),
-    )
+    reads, network = model.reader, assemble(config, tensors, where=name)
+    begun = Model(network, reads.tokenizer, recipe.generation.model_copy(update=kept), images=reads.images)
+    begun.sentences, begun.generation = model.sentences, begun.settings()
+    return begun
+
+
+def adopted(recipe: Recipe, base: Model) -> Recipe:
+    """The recipe with what its run takes from a checkpoint: the settings of generation, and those of reading pictures
+    and of making vectors unless it has its own.
+    """
+    images, fields = base.reader.images, dict(recipe)
+    found: dict[str, object] = {"generation": base.generation}
+    if "pixels" in fields and images is not None:
+        found["pixels"] = fields["pixels"] or images.explicit()
+    if "pooling" in fields:
+        theirs = base.sentences.pooling
+        found["pooling"] = fields["pooling"] or theirs
+    return recipe.model_copy(update=found)
 
 
 def under_head(network: Transformer, head: Head, *, seed: int) -> Transformer:

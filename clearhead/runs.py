@@ -5,13 +5,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from clearhead.api import BEST, CONFIG, Model, architecture, model_folder, model_json, read_config
 from clearhead.api.room import BROKEN
+from clearhead.data import formats
 from clearhead.data.splits import require_same
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.foundation import foundation, under_head
+from clearhead.foundation import adopted, foundation, under_head
 from clearhead.model import Transformer
+from clearhead.model.adapter import adapt
+from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
 from clearhead.storage.disk import replace_file
@@ -59,11 +64,12 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     recipe, network, prepared = ranks.together(lambda: begin(recipe, ranks))
     files = checkpoints.Checkpoint(
         json={
-            CONFIG: model_json(network.config, recipe.generation),
+            CONFIG: model_json(network.config, recipe.generation, recipe.adapter, base=recipe.model.start),
             RECIPE: recipe.model_dump(mode="json"),
             DATA: {"sha256": dict(prepared.data.fingerprints)},
+            **prepared.data.documents,
         },
-        raw=prepared.data.tokenizer.to_files(),
+        raw=prepared.data.files,
     )
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks), prepared
@@ -75,14 +81,17 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
         check_model(architecture(recipe.model, vocab_size=1), recipe.training, ranks)
     else:
-        recipe = recipe.model_copy(update={"generation": base.generation})
-    prepared = prepare_task(recipe, base.tokenizer if base else None)
-    found = base.network.config if base else architecture(recipe.model, prepared.data.tokenizer.vocab_size)
+        recipe = adopted(recipe, base)
+    prepared = prepare_task(recipe, base.reader.tokenizer if base else None)
+    found = base.network.config if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
         return recipe, new_network(config, prepared.task, recipe.training, ranks), prepared
     is_new = config.head != found.head
     network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network
+    if recipe.adapter is not None:
+        torch.manual_seed(key(recipe.training.seed, "adapter"))
+        adapt(network, recipe.adapter)
     return recipe, network, prepared
 
 
@@ -104,8 +113,11 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     ranks = ranks.arranged(recipe.training)
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
     ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
-    own = {name: saved.json[name] for name in (CONFIG, DATA)} | {RECIPE: recipe.model_dump(mode="json")}
+    kept = {name: saved.json[name] for name in (CONFIG, DATA, *prepared.data.documents)}
+    own = kept | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Checkpoint(json=own, raw=saved.raw), Transformer(config)
+    if recipe.adapter is not None:
+        adapt(network, recipe.adapter)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     changed = differences(before.training, recipe.training)
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, changes=changed)
@@ -144,7 +156,8 @@ def _reopen(
     before = validate(saved.json[RECIPE], where=f"{newest}/{RECIPE}")
     recipe = validate(beginning.recorded(folder, saved.json[RECIPE], changes), where=f"{folder}/{RECIPE}")
     require_same_tensors(before.training, recipe.training, where=folder)
-    prepared = prepare_task(recipe, Tokenizer.from_files(saved.raw, where=str(newest)))
+    has_tokenizer = formats.is_there(saved.raw)
+    prepared = prepare_task(recipe, Tokenizer.from_files(saved.raw, where=str(newest)) if has_tokenizer else None)
     require_same(recipe.data, prepared.data.fingerprints, saved.json[DATA].get("sha256"), where=folder)
     return before, recipe, prepared, saved
 
@@ -190,7 +203,7 @@ def note_data_report(folder: Path, prepared: Prepared) -> None:
 
 
 def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
-    """The recipe's task with its data, and with a tokenizer trained on them unless one is given."""
+    """The recipe's task with its data. A task of texts trains a tokenizer on them unless one is given."""
     return find(recipe.task, where="task").prepared(recipe, tokenizer)
 
 

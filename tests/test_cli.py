@@ -42,7 +42,7 @@ from tests.training.tiny import write_recipe
 Give = Callable[[bytes], None]
 COMMANDS = (
     *("demo", "train", "resume", "recipes", "curve", "translate", "generate", "explore", "serve"),
-    *("evaluate", "summary", "check", "export", "push", "plan", "profile"),
+    *("evaluate", "compare", "wrong-labels", "summary", "check", "export", "push", "plan", "profile"),
 )
 
 
@@ -302,6 +302,7 @@ def test_a_schema_completes_recipes(shell: Shell):
     training = schema["$defs"]["Training"]["properties"]
     for name in ("lm", "translation"):
         assert read(name)["training"].keys() <= training.keys()
+    assert training["clip"]["description"] == "Largest norm of the gradient of an update; None for no limit."
 
 
 def test_a_tokenizer_is_trained_and_shown(shell: Shell, writer: Path, tmp_path: Path):
@@ -320,7 +321,8 @@ def test_a_tokenizer_is_trained_and_shown(shell: Shell, writer: Path, tmp_path: 
 
 
 def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Each line of docs/your-data.md, up to reading the files."""
+    """Each line of docs/your-data.md, up to reading all rows."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     kinds: list[str] = []
 
     def checked(recipe: str, changes: Any, *, short: Any, files: Any, valid: Any, columns: Any, **_: object) -> None:
@@ -328,14 +330,20 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
         kinds.append(found.data.train.kind)
 
     Path("reviews.csv").write_text("body,topic\na b,x\nc d,y\n", encoding="utf-8")
-    Path("pairs.jsonl").write_text('{"premise": "a", "hypothesis": "b", "relation": "x"}', encoding="utf-8")
+    row = {"premise": "a", "hypothesis": "b", "relation": "x", "en": "a", "de": "b", "body": "c"}
+    table = pa.Table.from_pylist([row])
+    parquet.write_table(table, "pairs.parquet")
+    for name in ("pairs.jsonl", "texts.jsonl"):
+        Path(name).write_text(json.dumps(row | {"translation": {"en": "a", "de": "b"}}), encoding="utf-8")
+    Path("pairs.csv").write_text("en,de\na b,x y\n", encoding="utf-8")
+    Path("pairs.tsv").write_text("1. a\tb\n2. c\td\n", encoding="utf-8")
     monkeypatch.setattr("clearhead.commands.train.train_command", checked)
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
     lines = [line for line in re.findall(r"`clearhead (train [^`]*)`", page) if "--sweep" not in line]
     for line in lines:
         assert shell(*shlex.split(line)).code == 0, line
     assert len(kinds) == len(lines) >= 14
-    assert set(kinds) == {"parallel", "table", "dataset", "text"}
+    assert set(kinds) == {"parallel", "table", "dataset", "text", "tagged", "squad"}
 
 
 def test_a_sweep_ends_in_one_table(shell: Shell, tmp_path: Path):

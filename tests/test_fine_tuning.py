@@ -327,7 +327,7 @@ def test_what_is_trained_on_is_what_the_other_library_would_train_on(name: str, 
         assert batch.inputs[0].ids.tolist() == [ids]
         assert batch.labels.tolist() == labels
         assert load(beginning).reader.ids([text.source[i]]) == [ids], "as it is translated later"
-        assert task.lengths(task.train)[i].tolist() == [len(ids), len(labels)]
+        assert task.pairs.lengths(task.train.source, task.train.target)[i].tolist() == [len(ids), len(labels)]
         out = theirs(input_ids=torch.tensor([ids]), labels=torch.tensor([labels]))
         total, count = task.loss(run.network.eval(), batch)
         assert total.item() / count == pytest.approx(out.loss.item(), rel=1e-5)
@@ -589,6 +589,7 @@ def test_a_new_head_is_announced_and_learns(tmp_path: Path, caplog: pytest.LogCa
     opens_as_classifier(model, tmp_path / "out", ["seven", "one two three", "ten nine seven eight"])
 
 
+@pytest.mark.slow
 def test_sentiment_on_a_real_encoder(shared_data: Path, tmp_path: Path):
     """MiniLM's weights, two labels, 40 steps of 8 sentences."""
     lines = (shared_data / "sst2" / "train.tsv").read_text(encoding="utf-8").splitlines()
@@ -603,6 +604,7 @@ def test_sentiment_on_a_real_encoder(shared_data: Path, tmp_path: Path):
     opens_as_classifier(model, tmp_path / "out", [text for text, _ in examples[:3]])
 
 
+@pytest.mark.slow
 def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
     """15 million weights, 10 steps of 256 tokens: what is left of the validation loss."""
     beginning = tmp_path / "stories"

@@ -16,8 +16,6 @@ from clearhead.analysis.attribution import attribute
 from clearhead.analysis.comparison import states
 from clearhead.analysis.lens import logit_lens
 from clearhead.api import Model
-from clearhead.data.encoded import EncodedPairs
-from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.session import Session
@@ -211,9 +209,8 @@ def test_a_run_leaves_its_network_in_training(kind: Any):
 def test_a_task_that_fails_leaves_the_modes(monkeypatch: pytest.MonkeyPatch):
     task = translation()
     network = new_network(task, dropout=0.5).train()
-    nothing = EncodedPairs(Pairs(["one"], ["eins"]), [[4]], [[99]])
     with pytest.raises(UserError, match="ids: expected numbers in"):
-        task.log_loss(network, nothing)
+        task.pairs.log_loss(network, [[4]], [[99]])
     assert all(modes(network).values())
 
 

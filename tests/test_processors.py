@@ -11,16 +11,22 @@ import torch
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
-BY_ONEDNN = (
+PRODUCTS = (
     *("model/test_int8.py", "model/test_packing.py", "test_int8.py"),
-    *("training/test_levers.py", "training/test_probe.py", "machine/test_precision.py"),
-    *("serve/test_engine.py", "generation/test_generate.py"),
+    *("training/test_probe.py", "machine/test_precision.py"),
 )
-BY_ATEN = ("model/test_attention.py", "model/test_heads.py", "generation/test_compiled.py")
+ALL = (
+    *(*PRODUCTS, "training/test_levers.py", "serve/test_engine.py", "generation/test_generate.py"),
+    *("model/test_attention.py", "model/test_heads.py", "generation/test_compiled.py"),
+)
 PROCESSORS = {
-    "avx2": ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, (*BY_ONEDNN, *BY_ATEN)),
-    "avx512": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, BY_ONEDNN),
-    "avx512_vnni": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, BY_ONEDNN),
+    "avx2": ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, ALL),
+    "avx512": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, PRODUCTS),
+    "avx512_vnni": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, PRODUCTS),
+    **{
+        f"{name}-all": pytest.param({"ONEDNN_MAX_CPU_ISA": isa}, ALL, marks=pytest.mark.slow)
+        for name, isa in (("avx512", "AVX512_CORE"), ("avx512_vnni", "AVX512_CORE_VNNI"))
+    },
 }
 """Laptops and older servers; servers without and with eight-bit sums. This machine itself runs the whole suite."""
 LIMIT = 800
@@ -29,9 +35,8 @@ LIMIT = 800
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instruction sets of x86")
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
-@pytest.mark.parametrize("processor", PROCESSORS)
-def test_numeric_tests_pass(processor: str) -> None:
-    environment, files = PROCESSORS[processor]
+@pytest.mark.parametrize(("environment", "files"), PROCESSORS.values(), ids=PROCESSORS)
+def test_numeric_tests_pass(environment: dict[str, str], files: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
     done = processes.run(
         [*command, *(f"tests/{name}" for name in files)],

@@ -16,7 +16,7 @@ from clearhead.tasks.translation import TranslationRecipe
 from clearhead.training.beginning import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})
-FILES = {"translation": {"source": "a", "target": "b"}, "lm": {"paths": ["a"]}, "classification": {"path": "a.csv"}}
+FILES = {"translation": {"source": "a", "target": "b"}, "lm": {"paths": ["a"]}}
 BASE = {"task": "translation", "data": {"train": {"kind": "parallel", "source": "a", "target": "b"}}}
 
 
@@ -38,10 +38,11 @@ def test_there_are_recipes():
 def test_recipe_is_valid_and_its_network_can_be_made(path: Path):
     tables = read(path.stem)
     assert tables == read(str(path))
-    recipe = validate(merge(tables, {"data": {"train": FILES[tables["task"]]}}), where=path.name)
+    missing = {} if "images" in tables["data"]["train"] else FILES.get(tables["task"], {"path": "a.csv"})
+    recipe = validate(merge(tables, {"data": {"train": missing}}), where=path.name)
     assert (recipe.task == "translation") == isinstance(recipe, TranslationRecipe)
     config = architecture(recipe.model, 777)
-    assert config.output.input.model_dump()["vocab_size"] == 777
+    assert config.output.input.model_dump().get("vocab_size", 777) == 777
     assert (config.encoder is None) == (recipe.task == "lm")
     limits = (recipe.training.steps, recipe.training.epochs, recipe.training.minutes)
     assert any(limit is not None for limit in limits)
@@ -105,7 +106,7 @@ def test_unknown_field_like_no_other_lists_all():
         ({"tokenizer": {"kind": "bpe", "vocab_size": 3}}, r"tokenizer\.vocab_size: expected greater than 4, got 3"),
         (
             {"task": "translatoin"},
-            r"task: expected one of classification, lm, translation, got translatoin; did you mean translation\?",
+            r"task: expected one of .*translation, got translatoin; did you mean translation\?",
         ),
     ],
 )
@@ -114,7 +115,7 @@ def test_wrong_value_is_named_with_what_was_expected(change: dict[str, Any], wan
 
 
 def test_empty_tables_are_told_what_they_lack():
-    assert message({}).startswith("my.toml:task: expected one of classification, lm, translation, got none")
+    assert re.match(r"my\.toml:task: expected one of .*, lm, .*translation, got none", message({}))
     assert message({"task": "lm"}) == "my.toml:data: expected a value, got none; set it"
     assert message({"task": "lm", "data": {"train": {"kind": "text"}}}).startswith("my.toml:data.train.paths:")
 

@@ -6,15 +6,17 @@ from typing import Any
 
 import torch
 
-from clearhead.api import sentences
+from clearhead.api import adapters, sentences
 from clearhead.api.folders import (
     BEST,
     CONFIG,
+    TRAINED,
     WEIGHTS,
     architecture,
     model_folder,
     model_json,
     named_config,
+    read_adapter,
     read_config,
     training_facts,
 )
@@ -27,12 +29,15 @@ from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.machine.device import device_named
-from clearhead.model.assign import assemble, new_head
+from clearhead.model.adapter import adapt
+from clearhead.model.assign import filled, new_head
+from clearhead.model.grouped import rounded_to
 from clearhead.model.int8 import quantized
+from clearhead.model.shapes import unallocated
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import check_finite
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
-from clearhead.weights.elsewhere import refuse_adapter, refuse_other_form
+from clearhead.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
 from clearhead.weights.hub import locate
 from clearhead.weights.legacy import BIN
 from clearhead.weights.modules import network_folder
@@ -57,51 +62,69 @@ def load(
     dtype: torch.dtype | str | None = None,
     device: str = "cpu",
     head: Head | None = None,
+    base: str | Path | None = None,
     int8: bool = False,
+    int4: bool = False,
     compile: bool = False,  # noqa: A002
 ) -> Model:
     """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
-    or another library wrote.
+    or another library wrote. A folder of PEFT with an adapter is loaded with the model that it is of, which it names;
+    `base` names another place of that model.
 
     Weights are mapped into memory, in their stored type unless `dtype` names another. `head` puts a new head with
-    random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only.
+    random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only, and
+    `int4` to four, which is smaller and slower.
     `compile` generates a text in compiled steps, of which the first takes long (docs/inference.md).
 
     Raises UserError for a model that is missing, damaged or not supported, for a device that this machine does not
     have, and, before any weight is read, for weights that do not fit into memory.
     """
     place, kind = device_named(device), _dtype(dtype)
+    rounds = "int8" if int8 else "int4" if int4 else ""
+    if int8 and int4:
+        raise UserError("int4: expected one of int8 and int4, got both; leave one of them out")
     if int8 and kind not in (None, torch.float32):
         raise UserError(f"dtype: expected float32 beside int8, got {dtype}; leave one of them out")
-    if int8 and compile:
-        raise UserError("compile: expected weights as they are stored, got int8; leave one of them out")
+    if rounds and compile:
+        raise UserError(f"compile: expected weights as they are stored, got {rounds}; leave one of them out")
     if head is not None and not isinstance(head, Config):
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     top = locate(name, revision=revision)
+    if (top / ADAPTER).is_file():
+        model = _adapted(top, base, kind, head)
+    elif base is not None:
+        raise UserError(f"base: expected it with the folder of an adapter, got {top}; leave it out")
+    else:
+        model = _whole(top, kind, head, place, rounds=bool(rounds))
+    model.network.to(place).eval()
+    if int8:
+        quantized(model.network)
+    if int4:
+        rounded_to(model.network, 4)
+    model.network.compiles_steps = compile
+    return model
+
+
+def _whole(top: Path, dtype: torch.dtype | None, head: Head | None, place: torch.device, *, rounds: bool) -> Model:
+    """The model of a folder with all weights."""
     folder = network_folder(top)
 
     def opened(folder: Path) -> Model:
         document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
-        check_load(folder, dtype=kind, device=place, int8=int8)
+        check_load(folder, dtype=dtype, device=place, int8=rounds)
         if "clearhead" in document:
-            return _own(folder, kind, head)
-        model = _pretrained(folder, document, kind, head)
+            return _own(folder, dtype, head)
+        model = _pretrained(folder, document, dtype, head)
         model.sentences = sentences.read(top, document, width=model.config.output.d_model)
         return model
 
     refuse_adapter(folder)
-    if not (folder / CONFIG).is_file():
-        refuse_other_form(folder)
-        if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
-            raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
-        model = _of_run(folder, opened)
-    else:
-        model = opened(folder)
-    model.network.to(place).eval()
-    if int8:
-        quantized(model.network)
-    model.network.compiles_steps = compile
-    return model
+    if (folder / CONFIG).is_file():
+        return opened(folder)
+    refuse_other_form(folder)
+    if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
+        raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
+    return _of_run(folder, opened)
 
 
 def _of_run(run: Path, opened: Callable[[Path], Model]) -> Model:
@@ -121,14 +144,19 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
         if file not in saved.json and file not in saved.tensors:
             raise UserError(f"{folder / file}: expected a file of the model, got none; give a folder that holds one")
     config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
-    tensors = saved.tensors[WEIGHTS]
-    check_finite(tensors, where=str(folder / WEIGHTS))
+    # A new head needs no adapters, which the weights contain.
+    adapter, base = read_adapter(saved.json[CONFIG], where=f"{folder}/{CONFIG}") if head is None else (None, None)
+    file = WEIGHTS if adapter is None else next(name for name in TRAINED if name in saved.tensors)
+    tensors = saved.tensors[file]
+    check_finite(tensors, where=str(folder / file))
     tensors = tensors if dtype is None else converted(tensors, dtype, where=folder)
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
-    network = assemble(config, tensors, where=f"{folder}/{WEIGHTS}")
+    empty = unallocated(config) if adapter is None else adapt(unallocated(config), adapter)
+    network = filled(empty, tensors, where=f"{folder}/{file}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
-    about, recipe = training_facts(saved), saved.json.get(checkpoints.RECIPE)
-    return Model(network, tokenizer, generation, images=images_of(folder, config), about=about, recipe=recipe)
+    pooled = sentences.of_run(folder, width=config.output.d_model)
+    images, about, recipe = images_of(folder, config), training_facts(saved), saved.json.get(checkpoints.RECIPE)
+    return Model(network, tokenizer, generation, images=images, sentences=pooled, about=about, recipe=recipe, base=base)
 
 
 def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:
@@ -140,6 +168,25 @@ def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | 
         images=images_of(folder, found.network.config),
         family=found.family.model_type,
     )
+
+
+def _adapted(folder: Path, base: str | Path | None, dtype: torch.dtype | None, head: Head | None) -> Model:
+    """The model that an adapter is of, with the adapter on it, in the wider type of the two."""
+    saved = adapters.Saved.read(folder)
+    try:
+        place = locate(saved.base if base is None else base, revision=saved.revision if base is None else None)
+    except UserError as error:
+        raise UserError(
+            f"{folder / ADAPTER}: expected the model that it is of; {error}, or load(…, base=FOLDER)"
+        ) from None
+    if (place / ADAPTER).is_file():
+        raise UserError(f"{place}: expected a whole model below {folder}, got an adapter; merge() and save() it first")
+    model = load(place, dtype=dtype, head=head or saved.head(named_config(str(place)))).merge()
+    if dtype is None:
+        model.network.to(torch.promote_types(next(model.network.parameters()).dtype, saved.dtype))
+    adapters.put_on(model.network, saved, model.family, base=str(place))
+    model.base = str(place) if base is not None else saved.base
+    return model
 
 
 def _dtype(name: torch.dtype | str | None) -> torch.dtype | None:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import tokenizers
+import torch
 from torch import Tensor
 
 from clearhead.api.reader import Input, Reader
@@ -14,16 +16,15 @@ from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
+from clearhead.model.mode import Evaluating
 from clearhead.model.sentences import vectors
 from clearhead.model.transformer import Stack
 
+if TYPE_CHECKING:
+    from clearhead.api.model import Model
+
 AT_ONCE = 64
 """Texts of one batch."""
-
-
-def by_length(texts: Sequence[Input]) -> list[int]:
-    """The numbers of the texts from the shortest on; images keep their order."""
-    return sorted(range(len(texts)), key=lambda i: len(text) if isinstance(text := texts[i], str) else 0)
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,21 @@ class SentenceReader:
         if not self.sentences.lowercase:
             return self.reader
         return replace(self.reader, tokenizer=lowercased(self.reader.words))
+
+
+def vectors_of(model: "Model", texts: Sequence[Input], reads: SentenceReader) -> Tensor:
+    """The vector of each text, b d. More than AT_ONCE texts are read in batches of similar lengths."""
+    stack, order = next(iter(model.network.stacks().values())), [*range(len(texts))]
+    if len(order) > AT_ONCE:
+        order.sort(key=lambda i: len(text) if isinstance(text := texts[i], str) else 0)
+    parts = [order[at : at + AT_ONCE] for at in range(0, len(texts), AT_ONCE)] or [[]]
+    with Evaluating(model.network), torch.inference_mode():
+        found: list[Tensor] = []
+        for part in parts:
+            some = [texts[i] for i in part]
+            batch = model.reader.batch(some, pad_id=model.generation.pad_id, encode=reads.ids)
+            found.append(reads.vectors(stack, model.here(batch)))
+    return torch.cat(found)[torch.tensor(order, dtype=torch.long).argsort()]
 
 
 def lowercased(tokenizer: Tokenizer) -> Tokenizer:

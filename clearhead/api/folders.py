@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from clearhead.config import ModelConfig, TokenInput
+from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.families import family_of, preset
 from clearhead.json_text import PLAIN_NAME, parse
@@ -22,6 +23,8 @@ from clearhead.weights.hub import is_path, nearest
 BEST = "best.json"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+TRAINED = ("mean.safetensors", "training.safetensors")
+"""The files of a checkpoint with the adapters apart, the first one if there are both. `WEIGHTS` contains the sums."""
 PROGRESS = {
     "step": "Updates",
     "n_tokens": "Tokens",
@@ -76,12 +79,16 @@ def training_facts(saved: checkpoints.Checkpoint) -> dict[str, JsonValue]:
     return {title: progress[name] for name, title in PROGRESS.items() if progress.get(name) is not None}
 
 
-def model_json(config: ModelConfig, generation: GenerationConfig) -> dict[str, JsonValue]:
-    """The content of config.json."""
+def model_json(
+    config: ModelConfig, generation: GenerationConfig, adapter: AdapterConfig | None = None, *, base: str | None = None
+) -> dict[str, JsonValue]:
+    """The content of config.json; `base` is the model that the adapter is of."""
+    adapts = {} if adapter is None else {"adapter": adapter.model_dump(mode="json"), "base": base}
     return {
         "clearhead": 1,
         "model": config.model_dump(mode="json"),
         "generation": generation.model_dump(mode="json"),
+        **adapts,
     }
 
 
@@ -96,6 +103,16 @@ def read_config(content: Mapping[str, Any], *, where: str) -> tuple[ModelConfig,
         raise UserError(
             explain(error, where) if isinstance(error, ValidationError) else f"{where}: no {error}"
         ) from None
+
+
+def read_adapter(content: Mapping[str, Any], *, where: str) -> tuple[AdapterConfig | None, str | None]:
+    """The adapter of a config.json with the name of the model that it is of; none of a model without adapters."""
+    if content.get("adapter") is None:
+        return None, None
+    try:
+        return AdapterConfig.model_validate(content["adapter"]), content.get("base")
+    except ValidationError as error:
+        raise UserError(explain(error, where)) from None
 
 
 def architecture(choice: ModelChoice, vocab_size: int) -> ModelConfig:

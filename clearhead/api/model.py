@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import JsonValue
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from clearhead.api import predicting, saving, variants
 from clearhead.api.classifying import TEMPLATE, classified, entailed
-from clearhead.api.embedding import AT_ONCE, SentenceReader, by_length
-from clearhead.api.reader import Input, Reader
+from clearhead.api.embedding import SentenceReader, vectors_of
+from clearhead.api.reader import Input, Reader, listed
 from clearhead.api.sentences import Sentences
 from clearhead.config import ModelConfig
 from clearhead.data.detokenizer import Detokenizer
@@ -29,6 +29,7 @@ from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.storage import checkpoints
 from clearhead.trace import Edit, Trace, trace
 
 if TYPE_CHECKING:
@@ -50,15 +51,16 @@ class Model:
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
         recipe: Mapping[str, JsonValue] | None = None,
+        base: str | None = None,
     ) -> None:
         """`sentences` decides how `embed` makes one vector of a text, `family` as which architecture to save if several
         fit, and `about` what a model card says about the training. `recipe` has the tables that the model was trained
-        by, if it comes from a run.
+        by, if it comes from a run. `base` names the model that its adapters are of.
         """
         self.network, self.reader = network, Reader(network.config, tokenizer, images)
         self.generation = generation or GenerationConfig()
         self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
-        self.recipe = recipe
+        self.recipe, self.base = recipe, base
 
     def __repr__(self) -> str:
         """The stacks and the head in one line."""
@@ -74,6 +76,11 @@ class Model:
     def has_tokenizer(self) -> bool:
         """Whether the model came with a tokenizer."""
         return self.reader.tokenizer is not None
+
+    @property
+    def images(self) -> "ImageProcessor":
+        """The image processor. Raises UserError if the model came without one."""
+        return self.reader.pictures
 
     @property
     def config(self) -> ModelConfig:
@@ -108,7 +115,7 @@ class Model:
         UserError for an input of another kind, and for a model that no task knows.
         """
         task = predicting.task_of(self)
-        lines = predicting.lines_of(self, task, _several(inputs, "predict"))
+        lines = predicting.lines_of(self, task, listed(inputs, "predict"))
         return [said.values for said in predicting.predictions(self, task, lines)]
 
     def classify(
@@ -120,7 +127,7 @@ class Model:
         regression values. `labels` are labels of yours for a model of natural language inference: their scores say
         whether a text entails the template with the label in place of {}. They sum to 1 unless `several` may hold.
         """
-        texts = _several(texts, "classify")
+        texts = listed(texts, "classify")
         found = entailed(self, texts, labels, template=template, several=several) if labels else classified(self, texts)
         return [sorted(row, key=lambda pair: -pair[1]) for row in found]
 
@@ -137,7 +144,7 @@ class Model:
         """The n_best translations of each source text with their scores, best first; settings as in `translate`."""
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {self._use()}")
-        source = self.reader.ids(_several(texts, "translate"))
+        source = self.reader.ids(listed(texts, "translate"))
         config = self.settings(changed(config or self.generation, settings))
         return complete(self.network, source=source, config=config)
 
@@ -199,17 +206,9 @@ class Model:
         A sentence encoder puts its default prompt or the given one first, and cuts long texts. Vectors have length 1
         unless `unit` is false. Many texts are read in batches of similar lengths.
         """
-        stack, texts = next(iter(self.network.stacks().values())), _several(texts, "embed")
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
-        order = range(len(texts)) if len(texts) <= AT_ONCE else by_length(texts)
-        parts = [order[at : at + AT_ONCE] for at in range(0, len(texts), AT_ONCE)] or [order]
-        with Evaluating(self.network), torch.inference_mode():
-            found = [reads.vectors(stack, self.here(self._batch([texts[i] for i in part], reads))) for part in parts]
-        vectors = torch.cat(found)[torch.tensor(order).argsort()]
-        return torch.nn.functional.normalize(vectors, dim=-1) if unit else vectors
-
-    def _batch(self, texts: Sequence[Input], reads: SentenceReader) -> Tokens:
-        return self.reader.batch(texts, pad_id=self.generation.pad_id, encode=reads.ids)
+        found = vectors_of(self, listed(texts, "embed"), reads)
+        return torch.nn.functional.normalize(found, dim=-1) if unit else found
 
     # --- looking inside ---
 
@@ -244,8 +243,7 @@ class Model:
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
         network = variants.over_the_same_weights(own, variants.changed(own.config, scale=scale, positions=positions))
-        words, images = self.reader.tokenizer, self.reader.images
-        return Model(network, words, self.generation, images=images, sentences=self.sentences, family=self.family)
+        return self._of(network)
 
     def tracing(
         self, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
@@ -265,13 +263,28 @@ class Model:
 
     # --- saving ---
 
-    def save(self, folder: str | Path, *, shard_bytes: int = saving.SHARD_BYTES) -> Path:
+    def merge(self) -> "Model":
+        """A model whose adapters are a part of its weights. It shares all other weights."""
+        return self._of(merged(self.network), about=self.about)
+
+    def save(self, folder: str | Path, *, adapter: bool = False, shard_bytes: int = saving.SHARD_BYTES) -> Path:
         """Writes a new folder for `load`, and for other libraries if they have this architecture.
 
         Weights and config under the names of the Hugging Face libraries, the tokenizer, the settings of generation
         and a model card. An architecture that they do not have is kept in our own form, with a warning.
+
+        Adapters become a part of the weights. With `adapter`, they alone are written, in the form of the library PEFT,
+        with the head that was trained with them.
         """
-        return saving.save(self, Path(folder), shard_bytes=shard_bytes)
+        folder = Path(folder)
+        files = saving.adapter_files(self) if adapter else saving.whole_files(self, folder, shard_bytes=shard_bytes)
+        return checkpoints.write_folder(folder, files)
+
+    def _of(self, network: Transformer, about: Mapping[str, JsonValue] | None = None) -> "Model":
+        """A model around another network."""
+        words, images = self.reader.tokenizer, self.reader.images
+        given = {"sentences": self.sentences, "family": self.family, "recipe": self.recipe, "about": about}
+        return Model(network, words, self.generation, images=images, **given)
 
     def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
         return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
@@ -298,13 +311,3 @@ class Model:
         if self.network.decoder is None:
             return "try embed or logits"
         return "try translate" if self.is_encoder_decoder else "try generate"
-
-
-T = TypeVar("T")
-
-
-def _several(texts: Sequence[T], what: str) -> Sequence[T]:
-    """The inputs. Raises UserError for a lone string, which is a sequence of its characters."""
-    if isinstance(texts, str):
-        raise UserError(f"{what}: expected a list of texts, got one text; try {what}([text])")
-    return texts

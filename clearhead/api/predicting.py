@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from clearhead.brief import brief
 from clearhead.errors import UserError
-from clearhead.tasks.registry import find, suitable
+from clearhead.tasks.registry import find, suitable, with_verb
 from clearhead.tasks.task import Prediction, RecipeTask
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ def task_of(model: "Model", *, verb: str | None = None, name: str = "predict") -
 
     Raises UserError, which begins with `name`, if there is none, or if it has another verb.
     """
+    if verb == "embed":  # Every network that reads texts has vectors of them.
+        return with_verb(verb, where=name)
     if model.recipe is None:
         task = suitable(model.config, where=name, verb=verb)
     else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 
@@ -37,6 +37,13 @@ class Reader:
             use = "logits, classify or embed" if self.reads_images else "model.network with token ids"
             raise UserError(f"tokenizer: expected one with the model, got none; use {use}")
         return self.tokenizer
+
+    @property
+    def pictures(self) -> "ImageProcessor":
+        """The image processor. Raises UserError if there is none."""
+        if self.images is None:
+            raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
+        return self.images
 
     @property
     def reads_images(self) -> bool:
@@ -139,9 +146,7 @@ class Reader:
     def batch(self, inputs: Sequence[Input], *, pad_id: int | None, encode: Encode | None = None) -> Tokens:
         """A batch of inputs of the first stack, padded on the right. `encode` reads texts (default: `ids`)."""
         if self.reads_images:
-            if self.images is None:
-                raise UserError("images: expected preprocessor_config.json with the model, got none; use model.network")
-            return Tokens(torch.from_numpy(self.images(list(inputs))))
+            return Tokens(torch.from_numpy(self.pictures(list(inputs))))
         encoded = (encode or self.ids)([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
@@ -165,3 +170,13 @@ def _row(ids: list[int], types: list[int] | None = None) -> Tokens:
     if not ids:
         raise UserError("text: expected at least one token, got an empty text")
     return Tokens(torch.tensor([ids]), types=None if types is None else torch.tensor([types]))
+
+
+T = TypeVar("T")
+
+
+def listed(texts: Sequence[T], what: str) -> Sequence[T]:
+    """The inputs. Raises UserError for a lone string, which is a sequence of its characters."""
+    if isinstance(texts, str):
+        raise UserError(f"{what}: expected a list of texts, got one text; try {what}([text])")
+    return texts

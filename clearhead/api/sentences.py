@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, PositiveInt, ValidationError
 
-from clearhead.api.sentence_modules import REMEDY, Module, check_widths, only_known, read_module
+from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widths, only_known, read_module
+from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.families import family_of
+from clearhead.families.shared import SENTENCE_SETTINGS
 from clearhead.json_text import JsonObject
-from clearhead.model.sentences import Pooling, Step
+from clearhead.model.sentences import Mode, Pooling, Step, Unit
 from clearhead.storage.checkpoints import Checkpoint
 from clearhead.weights import modules
 from clearhead.weights.documents import MODEL, brief, read_json, shown
@@ -61,6 +63,23 @@ class Sentences:
         """The steps that make a vector of the states."""
         return tuple(module.step for module in self.modules) or (Pooling(),)
 
+    @property
+    def pooling(self) -> Mode:
+        """How it makes one vector of the states, where it does nothing else.
+
+        Raises UserError if it has other steps, a prompt, or changes texts: such an encoder cannot be trained here.
+        """
+        pools = [step for step in self.steps if not isinstance(step, Unit)]
+        changes = {"do_lower_case": self.lowercase, "truncation_side": self.cuts_left}
+        if self.default_prompt is not None:
+            changes["default_prompt_name"] = True
+        found = [name for name, is_set in changes.items() if is_set]
+        found += [type(step).__name__ for step in pools[1:]]
+        if found or not isinstance(pools[0], Pooling) or len(pools[0].modes) > 1:
+            got = ", ".join(found) or "several poolings"
+            raise UserError(f"model: expected a sentence encoder that only pools, got {got}; try another model.start")
+        return pools[0].modes[0]
+
     def files(self) -> Checkpoint:
         """These settings as that library's files; none if there was no modules.json."""
         if self.network is None:
@@ -73,6 +92,42 @@ class Sentences:
             {**self.documents, **{f"{one.listed.path}/{CONFIG}": one.config for one in own}},
             {MODULES: entries.encode()},
         )
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+OWN = "sentences.json"
+"""The settings of a run that trains a sentence encoder."""
+SENTENCE_CLASSES = f"{modules.LIBRARY}models."
+
+
+class OwnSettings(Config):
+    """How a run makes one vector of a text."""
+
+    pooling: Mode
+    max_length: PositiveInt
+
+
+def of_run(folder: Path, *, width: int) -> Sentences:
+    """The sentence encoder of a run's checkpoint. Without its settings, the mean is used."""
+    path = folder / OWN
+    if not path.is_file():
+        return Sentences()
+    try:
+        own = OwnSettings.model_validate(read_json(path))
+    except ValidationError as error:
+        raise UserError(f"{path}: expected pooling and max_length, got {error.errors()[0]['msg']}") from None
+    pooling: JsonObject = {"word_embedding_dimension": width}
+    pooling |= {name: mode == own.pooling for name, mode in OLD_MODES.items()}
+    return Sentences(
+        (
+            Module(Listed("1", "1_Pooling", f"{SENTENCE_CLASSES}Pooling"), pooling, Pooling((own.pooling,))),
+            Module(Listed("2", "2_Normalize", f"{SENTENCE_CLASSES}Normalize"), {}, Unit()),
+        ),
+        Listed("0", "", SENTENCE_CLASSES + modules.NETWORK),
+        max_length=own.max_length,
+        documents={SENTENCE_SETTINGS: {"max_seq_length": own.max_length, "do_lower_case": False}},
+    )
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The application that the commands belong to, and the kinds of option they share."""
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -37,6 +36,6 @@ Repeated = Annotated[
     tuple[str, ...],
     Parameter(negative="", show_default=False, consume_multiple=True, validator=_check_text),
 ]
-Files = Annotated[tuple[Path, ...], Parameter(negative="", show_default=False, consume_multiple=True)]
+Files = Annotated[tuple[str, ...], Parameter(negative="", show_default=False, consume_multiple=True)]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]

@@ -49,13 +49,15 @@ def train(
     *changes: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     source: Files = (),
     target: Files = (),
-    text: Path | None = None,
-    data: Path | None = None,
+    text: str | None = None,
+    data: str | None = None,
     label: str | None = None,
     text_pair: str | None = None,
     valid_source: Files = (),
     valid_target: Files = (),
-    valid_text: Path | None = None,
+    valid_text: str | None = None,
+    valid_data: Annotated[Path | None, Parameter(name=("--valid-data", "--valid"))] = None,
+    test_data: Annotated[Path | None, Parameter(name=("--test-data", "--test"))] = None,
     out: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
@@ -73,6 +75,7 @@ def train(
 
     - `clearhead train translation --source a.en --target a.de` learns to translate from two text files in which line n
       of one translates line n of the other.
+    - `clearhead train translation --data pairs.csv --source en --target de` reads two columns of a table.
     - `clearhead train lm --text book.txt` learns to continue a text.
     - `clearhead train reviews.csv --text body --label topic` learns to label texts. Without the options it says which
       columns it takes and why. Add --model.start NAME to fine-tune a checkpoint.
@@ -83,17 +86,21 @@ def train(
 
     Args:
         changes: Fields of the recipe, as above.
-        recipe: translation, lm, classification, multi30k, shakespeare, a recipe file of your own (.toml), or a table
-            of labelled texts (.csv, .tsv, .jsonl, .parquet).
+        recipe: translation, lm, classification, tagging, question_answering, multi30k, shakespeare, a recipe file of
+            your own (.toml), a table of labelled texts (.csv, .tsv, .jsonl, .parquet), or words with their tags
+            (.conll, .conllu).
         source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
-        target: Text files of their translations, file by file and line by line.
-        text: Text file to learn from; for a table, the column of the texts.
-        data: Table to learn from, where the recipe names the columns.
+            With --data, the column of the sentences.
+        target: Text files of their translations, file by file and line by line. With --data, their column.
+        text: Text file to learn from; for a table, or with --data, the column of the texts.
+        data: Table to learn from (.csv, .tsv, .jsonl, .parquet); words with their tags (CoNLL) for tagging.
         label: Column of the labels in a table.
         text_pair: Column of the second text in a table, where two texts have one label together.
         valid_source: The same for validation (default: part of the training data is held out).
         valid_target: Their translations.
         valid_text: Text file for validation.
+        valid_data: File like that of --data, for validation.
+        test_data: File like that of --data, on which the best model is measured at the end.
         out: New folder for the run (default: runs/RECIPE-1, -2, ...).
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most (default: the recipe's).
@@ -113,7 +120,7 @@ def train(
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
     short = limits | {"seed": seed, "device": device, "precision": precision}
     files = {"source": source, "target": target, "text": text, "data": data}
-    valid = {"source": valid_source, "target": valid_target, "text": valid_text}
+    valid = {"source": valid_source, "target": valid_target, "text": valid_text, "data": valid_data}
     command = train_command if not sweep else partial(sweep_command, sweep)
     command(
         recipe,
@@ -121,6 +128,7 @@ def train(
         short=short,
         files=files,
         valid=valid,
+        test={"data": test_data},
         columns={"label": label, "text_pair": text_pair},
         out=out,
         explain=explain,

@@ -14,6 +14,7 @@ def translate(
     n_best: int = 1,
     beams: int | None = None,
     length_penalty: float | None = None,
+    to: str | None = None,
     file: Path | None = None,
     page: Path | None = None,
     int8: Flag = False,
@@ -30,6 +31,7 @@ def translate(
         n_best: Translations of each line; above 1 as NUMBER-OF-LINE, SCORE, TRANSLATION with tabs between.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
+        to: Language to translate into, such as de, for a model of several.
         file: Text file to translate line by line (UTF-8; .gz is fine).
         page: Also write the explorer on the translations as one HTML file; it opens at what each word attended to.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
@@ -38,7 +40,7 @@ def translate(
     from clearhead.commands.use import translate_command
 
     search = {"beams": beams, "length_penalty": length_penalty, "n_best": n_best}
-    translate_command(model, texts, file=file, search=search, page=page, int8=int8, device=device)
+    translate_command(model, texts, to=to, file=file, search=search, page=page, int8=int8, device=device)
 
 
 @app.command(sort_key=5, help_epilogue="")
@@ -190,12 +192,13 @@ def evaluate(
     *,
     source: Files = (),
     target: Files = (),
-    text: Path | None = None,
-    data: Path | None = None,
+    text: str | None = None,
+    data: str | None = None,
     beams: int | None = None,
     length_penalty: float | None = None,
     tokenize: Tokenize | None = None,
     moses: str | None = None,
+    to: str | None = None,
     int8: Flag = False,
     device: Device = "cpu",
     json: Flag = False,
@@ -208,16 +211,17 @@ def evaluate(
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
-        source: Text files of sentences, for a translator.
+        source: Text files of sentences, for a translator; with --data, their column.
         target: Text files of their translations, file by file and line by line.
         text: Text file, for a language model.
-        data: Table with the columns of the training data, for a classifier.
+        data: Table with the columns of the training data, or with those that the other options name.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
         tokenize: sacreBLEU's tokenizer for BLEU (default: the recipe's, or else auto, which goes by the script of the
             translations: zh for Chinese, char for other scripts without spaces, 13a for the rest).
         moses: Language of the translations, such as de: also give BLEU lowercased on Moses tokens, as papers on small
             corpora do (pip install 'clearhead[eval]').
+        to: Language that the translations are in, such as de, for a model of several.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
         json: Print the figures on standard output as one JSON object, and nothing else there.
@@ -225,5 +229,5 @@ def evaluate(
     from clearhead.commands.measure import evaluate_command
 
     files = {"source": source, "target": target, "text": text, "data": data}
-    options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses}
+    options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses, "to": to}
     evaluate_command(model, files=files, options=options, int8=int8, device=device, as_json=json)

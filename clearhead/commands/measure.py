@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from clearhead.api import load, named_config
 from clearhead.commands import tell
+from clearhead.commands.table import source_given
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model.summary import summarize
@@ -18,7 +19,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
 from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Evaluation, RecipeTask
+from clearhead.tasks.task import Evaluation, Given, RecipeTask
 from clearhead.training.consumers import sample_lines
 
 WIDTH = 240
@@ -29,7 +30,7 @@ _source: TypeAdapter[Source] = TypeAdapter(Source)
 def evaluate_command(
     name: str,
     *,
-    files: Mapping[str, Path | Sequence[Path] | None],
+    files: Given,
     options: Mapping[str, Any],
     int8: bool,
     device: str,
@@ -37,24 +38,34 @@ def evaluate_command(
 ) -> None:
     """Measure a model on files, or on the test (else validation) data of its recipe."""
     keep_freed_memory()
+    task, found, where = measured(name, files=files, options=options, int8=int8, device=device)
+    tell(f"{name} on {where}:")
+    report(task, found, sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(json.dumps(figures(found)))
+
+
+def measured(
+    name: str,
+    *,
+    files: Given,
+    options: Mapping[str, Any],
+    int8: bool = False,
+    device: str,
+) -> tuple[type[RecipeTask[Any]], Evaluation, str]:
+    """The task of a model, its evaluation on files or on the data of its recipe, and the name of these data."""
     model = load(name, int8=int8, device=device)
     task, recipe = task_of(name, model)
-    table = task.files.source(files, where=name)
+    table = source_given(task.files, files, where=name, like=dict(recipe.data.train) if recipe else None)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
-    if table and recipe is not None and table["kind"] == recipe.data.train.kind == "table":
-        table = {**recipe.data.train.model_dump(exclude={"format"}), **table}  # Its columns.
     source = _source.validate_python(table).under(Path()) if table else None
-    where = " and ".join(map(str, source.files)) if source else own_data(recipe)
     given = {option: value for option, value in options.items() if value is not None}
     for option in given.keys() - set(task.measures):
         raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
     tell(f"{name}: measuring ...")
-    found = task.measured(model, recipe, source, given)
-    tell(f"{name} on {where}:")
-    report(task, found, sys.stderr if as_json else sys.stdout)
-    if as_json:
-        print(json.dumps(json_of({one.name: one.value for one in found.scores})))
+    where = " and ".join(map(str, source.files)) if source else own_data(recipe)
+    return task, task.measured(model, recipe, source, given), where
 
 
 def judge(folder: Path, *, device: str) -> dict[str, JsonValue]:
@@ -64,7 +75,12 @@ def judge(folder: Path, *, device: str) -> dict[str, JsonValue]:
     found = task.measured(model, recipe, None, {})
     tell(f"the best model on {own_data(recipe)}:")
     report(task, found, sys.stderr)
-    return json_of({one.name: one.value for one in found.scores})
+    return figures(found)
+
+
+def figures(found: Evaluation) -> dict[str, JsonValue]:
+    """The scores by name, and the findings."""
+    return json_of({one.name: one.value for one in found.scores}) | {one.name: one.values for one in found.findings}
 
 
 def own_data(recipe: Recipe | None) -> str:
@@ -75,9 +91,11 @@ def own_data(recipe: Recipe | None) -> str:
 
 
 def report(task: type[RecipeTask[Any]], found: Evaluation, stream: TextIO) -> None:
-    """Prints the scores, and the samples if the task shows them."""
+    """Prints the scores, the findings, and the samples if the task shows them."""
     for one in found.scores:
         print(shown(one), file=stream)
+    for finding in found.findings:
+        print(*finding.lines, sep="\n", file=stream)
     if task.samples and found.samples:
         print(f"{task.samples}:", *sample_lines(found.samples, width=WIDTH), sep="\n", file=stream)
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from clearhead import recipe as recipes
 from clearhead.commands import check_positive, tell
+from clearhead.commands.changes import pairs
 from clearhead.commands.plan import Subject, console_of, is_recipe, subject_of
-from clearhead.commands.train import pairs, with_files
+from clearhead.commands.train import with_files
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine

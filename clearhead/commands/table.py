@@ -1,16 +1,15 @@
-"""`clearhead train TABLE`: the recipe for a table of labelled texts."""
+"""Tables on the command line: the recipe for a table of labelled texts, and the source that `--data` gives."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from clearhead import recipe as recipes
 from clearhead.commands import tell
-from clearhead.data.guessing import guess
+from clearhead.data.guessing import guess, table_of
 from clearhead.errors import UserError
+from clearhead.tasks.task import Files, Given
 
-Given: TypeAlias = Mapping[str, Path | Sequence[Path] | None]
-"""Files by the names of their options."""
 RECIPE = "classification"
 
 
@@ -22,9 +21,31 @@ def table_recipe(
     Guesses the other columns, and prints the guesses if `is_told`.
     """
     text = files["train"].get("text")
-    if any(paths for given in files.values() for name, paths in given.items() if name != "text"):
+    others = {split: str(given["data"]) for split, given in files.items() if split != "train" and given.get("data")}
+    known = {("train", "text"), *((split, "data") for split in others)}
+    if any(paths for split, given in files.items() for name, paths in given.items() if (split, name) not in known):
         raise UserError(f"{table}: expected columns of the table, got a file; try --text NAME and --label NAME")
-    found = guess(Path(table), text=str(text) if isinstance(text, Path) else None, **columns)
+    found = guess(Path(table), text=None if text is None else str(text), **columns)
     for reason in found.reasons if is_told else ():
         tell(reason)
-    return recipes.merge(recipes.read(RECIPE), {"data": found.tables})
+    splits = {split: found.tables["train"] | {"path": str(Path(path).absolute())} for split, path in others.items()}
+    return recipes.merge(recipes.read(RECIPE), {"data": found.tables | splits})
+
+
+def source_given(files: Files, given: Given, *, where: str, like: object = None) -> dict[str, Any]:
+    """The table of a source with the files that are given, or nothing if there are none.
+
+    The columns of a table that no option names are those of `like`, the table of another source.
+    """
+    found = files.source(given, where=where)
+    if found.get("kind") != "table":
+        return found
+    columns = {name: str(found[name]) for name in files.columns if name in found}
+    if columns:
+        return table_of(Path(str(found["path"])), columns)
+    if isinstance(like, Mapping) and like.get("kind") == "table":
+        return {**{field: value for field, value in like.items() if field != "format"}, **found}
+    if files.table["kind"] != "table":
+        wanted = " ".join(f"--{name} NAME" for name in files.columns)
+        raise UserError(f"{where}: expected columns of {found['path']}, got none; give {wanted}")
+    return found

@@ -15,9 +15,12 @@ from pydantic import JsonValue
 from clearhead import recipe as recipes
 from clearhead.api import architecture
 from clearhead.commands import tell
+from clearhead.commands.changes import tables_given, training_of
 from clearhead.commands.measure import json_of, judge
+from clearhead.commands.picture_folder import folder_recipe, is_picture_folder
 from clearhead.commands.sweep import sweep
-from clearhead.commands.table import Given, table_recipe
+from clearhead.commands.table import source_given, table_recipe
+from clearhead.data.conll import is_conll
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
@@ -30,7 +33,8 @@ from clearhead.runs import (
     with_absolute_paths,
 )
 from clearhead.storage import checkpoints
-from clearhead.tasks.registry import field_names, find, validate
+from clearhead.tasks.registry import find, validate
+from clearhead.tasks.task import Files, Given
 from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
 from clearhead.training.events import Ended, Event, Started
@@ -41,7 +45,7 @@ from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("out", "tensorboard", "json")
+OPTIONS += ("valid_data", "test_data", "out", "tensorboard", "json")
 
 
 def train_command(
@@ -51,6 +55,7 @@ def train_command(
     short: Mapping[str, object],
     files: Given,
     valid: Given | None = None,
+    test: Given | None = None,
     columns: Mapping[str, str | None] | None = None,
     out: Path | None,
     explain: bool = False,
@@ -60,7 +65,7 @@ def train_command(
     """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
     with joined() as ranks:
         ranks.together(lambda: check_restarts(out))
-        splits, first = {"train": files, "valid": valid or {}}, ranks.is_first
+        splits, first = {"train": files, "valid": valid or {}, "test": test or {}}, ranks.is_first
         checked = ranks.together(
             lambda: recipe_of(recipe, changes, short=short, files=splits, columns=columns, is_told=first)
         )
@@ -89,7 +94,7 @@ def sweep_command(
     """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
 
     def check(more: Sequence[str]) -> bool:
-        splits, columns = {"train": files, "valid": options["valid"]}, options["columns"]
+        splits, columns = {"train": files, **{split: options[split] for split in ("valid", "test")}}, options["columns"]
         checked = recipe_of(recipe, [*changes, *more], short=short, files=splits, columns=columns)
         return find(checked.task, where=recipe).higher_is_better
 
@@ -136,7 +141,11 @@ def recipe_of(
     """
     if is_table(recipe):
         tables = table_recipe(recipe, files, columns or {}, is_told=is_told)
+    elif is_picture_folder(recipe):
+        tables = folder_recipe(Path(recipe), is_told=is_told)
     else:
+        if is_conll(recipe):
+            files, recipe = {**files, "train": {**files["train"], "data": Path(recipe)}}, "tagging"
         named = {name: column for name, column in (columns or {}).items() if column is not None}
         tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
         for split, given in files.items():
@@ -156,19 +165,25 @@ def recipe_of(
 
 def source_of(tables: Mapping[str, Any], given: Given, *, where: str, prefix: str) -> dict[str, Any]:
     """The table of a source with the files of these options, whose names begin with `prefix`."""
-    # Relative to the working directory, not to the recipe's folder.
-    found = {
-        name: paths.absolute() if isinstance(paths, Path) else [path.absolute() for path in paths or ()]
-        for name, paths in given.items()
-    }
     files = find(tables.get("task"), where=f"{where}:task").files
     try:
-        source = files.source(found, where=where)
+        like = tables.get("data", {}).get("train") if prefix else None
+        source = with_absolute_files(source_given(files, given, where=where, like=like), files)
         if prefix and (problem := files.missing(source)):
             raise UserError(f"{where}: {problem}")
     except UserError as error:
         raise UserError(str(error).replace("--", f"--{prefix}")) from None
     return source
+
+
+def with_absolute_files(source: Mapping[str, Any], files: Files) -> dict[str, Any]:
+    """The source with its files relative to the working directory, not to the recipe's folder."""
+    fields = ["path"] if source.get("kind") == "table" else [*files.options.values()]
+
+    def absolute(value: str | Sequence[str]) -> str | list[str]:
+        return str(Path(value).absolute()) if isinstance(value, str) else [str(Path(one).absolute()) for one in value]
+
+    return {name: absolute(value) if name in fields else value for name, value in source.items()}
 
 
 def check_restarts(out: Path | None) -> None:
@@ -255,48 +270,6 @@ def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
         if event["step"] == step and isinstance(scores, dict):
             return json_of({name: one.get("value") for name, one in scores.items() if isinstance(one, dict)})
     return {}
-
-
-def tables_given(changes: Sequence[str], short: Mapping[str, object], *, options: Sequence[str]) -> dict[str, Any]:
-    """The tables that a command line gives: `short` are options of fields of training, `options` all others."""
-    fields = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
-    return recipes.nested([*fields, *pairs(changes, options=(*options, *short))])
-
-
-def training_of(changes: Sequence[str], short: Mapping[str, object]) -> dict[str, Any]:
-    """The changes to training that a command line gives. Raises UserError for a field of another table."""
-    tables = tables_given(changes, short, options=("tensorboard", "json"))
-    for name in tables.keys() - {"training"}:
-        raise UserError(f"--{name}: expected a field of training, which a run may change; start a new run for others")
-    training = tables.get("training", {})
-    if not isinstance(training, dict):
-        raise UserError(f"--training: expected one of its fields, got {training!r}; try --training.steps")
-    return training
-
-
-def pairs(changes: Sequence[str], *, options: Sequence[str]) -> list[tuple[str, str]]:
-    """`--training.clip 0.5` or `--training.clip=0.5` as (name, value).
-
-    Raises UserError for a name that is neither; `options` are the command's own, one of which may be meant.
-    """
-    result: list[tuple[str, str]] = []
-    rest = list(changes)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            raise UserError(f"{word}: expected a field such as --training.clip, got a value; write --FIELD VALUE")
-        dashed, equals, value = word[2:].partition("=")
-        name = dashed.replace("-", "_")
-        if name.partition(".")[0] not in field_names().tables:
-            meant = field_names().nearest(name, among=options)
-            remedy = f"did you mean --{meant}?" if meant else "write a field of the recipe as --TABLE.FIELD VALUE"
-            raise UserError(f"--{dashed}: no such option; {remedy}")
-        if not equals:
-            if not rest or rest[0].startswith("--"):
-                raise UserError(f"--{dashed}: expected a value after it, got none; write --{dashed} VALUE")
-            value = rest.pop(0)
-        result.append((name, value))
-    return result
 
 
 def with_files(tables: Mapping[str, Any], *, where: str) -> tuple[dict[str, Any], str]:

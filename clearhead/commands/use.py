@@ -10,10 +10,12 @@ from typing import Any
 from clearhead.api import Model, load
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines, read_text
+from clearhead.data.tags import known_tags, tag_for
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.runs import task_of
 
 LINES = 512
 """Lines of a file that are read at once."""
@@ -23,23 +25,29 @@ def translate_command(
     name: str,
     texts: Sequence[str],
     *,
+    to: str | None = None,
     file: Path | None,
     search: Mapping[str, Any],
     page: Path | None,
     int8: bool,
     device: str,
 ) -> None:
-    """Translate the texts, a file or standard input line by line; n-best lines have their line's number and score."""
+    """Translate the texts, a file or standard input line by line; n-best lines have their line's number and score.
+
+    `to` is the language, for a model of several.
+    """
     given = lines_of(texts, file)
     if page is not None:
         check_page(page, int8=int8)
     keep_freed_memory()
     model = load(name, int8=int8, device=device)
     config = searching(model.generation, search)
+    tag = "" if to is None else tag_for(to, known_tags(model.tokenizer, task_of(name, model)[1]))
     shown: list[tuple[str, tuple[int, ...]]] = []
     number = 0
     for lines in given:
         number += len(lines)
+        lines = [tag + line if line.strip() else line for line in lines]
         shown += translate_lines(model, lines, config, after=number - len(lines))
     if page is not None:
         write_page(model, name, shown, page)

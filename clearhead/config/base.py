@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Config(BaseModel):
     """Base of every configuration: immutable. An unknown key is an error that names it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]

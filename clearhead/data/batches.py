@@ -181,16 +181,18 @@ class Rows(OnDemand[list[DocumentSlice]]):
         return [DocumentSlice(*piece) for piece in self.pieces[self.numbers.make(i)].tolist()]
 
 
-def pack_documents(lengths: Sequence[int] | np.ndarray, width: int, *, seed: int, epoch: int) -> Rows:
+def pack_documents(lengths: Sequence[int] | np.ndarray, width: int, *, seed: int, epoch: int, marks: int = 0) -> Rows:
     """Packs whole documents into rows of at most `width` tokens, and cuts longer ones into pieces of `width`.
+
+    `marks` more tokens are around each piece, and count as its own.
 
     Best fit: pieces come longest first, in random order among equals, and go to the fullest row with room.
     Every token is in exactly one piece. Empty documents are in none. The rows are in random order.
     """
     random = np.random.default_rng(key(seed, "packing", epoch))
-    pieces = _pieces(np.asarray(lengths, dtype=np.int64), width)
+    pieces = pieces_of(np.asarray(lengths, dtype=np.int64), width - marks)
     shuffled = random.permutation(len(pieces))
-    sizes = pieces[:, 2] - pieces[:, 1]
+    sizes = pieces[:, 2] - pieces[:, 1] + marks
     longest_first = shuffled[np.argsort(-sizes[shuffled], kind="stable")]
     row_of = np.empty(len(pieces), dtype=np.int64)
     n_rows = 0
@@ -219,7 +221,7 @@ def pack_documents(lengths: Sequence[int] | np.ndarray, width: int, *, seed: int
     return Rows(pieces, Batches(order, bounds, random.permutation(n_rows)))
 
 
-def _pieces(lengths: np.ndarray, width: int) -> np.ndarray:
+def pieces_of(lengths: np.ndarray, width: int) -> np.ndarray:
     """n 3: document, start, stop of every piece, in order."""
     counts = -(-lengths // width)
     document = np.repeat(np.arange(len(lengths)), counts)

@@ -4,30 +4,32 @@ The ids are kept in memory or on disk. On disk they are a cache entry, which the
 read. Each process reads the ids of its own batches when it needs them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache as once
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
 from clearhead.data.cache import DiskCache, Facts, default_folder
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
-from clearhead.data.label_report import LabelReport
-from clearhead.data.marks import document_marks
+from clearhead.data.marks import Marks, document_marks
 from clearhead.data.preparation import TRAIN, prepare
-from clearhead.data.report import DataReport
+from clearhead.data.report import DataReport, Report
 from clearhead.data.schemes import joins_at_spaces
 from clearhead.data.sequences import Shelf
 from clearhead.data.sources import Pairs, version_of
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
+from clearhead.data.tags import untagged, with_tags
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import SPLITS, Data, HubDataset, Preparation, Source, TokenizerConfig
+from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TokenizerConfig
+from clearhead.recipe.preparation import Preparation
 
 ON_DISK_FROM = 64 * 2**20
 """Total file size in bytes at which `data.storage = "auto"` starts to keep ids on disk."""
@@ -75,40 +77,98 @@ class Corpus:
 T = TypeVar("T")
 
 
+class TrainingData(Protocol):
+    """What a run needs of its data besides their examples, which its task reads."""
+
+    @property
+    def report(self) -> Report | None:
+        """What was found in them."""
+        ...
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """Split name -> SHA-256 of its examples."""
+        ...
+
+    @property
+    def storage(self) -> str:
+        """One line that says where the examples are kept."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of different tokens of a text; 1 for data that are no texts."""
+        ...
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The tokenizer's files; none for data that are no texts."""
+        ...
+
+    @property
+    def documents(self) -> Mapping[str, JsonObject]:
+        """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """A hash of the data and of what encoded them. Processes that read the same data get the same hash."""
+        ...
+
+    def lines(self) -> list[str]:
+        """The report as text, one finding a line."""
+        ...
+
+
 @dataclass(frozen=True)
 class Encoded(Generic[T]):
-    """Data to train on and to measure with, and the tokenizer that encoded them."""
+    """Texts to train on and to measure with, and the tokenizer that encoded them."""
 
     tokenizer: Tokenizer
     train: T
     valid: T
-    report: DataReport | LabelReport | None
+    report: Report | None
     fingerprints: Mapping[str, str]
     """Split name -> SHA-256 of its text."""
     storage: str
     """One line that says where the ids are kept."""
+    documents: Mapping[str, JsonObject] = field(default_factory=dict)
+    """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
 
     def lines(self) -> list[str]:
         """The report as text, one finding a line."""
         return [*(self.report.lines() if self.report else ()), self.storage]
 
     @property
+    def vocab_size(self) -> int:
+        """The number of different tokens."""
+        return self.tokenizer.vocab_size
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files of the tokenizer."""
+        return self.tokenizer.to_files()
+
+    @property
     def digest(self) -> str:
         """A hash of the data and the tokenizer. Processes that read the same data get the same hash."""
-        files = sorted(self.tokenizer.to_files().items())
-        return sha256(repr((sorted(self.fingerprints.items()), files)).encode()).hexdigest()
+        files = sorted(self.files.items()), *([sorted(self.documents.items())] if self.documents else [])
+        return sha256(repr((sorted(self.fingerprints.items()), *files)).encode()).hexdigest()
 
 
 def encoded_pairs(
-    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation
+    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation, tags: Sequence[str] = ()
 ) -> Encoded[EncodedPairs]:
-    """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has."""
+    """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has.
+
+    A trained tokenizer has a token for each of `tags`, with which sources begin.
+    """
     corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out))
 
     def side(i: int) -> Iterator[str]:
-        return (row[i] for row in splits()["train"])
+        return (untagged(row[i], tags) for row in splits()["train"])
 
-    ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: chain(side(0), side(1)))
+    ids = tokenizer or with_tags(corpus.tokenizer(recipe.tokenizer, lambda: chain(side(0), side(1))), tags)
 
     def make(shelf: Shelf) -> Facts:
         rows = {name: split if name == TRAIN else list(split) for name, split in splits().items()}
@@ -130,14 +190,22 @@ def encoded_pairs(
     return Encoded(ids, pairs("train"), pairs("valid"), report, _fingerprints(entry.facts), corpus.line())
 
 
-def encoded_text(recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: float) -> Encoded[EncodedText]:
+def encoded_text(
+    recipe: Recipe,
+    tokenizer: Tokenizer | None,
+    *,
+    held_out: float,
+    extended: Callable[[Tokenizer], Tokenizer] = lambda trained: trained,
+    marks: Marks | None = None,
+) -> Encoded[EncodedText]:
     """Encodes text: one training text is running text, several are documents. Validation is read the same way.
 
-    Trains a tokenizer unless one is given, and takes from the cache what it has.
+    Trains a tokenizer unless one is given, to which `extended` adds what the task needs, and takes from the cache what
+    it has. `marks` are those around documents (default: `document_marks`).
     """
     corpus, splits = Corpus.of(recipe.data), once(lambda: text_splits(recipe.data, held_out))
-    ids = tokenizer or corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer))
-    marks = document_marks(ids, recipe.generation)
+    ids = tokenizer or extended(corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer)))
+    marks = document_marks(ids, recipe.generation) if marks is None else marks
 
     def make(shelf: Shelf) -> Facts:
         running = splits()[0].n_documents == 1

@@ -51,15 +51,21 @@ class EncodedText:
 
     @classmethod
     def of(
-        cls, documents: Iterable[Iterable[str]], tokenizer: Tokenizer, *, running: bool, generation: GenerationConfig
+        cls,
+        documents: Iterable[Iterable[str]],
+        tokenizer: Tokenizer,
+        *,
+        running: bool,
+        generation: GenerationConfig,
+        marks: Marks | None = None,
     ) -> Self:
-        """Encodes documents, each given in pieces, into memory."""
+        """Encodes documents, each given in pieces, into memory. `marks` replace those that usually surround each."""
         shelf = Shelf()
         seen = encode_text(
             documents,
             tokenizer,
             shelf.writer("text", tokenizer.vocab_size),
-            marks=None if running else document_marks(tokenizer, generation),
+            marks=None if running else document_marks(tokenizer, generation) if marks is None else marks,
         )
         return cls(shelf.in_memory()["text"], running, seen.n_bytes, seen.beginning)
 

@@ -43,7 +43,7 @@ def guess(path: Path, *, text: str | None = None, text_pair: str | None = None, 
     Guesses each column unless it is given, by its name, or by its index if the table has no header.
     Raises UserError if a column is missing, or if several columns may be meant.
     """
-    table, reasons = _written(path)
+    table, reasons = _written(path, [name for name in (text, text_pair, label) if name is not None])
     seen = _columns(table)
     wanted = {"text": text, "text_pair": text_pair, "label": label}
     given = {role: _named(path, [*seen], name) for role, name in wanted.items() if name is not None}
@@ -57,14 +57,34 @@ def guess(path: Path, *, text: str | None = None, text_pair: str | None = None, 
         reasons.append(f"label: column {given['label']!r} ({why}); another with --label")
     problem, why = _problem(seen[given["label"]])
     reasons.append(f"task: {problem.replace('_', ' ')} ({why}); another with --data.problem_type")
-    train = table.model_dump(mode="json", exclude_defaults=True, exclude={"path", "text"})
-    train |= {"kind": "table", "path": str(path.absolute()), "text": given["text"]}
+    train = _described(table) | {"text": given["text"]}
     data = {"train": train, "label": given["label"], "problem_type": problem}
     return Guess(data | ({"text_pair": given["text_pair"]} if "text_pair" in given else {}), reasons)
 
 
+def table_of(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:
+    """The source that has these columns of a table, by their names, or by their indices if it has no header.
+
+    Guesses the separator and the header. Raises UserError if a column is missing.
+    """
+    table, _ = _written(path, [*columns.values()])
+    names = column_names(table)
+    return _described(table) | {role: _named(path, names, name) for role, name in columns.items()}
+
+
+def _described(table: Table) -> dict[str, Any]:
+    return {
+        "kind": "table",
+        "path": str(table.path.absolute()),
+        "header": table.header,
+        **table.model_dump(mode="json", exclude_defaults=True, exclude={"path", "text", "header"}),
+    }
+
+
 def _named(path: Path, columns: Sequence[Column], name: str) -> Column:
-    column = next((column for column in columns if str(column) == name), None)
+    whole = next((column for column in columns if str(column) == name), None)
+    nested = name if name.partition(".")[0] in columns else None
+    column = nested if whole is None else whole
     if column is None:
         raise UserError(f"{path}:1: expected a column {name!r}, got none{nearest(name, map(str, columns))}")
     return column
@@ -73,8 +93,8 @@ def _named(path: Path, columns: Sequence[Column], name: str) -> Column:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def _written(path: Path) -> tuple[Table, list[str]]:
-    """The table as it is written, and what was guessed of that."""
+def _written(path: Path, columns: Sequence[str]) -> tuple[Table, list[str]]:
+    """The table as it is written, in which these columns are known, and what was guessed of that."""
     table = Table(path=path, text=0)
     if table_format(table) in ("jsonl", "parquet"):
         return table, []
@@ -90,6 +110,8 @@ def _written(path: Path) -> tuple[Table, list[str]]:
         reasons.append(f"columns: {SEPARATORS[separator]} between them; another with --data.train.delimiter")
     first = rows[separator][0]
     has_header = len(set(first)) == len(first) and all(_is_name(cell) for cell in first)
+    if columns:
+        has_header = {*columns} <= {*first} or (has_header and not all(name.isdecimal() for name in columns))
     if not has_header:
         reasons.append("header: none, as the first row holds no names; columns have numbers from 0")
     changes = {"header": has_header, "delimiter": None if separator == usual else separator}

@@ -176,15 +176,27 @@ class ImageProcessor:
         self._values = self._table()
 
     def __call__(self, images: Sequence["Picture"]) -> NDArray[np.float32]:
+        return self.values(self.sized(images))
+
+    def sized(self, images: Sequence["Picture"]) -> NDArray[np.uint8]:
+        """b c y x: the pictures resized and cropped, before rescaling.
+
+        Raises UserError for a picture that cannot be read, and unless all get one size.
+        """
         if isinstance(images, str) or not isinstance(images, Sequence) or not images:
             raise UserError("images: expected a list of at least one image; try [image]")
-        pixels = [self._pixels(image, where=f"images[{i}]") for i, image in enumerate(images)]
+        pixels = [self.resized(image, where=f"images[{i}]") for i, image in enumerate(images)]
         shapes = {" x ".join(map(str, array.shape)) for array in pixels}
         if len(shapes) > 1:
             raise UserError(f"images: expected one size, got {', '.join(sorted(shapes))}; try one at a time, or a crop")
         return np.stack(pixels)
 
-    def _pixels(self, picture: "Picture", *, where: str) -> NDArray[np.float32]:
+    def values(self, sized: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """b c y x -> b c y x: the bytes rescaled and normalised."""
+        return np.stack([self._values[channel][sized[:, channel]] for channel in range(self.n_channels)], axis=1)
+
+    def resized(self, picture: "Picture", *, where: str) -> NDArray[np.uint8]:
+        """c y x: one picture resized and cropped. `where` names one that has no file in errors."""
         config = self.config
         where = str(picture) if isinstance(picture, str | Path) else where
         image = load(picture, n_channels=self.n_channels, on_white=config.do_convert_rgb, where=where)
@@ -195,7 +207,12 @@ class ImageProcessor:
         bytes_ = np.asarray(image).reshape(image.height, image.width, self.n_channels).transpose(2, 0, 1)
         if config.do_center_crop and config.crop_size is not None:
             bytes_ = _centered(_centered(bytes_, config.crop_size.height, axis=1), config.crop_size.width, axis=2)
-        return np.stack([values[channel] for values, channel in zip(self._values, bytes_, strict=True)])
+        return bytes_
+
+    def explicit(self) -> ImageConfig:
+        """The config with a mean and a standard deviation for each channel."""
+        both = {name: tuple(self._per_channel(name)[:, 0].tolist()) for name in ("image_mean", "image_std")}
+        return self.config.model_copy(update=both)
 
     def _table(self) -> NDArray[np.float32]:
         """c 256: the pixel for each value of a byte, so that no pixel needs arithmetic of its own."""

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from clearhead.config.heads import ProblemType
 from clearhead.data.sources import cells_of
@@ -40,6 +41,23 @@ class LabelledText:
     def is_blank(self) -> bool:
         """Whether one of its texts says nothing."""
         return not all(text.strip() for text in self.texts)
+
+
+class Example(Protocol):
+    """An example of which some are held out."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of which each part has its share."""
+        ...
+
+    @property
+    def normalized(self) -> str:
+        """What examples of one part have in common."""
+        ...
+
+
+E = TypeVar("E", bound=Example)
 
 
 @dataclass(frozen=True)
@@ -152,14 +170,14 @@ def labelled_splits(data: Data, labelling: Labelling, held_out: float) -> dict[s
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def hold_out(examples: Sequence[LabelledText], shares: Sequence[float], *, by_label: bool) -> list[list[LabelledText]]:
+def hold_out(examples: Sequence[E], shares: Sequence[float], *, by_label: bool) -> list[list[E]]:
     """Parts of the examples with these shares, then the rest.
 
     With `by_label`, each part has its share of every label, or of the rarest one of each text, and the rest is never
     without it. Equal texts are in the same part. The choice depends on the texts alone, not on their order.
     """
     counts = Counter(name for example in examples for name in example.labels)
-    groups: dict[str, list[LabelledText]] = {}
+    groups: dict[str, list[E]] = {}
     for example in examples:
         groups.setdefault(example.normalized, []).append(example)
     strata: dict[str, list[str]] = {}
@@ -173,7 +191,7 @@ def hold_out(examples: Sequence[LabelledText], shares: Sequence[float], *, by_la
         bounds = [min(round(sum(shares[: i + 1]) * len(texts)), len(texts) - 1) for i in range(len(shares))]
         for i, text in enumerate(texts):
             part_of[text] = sum(i >= bound for bound in bounds)
-    parts: list[list[LabelledText]] = [[] for _ in range(len(shares) + 1)]
+    parts: list[list[E]] = [[] for _ in range(len(shares) + 1)]
     for example in examples:
         parts[part_of[example.normalized]].append(example)
     return parts

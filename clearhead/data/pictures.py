@@ -26,6 +26,9 @@ MAX_PIXELS = 1 << 26
 _MAX_BYTES = 1 << 28
 _FORMATS = ("PNG", "JPEG", "WEBP")
 _MODES = {1: "L", 3: "RGB"}
+_GREY = frozenset(("1", "L", "LA", "La"))
+_ORIENTATION, _ON_ITS_SIDE = 0x0112, 5
+"""The EXIF tag of how a camera was held, and the first of its values for a picture that lies on its side."""
 _8_BITS = frozenset("1 L LA La P PA RGB RGBA RGBa RGBX CMYK YCbCr HSV LAB".split())
 
 
@@ -50,6 +53,15 @@ def load(picture: "Picture", *, n_channels: int, on_white: bool, where: str) -> 
         return _channels(picture, n_channels, on_white=on_white)
 
 
+def about(path: Path) -> tuple[int, int, bool]:
+    """The height and width of a picture's file as it is shown, and whether it is grey. Decodes no pixel."""
+    _require_pillow()
+    with _file(path) as image:
+        turned = image.getexif().get(_ORIENTATION, 1) >= _ON_ITS_SIDE
+        height, width = (image.width, image.height) if turned else (image.height, image.width)
+        return height, width, image.mode in _GREY
+
+
 def check_size(width: int, height: int, *, where: str) -> None:
     """Raises UserError if there are no pixels or too many."""
     if not width or not height:
@@ -66,7 +78,16 @@ def _require_pillow() -> None:
 
 
 def _read(path: Path) -> "Image":
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
+
+    with _file(path) as image:
+        return ImageOps.exif_transpose(image).convert("RGB")
+
+
+@contextmanager
+def _file(path: Path) -> Iterator["Image"]:
+    """A picture's file, of which the header is read and checked."""
+    from PIL import Image
 
     where = str(path)
     try:
@@ -80,7 +101,7 @@ def _read(path: Path) -> "Image":
     with _decoding(where), Image.open(path, formats=_FORMATS) as image:
         check_size(*image.size, where=where)
         _check_mode(image, where=where)
-        return ImageOps.exif_transpose(image).convert("RGB")
+        yield image
 
 
 @contextmanager

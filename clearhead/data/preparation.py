@@ -16,7 +16,7 @@ from clearhead.data.sequences import Shelf, Writer
 from clearhead.data.splits import Example
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import Preparation
+from clearhead.recipe.preparation import Preparation
 
 TRAIN = "train"
 ROWS = 1024

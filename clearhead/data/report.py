@@ -3,7 +3,21 @@
 `preparation.py` counts them. Imports no torch.
 """
 
+from typing import Protocol
+
 from clearhead.config import Config
+
+
+class Report(Protocol):
+    """The findings in a task's data."""
+
+    def lines(self) -> list[str]:
+        """The report as plain text, one finding a line."""
+        ...
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """The report as JSON."""
+        ...
 
 
 class SideReport(Config):

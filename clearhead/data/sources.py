@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cas
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
 from clearhead.data.tables import cell_at, read_cells, read_rows, text_of
 from clearhead.errors import UserError, reason
-from clearhead.recipe.data import Column, HubDataset, ParallelFiles, Source, Table, TextFiles
+from clearhead.recipe.data import (
+    ArrayFile,
+    Column,
+    HubDataset,
+    IdxFiles,
+    ImageFolder,
+    Languages,
+    ParallelFiles,
+    Source,
+    SquadFiles,
+    Table,
+    TaggedFiles,
+    TextFiles,
+)
 
 if TYPE_CHECKING:
     import datasets
@@ -71,6 +84,14 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
         case HubDataset():
             rows = _dataset(source, source.columns)
             return (tuple(text_of(cell, where=where) for cell in cells) for where, cells in rows)
+        case ImageFolder() | IdxFiles() | ArrayFile():
+            raise UserError(f'{source.kind}: expected texts, got pictures; try kind = "table", or another task')
+        case TaggedFiles():
+            raise UserError(f'{source.kind}: expected texts, got words with tags; try task = "tagging"')
+        case SquadFiles():
+            raise UserError(f'{source.kind}: expected texts, got questions; try task = "question_answering"')
+        case Languages(to=parts, tags=tags):
+            return (tagged(tags[name], row) for name, part in parts.items() for row in rows_of(part))
         case _:
             assert_never(source)
 
@@ -114,6 +135,11 @@ def read_pairs(source: Source) -> Pairs:
 def read_texts(source: Source) -> list[str]:
     """All documents of a source, in memory."""
     return ["".join(document) for document in documents_of(source)]
+
+
+def tagged(tag: str, row: tuple[str, ...]) -> tuple[str, ...]:
+    """A pair with a tag before its source; an empty source stays empty."""
+    return (tag + row[0] if row[0].strip() else "", *row[1:])
 
 
 def _parallel(files: ParallelFiles) -> Iterator[tuple[str, ...]]:
@@ -168,12 +194,20 @@ def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Iterator[tuple[st
     if not len(rows):
         raise UserError(f"{wanted.name}: expected rows in split {wanted.split!r}, got none; try another split")
     at, needed = 0, cast(Any, rows.select_columns(roots))
+    tags = {root: known for root in roots if (known := _tag_names(rows.features[root]))}
     for batch in needed.iter(DATASET_ROWS):
+        for root, known in tags.items():
+            batch[root] = [[known[i] for i in row] for row in batch[root]]
         for values in zip(*(batch[root] for root in roots), strict=True):
             chosen = dict(zip(roots, values, strict=True))
             where = f"{wanted.name}:row {at}"
             yield where, [cell_at(chosen, name, where=where) for name in names]
             at += 1
+
+
+def _tag_names(feature: Any) -> list[str]:
+    """The names of tags that are stored as lists of numbers; none for any other column."""
+    return list(getattr(getattr(feature, "feature", None), "names", None) or [])
 
 
 def version_of(wanted: HubDataset) -> tuple[int, str]:

@@ -132,6 +132,8 @@ def _index(path: Path, column: Column, header: list[str] | None) -> int:
     if isinstance(column, int):
         return column
     if header is None:
+        if column.isdecimal():
+            return int(column)
         raise UserError(f"{path}: expected a column by its index from 0, got {column!r}; try header = true")
     if column not in header:
         raise UserError(f"{path}:1: expected a column {column!r}, got none{nearest(column, header)}")

@@ -22,7 +22,7 @@ from clearhead.data.schemes import BOS, EOS, PAD, SPACE, UNK, fit
 from clearhead.errors import UserError
 from clearhead.recipe.data import TokenizerConfig
 
-Role = Literal["pad", "unk", "bos", "eos"]
+Role = Literal["pad", "unk", "bos", "eos", "mask"]
 
 # The keys of tokenizer_config.json that name a role's token. A classifier's tokenizer names no first and last
 # token, but still marks the ends of a text.
@@ -31,6 +31,7 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "unk": ("unk_token",),
     "bos": ("bos_token", "cls_token"),
     "eos": ("eos_token", "sep_token"),
+    "mask": ("mask_token",),
 }
 
 TEXT = "text: expected text that is valid Unicode"
@@ -70,6 +71,7 @@ class Tokenizer:
         self.unk_id = self._special("unk")
         self.bos_id = self._special("bos")
         self.eos_id = self._special("eos")
+        self.mask_id = self._special("mask")
         vocabulary = library.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
         """The number of rows an embedding needs, which is the largest id plus one."""
@@ -147,13 +149,20 @@ class Tokenizer:
         return self if self.has_marks else self.templated("$A {end}", "$A $B {end}")
 
     def templated(self, single: str, pair: str) -> Self:
-        """A tokenizer with these templates for one text and for two, in which {end} is the end token."""
-        end = self.library.id_to_token(self.need("eos"))
+        """A tokenizer with these templates for one text and for two; {begin} and {end} are its first and last token."""
+        ids = {"begin": self.bos_id, "end": self.need("eos")}
+        named = {name: self.library.id_to_token(i) for name, i in ids.items() if i is not None}
         library = tokenizers.Tokenizer.from_str(self.library.to_str())
         library.post_processor = tokenizers.processors.TemplateProcessing(
-            single=single.format(end=end), pair=pair.format(end=end), special_tokens=[(end, self.need("eos"))]
+            single=single.format(**named),
+            pair=pair.format(**named),
+            special_tokens=[(token, ids[name]) for name, token in named.items()],
         )
-        return type(self)(library, self._settings, beside=self._beside)
+        return self.changed(library)
+
+    def changed(self, library: tokenizers.Tokenizer, **settings: object) -> Self:
+        """A tokenizer with another library's tokenizer, and with these settings in tokenizer_config.json."""
+        return type(self)(library, {**self._settings, **settings}, beside=self._beside)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,6 +184,11 @@ class Tokenizer:
         return self.library.token_to_id(name) if isinstance(name, str) else place
 
     # --- text to ids and back ---
+
+    @property
+    def is_two_sided(self) -> bool:
+        """Whether it has a source and a target language."""
+        return self._sides is not None
 
     @property
     def has_marks(self) -> bool:
@@ -243,8 +257,7 @@ class Tokenizer:
 
     def need(self, role: Role) -> int:
         """The id of a special token. Raises UserError if this tokenizer has none."""
-        found = {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id}[role]
-        if found is None:
+        if (found := self._special(role)) is None:
             raise UserError(f"tokenizer: expected {role}_token in {CONFIG_FILE}, got none; try naming it there")
         return found
 

@@ -28,6 +28,9 @@ ACTIVATIONS = {
 }
 """Their names -> ours. If several map to one, the first is written."""
 
+SENTENCE_SETTINGS = "sentence_bert_config.json"
+"""The file of settings for reading texts that sentence-transformers writes, whatever the family."""
+
 
 def labels(default: int = 2) -> tuple[Field, ...]:
     """id2label and num_labels -> the number of labels, and their names unless these are just numbers.

@@ -1,6 +1,16 @@
-"""Small networks that learn on a laptop: a language model, a classifier."""
+"""Small networks that learn on a laptop: a language model, a classifier of texts and one of pictures."""
 
-from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, Rotary, StackConfig, TokenInput
+from clearhead.config import (
+    ClassificationHead,
+    Init,
+    LanguageHead,
+    Learned,
+    ModelConfig,
+    PatchInput,
+    Rotary,
+    StackConfig,
+    TokenInput,
+)
 
 NANO = StackConfig(
     input=TokenInput(vocab_size=256),
@@ -27,9 +37,23 @@ CLASSIFIER = StackConfig(
     bias=False,
 )
 
+IMAGES = StackConfig(
+    input=PatchInput(image_size=28, patch_size=4, n_channels=1),
+    d_model=128,
+    n_layers=4,
+    n_heads=4,
+    d_ff=256,
+    positions=Learned(max_length=50),
+    norm_eps=1e-6,
+    activation="gelu",
+)
+
 PRESETS = {
     "nano": ModelConfig(decoder=NANO, head=LanguageHead(tied=False)),
     "classifier": ModelConfig(
         encoder=CLASSIFIER, head=ClassificationHead(n_labels=2, pool="mean", transform=True, transform_bias=False)
+    ),
+    "image-classifier": ModelConfig(
+        encoder=IMAGES, head=ClassificationHead(n_labels=10), init=Init(depth_scaled=False)
     ),
 }

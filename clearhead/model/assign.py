@@ -25,7 +25,13 @@ def assemble(
     A tied table is given once, under its first name. Errors use the names in `called`. Raises UserError
     for a missing, misshapen, extra or integer tensor before anything is allocated.
     """
-    network = unallocated(config)
+    return filled(unallocated(config), tensors, where=where, called=called)
+
+
+def filled(
+    network: Transformer, tensors: Mapping[str, Tensor], *, where: str, called: Callable[[str], str] = str
+) -> Transformer:
+    """The network without memory, with these tensors as its parameters and buffers. Errors are as in `assemble`."""
     check(network, tensors, where=where, called=called)
     network.load_state_dict({name: tensor.detach() for name, tensor in tensors.items()}, strict=False, assign=True)
     network.tie()
@@ -36,8 +42,10 @@ def assemble(
 def check(
     network: Transformer, tensors: Mapping[str, Tensor], *, where: str, called: Callable[[str], str] = str
 ) -> None:
-    """Raises UserError, which names the first difference, unless these are the network's parameters."""
+    """Raises UserError, which names the first difference, unless these are the network's parameters and buffers."""
+    buffers = {name: tensor for name, tensor in network.named_buffers() if name in network.state_dict()}
     wanted = {name: list(weight.shape) for name, weight in weights_of(network).items() if not weight.tied_to}
+    wanted |= {name: list(tensor.shape) for name, tensor in buffers.items()}
 
     def refuse(name: str, expected: object, got: object) -> UserError:
         place = f"{where}:{called(name)}"
@@ -48,8 +56,12 @@ def check(
             raise refuse(name, f"a tensor of shape {shape}", "none")
         if list(tensors[name].shape) != shape:
             raise refuse(name, f"shape {shape}", list(tensors[name].shape))
-        if tensors[name].dtype not in DTYPES:
-            raise refuse(name, "float numbers", f"{tensors[name].dtype}".removeprefix("torch."))
+        if tensors[name].dtype not in ((buffers[name].dtype,) if name in buffers else DTYPES):
+            raise refuse(
+                name,
+                "integers" if name in buffers else "float numbers",
+                f"{tensors[name].dtype}".removeprefix("torch."),
+            )
     for name in sorted(tensors.keys() - wanted.keys()):
         raise refuse(name, "no such tensor", f"one of shape {list(tensors[name].shape)}")
 

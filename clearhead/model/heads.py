@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
+from clearhead.model.checks import check_labels
 from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import ACTIVATIONS, activation_steps
 from clearhead.model.layout import Layout
 from clearhead.model.linear import LinearMap, effective_weight, has_weight
-from clearhead.model.loss import CHUNK, NEVER, cross_entropy, linear_cross_entropy
+from clearhead.model.loss import CHUNK, IGNORED, NEVER, cross_entropy, linear_cross_entropy
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import KINDS, Call, Kind, Steps
 from clearhead.trace import tap, tracing
@@ -46,12 +47,17 @@ class OutputHead(nn.Module, ABC):
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Summed cross-entropy in nats; `labels` are those of the valid cells in order, or one a sequence.
 
-        More logits than `chunk` are made in pieces, and each piece is freed before the next is made.
+        More logits than `chunk` are made in pieces, and each piece is freed before the next is made. Cells whose label
+        is IGNORED then get none.
         """
         if not self.is_chunked(labels):
             logits = self(states, layout)
             return cross_entropy(layout.real(logits) if logits.ndim == 3 else logits, labels, smoothing=smoothing)
-        states = self.transform(layout.real(states) if states.ndim == 3 else states)
+        states, counted = layout.real(states) if states.ndim == 3 else states, labels != IGNORED
+        if not counted.all():
+            check_labels(labels, len(states))
+            states, labels = states[counted], labels[counted]
+        states = self.transform(states)
         states = states if self.scale is None else states * self.scale
         weight, bias = effective_weight(self.output), self.output.bias
         return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=self.chunk)

@@ -19,15 +19,21 @@ IGNORED = -100
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """sum_i -log p_i(label_i), in nats and float32; n v, n   (smoothing: Szegedy et al. 2016, 7)
+    """sum_i -log p_i(label_i), in nats and at least float32; n v, n   (smoothing: Szegedy et al. 2016, 7)
 
     IGNORED labels do not count. Raises UserError for any other label that is no class.
     """
     check_labels(labels, len(logits))
     try:
-        return F.cross_entropy(logits.float(), labels, label_smoothing=smoothing, reduction="sum", ignore_index=IGNORED)
+        logits = logits.to(summed_in(logits))
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum", ignore_index=IGNORED)
     except IndexError:
         raise outside(labels, logits.shape[1]) from None
+
+
+def summed_in(logits: Tensor) -> torch.dtype:
+    """The type of the loss and its sums: float32, or float64 for logits in float64."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
 def linear_cross_entropy(
@@ -69,20 +75,20 @@ class _Chunked(torch.autograd.Function):
         chunk: int,
         has_gradients: bool,
     ) -> Tensor:
-        n, v = len(states), len(weight)
+        n, v, kind = len(states), len(weight), summed_in(weight)
         rows = max(1, chunk // v)
         wanted = [has_gradients and x is not None and x.requires_grad for x in (states, weight, bias)]
         d_states = torch.empty_like(states) if wanted[0] else None
-        d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
-        d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] and bias is not None else None
-        total = torch.zeros((), device=states.device)
+        d_weight = torch.zeros_like(weight, dtype=kind) if wanted[1] else None
+        d_bias = torch.zeros_like(bias, dtype=kind) if wanted[2] and bias is not None else None
+        total = torch.zeros((), dtype=kind, device=states.device)
         counts = labels != IGNORED
         labels = labels.where(counts, 0)
         with torch.autocast(states.device.type, enabled=False):
             for start in range(0, n, rows):
                 part = slice(start, start + rows)
-                x, y, counted = states[part] * counts[part, None], labels[part, None], counts[part].float()
-                logits = (x @ weight.T).float()
+                x, y, counted = states[part] * counts[part, None], labels[part, None], counts[part].to(kind)
+                logits = (x @ weight.T).to(kind)
                 if bias is not None:
                     logits += bias
                 logs = torch.log_softmax(logits, -1, out=logits)

@@ -13,6 +13,7 @@ from typing import Any, Self
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from clearhead.config import Config, ModelConfig
+from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson, parse
 from clearhead.recipe.data import BPE, Data, TokenizerConfig
@@ -23,7 +24,7 @@ from clearhead.recipe.training import Training
 Overrides = dict[str, JsonValue]
 DATA_ELSEWHERE = (
     "give a recipe before a file of data: clearhead train translation --source a.en --target a.de, clearhead train lm"
-    " --text book.txt, or with --data.train.kind table --data.train.path FILE (docs/your-data.md)"
+    " --text book.txt, or with --data TABLE and its columns (docs/your-data.md)"
 )
 """The remedy where a file of data is given in place of a recipe."""
 DROPOUTS = ("dropout", "embed_dropout", "attn_dropout", "ffn_dropout")
@@ -34,6 +35,8 @@ FINE_TUNING = {
     }
 }
 """Small steps, which a run from a checkpoint takes unless its recipe gives others: they keep what the model knows."""
+ADAPTING = {"training": {"optimizer": {"kind": "adamw", "lr": 1e-3}}}
+"""Larger ones for adapters, which begin at zero."""
 
 
 class ModelChoice(Config):
@@ -73,8 +76,18 @@ class Recipe(Config):
     data: Data
     tokenizer: TokenizerConfig = BPE()
     model: ModelChoice = ModelChoice()
+    adapter: AdapterConfig | None = None
+    """Trains small matrices beside those of `model.start`, which stay as they are; None trains all weights."""
     training: Training = Training()
     generation: GenerationConfig = GenerationConfig()
+
+    @model_validator(mode="after")
+    def _adapter_of_start(self) -> Self:
+        if self.adapter is not None and self.model.start is None:
+            raise ValueError(
+                "adapter: expected a checkpoint to adapt, got a new network; set model.start, or leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _tokenizer_of_start(self) -> Self:
@@ -83,7 +96,7 @@ class Recipe(Config):
         return self
 
 
-_OTHERS = {config.__name__: config for config in (ModelConfig, GenerationConfig)}
+_OTHERS = {config.__name__: config for config in (AdapterConfig, ModelConfig, GenerationConfig)}
 """The configurations besides recipes whose errors are explained, by name."""
 
 
@@ -128,7 +141,7 @@ def changed(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """merge(base, over) for a recipe's tables.
 
     A new `model.start` replaces base's model and tokenizer, and the optimizer and schedule that suited them. A recipe
-    that starts from a checkpoint takes the small steps of `FINE_TUNING`, unless it gives its own.
+    that starts from a checkpoint takes the small steps of `FINE_TUNING`, unless it gives its own or has an adapter.
     """
     if _start(over) is not None and _start(base) is None:
         base = {name: table for name, table in base.items() if name not in ("model", "tokenizer")}
@@ -136,7 +149,9 @@ def changed(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             steps = FINE_TUNING["training"].keys()
             base["training"] = {name: value for name, value in training.items() if name not in steps}
     result = merge(base, over)
-    return result if _start(result) is None else merge(FINE_TUNING, result)
+    if _start(result) is None:
+        return result
+    return merge(merge(FINE_TUNING, ADAPTING) if "adapter" in result else FINE_TUNING, result)
 
 
 def _start(tables: Mapping[str, Any]) -> object:

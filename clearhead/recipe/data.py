@@ -109,18 +109,28 @@ class FileSource(Config):
     @property
     def is_paired(self) -> bool:
         """Whether its examples are pairs of a source and a target."""
-        return dict(self).get("source") is not None
+        parts = self.parts.values()
+        return any(part.is_paired for part in parts) if parts else dict(self).get("source") is not None
 
     @property
     def files(self) -> list[Path]:
         """The files that it is read from; none for a dataset."""
         values = [value if isinstance(value, tuple) else (value,) for _, value in self]
-        return [path for value in values for path in value if isinstance(path, Path)]
+        own = [path for value in values for path in value if isinstance(path, Path)]
+        return own + [path for part in self.parts.values() for path in part.files]
+
+    @property
+    def parts(self) -> "dict[str, FileSource]":
+        """The sources that it is made of, by their names; none for most."""
+        found = [value for _, value in self if isinstance(value, dict)]
+        return {name: part for table in found for name, part in table.items() if isinstance(part, FileSource)}
 
     def under(self, folder: Path) -> Self:
         """The same source with its relative paths under `folder`, and the matching files in place of a pattern."""
 
         def moved(value: object) -> object:
+            if isinstance(value, dict):
+                return {name: part.under(folder) for name, part in self.parts.items()}
             if isinstance(value, tuple):
                 return tuple(path for pattern in value for path in _matching(folder / pattern))
             return folder / value if isinstance(value, Path) else value
@@ -201,7 +211,81 @@ class TextFiles(FileSource):
     """A document is a file, a line, or a passage between blank lines."""
 
 
-Source = Annotated[ParallelFiles | Table | HubDataset | TextFiles, Field(discriminator="kind")]
+class ImageFolder(FileSource):
+    """Pictures in a folder for each class, which is named for it: path/CLASS/*.png, or .jpg or .webp."""
+
+    kind: Literal["image_folder"] = "image_folder"
+    path: Path
+
+
+class IdxFiles(FileSource):
+    """Pictures and their labels in the two files of MNIST's format. Gzip is fine."""
+
+    kind: Literal["idx"] = "idx"
+    images: Path
+    labels: Path
+
+
+class ArrayFile(FileSource):
+    """Pictures and their labels as two arrays of a file that numpy.savez wrote. It is never unpickled."""
+
+    kind: Literal["npz"] = "npz"
+    path: Path
+    images: str = "images"
+    """Name of the array of pictures: n y x, n y x c or n c y x of whole numbers from 0 to 255."""
+    labels: str = "labels"
+
+
+class TaggedFiles(FileSource):
+    """Words with their tags: CoNLL, CoNLL-U, or tables whose rows hold a list of words and a list of tags."""
+
+    kind: Literal["tagged"] = "tagged"
+    paths: Paths
+
+
+class SquadFiles(FileSource):
+    """Questions about contexts that hold their answers: SQuAD's JSON, or tables with columns for the three."""
+
+    kind: Literal["squad"] = "squad"
+    paths: Paths
+
+
+class Languages(FileSource):
+    """Pairs in several target languages, with a tag before each source that says which one (Johnson et al. 2017)."""
+
+    kind: Literal["languages"] = "languages"
+    to: Annotated[dict[str, Annotated[ParallelFiles | Table, Field(discriminator="kind")]], Field(min_length=1)]
+    """The pairs of each target language, by its name."""
+    tag: Annotated[str, Field(pattern=r"\{\}")] = "<2{}> "
+    """What is put before a source, with the language in place of {}: a token of a tokenizer that is trained here, and
+    any text that a checkpoint knows, such as ">>{}<< "."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tag of each language."""
+        return {language: self.tag.replace("{}", language) for language in self.to}
+
+    @model_validator(mode="after")
+    def _paired(self) -> Self:
+        for language, part in self.to.items():
+            if not part.is_paired:
+                raise ValueError(f"to.{language}: expected columns of source and target, got a column of texts")
+        return self
+
+
+Source = Annotated[
+    ParallelFiles
+    | Table
+    | HubDataset
+    | TextFiles
+    | Languages
+    | TaggedFiles
+    | SquadFiles
+    | ImageFolder
+    | IdxFiles
+    | ArrayFile,
+    Field(discriminator="kind"),
+]
 
 
 # --- data ---------------------------------------------------------------------------------------------------
@@ -228,19 +312,3 @@ class Data(Config):
         """The sources that are given, by their split, with their paths under `folder`."""
         given = {split: dict(self).get(split) for split in SPLITS}
         return {split: source.under(self.folder) for split, source in given.items() if source is not None}
-
-
-# --- preparation --------------------------------------------------------------------------------------------
-
-
-class Preparation(Config):
-    """How examples are filtered before training. Empty ones are always dropped. Every count is reported."""
-
-    max_length: PositiveInt | None = 256
-    """Most tokens a side, without <bos> and <eos>; None for no limit."""
-    too_long: Literal["drop", "cut"] = "drop"
-    """For training examples; long examples of the other splits are always cut."""
-    remove_duplicates: bool = False
-    """Keep the first of equal training examples."""
-    remove_overlap: bool = False
-    """Leave out training examples whose source is also in validation or test."""

@@ -10,6 +10,14 @@ def check_writes(config: ModelConfig, *, where: str) -> None:
         raise UserError(f"{where}.head.kind: expected language, got {config.head.kind}; try a model with such a head")
 
 
+def check_decoder(config: ModelConfig, what: str, *, where: str, remedy: str) -> None:
+    """Raises UserError unless the network is a decoder alone that gives every token a probability."""
+    if config.encoder is not None or config.decoder is None:
+        got = "an encoder alone" if config.decoder is None else "an encoder too"
+        raise UserError(f"{where}: expected a decoder alone {what}, got {got}; {remedy}")
+    check_writes(config, where=where)
+
+
 def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> None:
     """Raises UserError unless the stack's positions reach as far as the data."""
     if stack.max_length is not None and length > stack.max_length:

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config import ClassificationHead, ModelConfig, TokenInput
 from clearhead.config.heads import ProblemType
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import Encoded
@@ -24,9 +24,21 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS, batch_of, head_of, logits_of, losses, names_in, said
 from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
+from clearhead.tasks.label_tables import judged
+from clearhead.tasks.metrics import Score, mean
+from clearhead.tasks.resampling import Rows
+from clearhead.tasks.task import (
+    Batch,
+    Evaluation,
+    Files,
+    Prediction,
+    Prepared,
+    RecipeTask,
+    Sample,
+    Trained,
+)
 
 N_MISTAKES = 5
 MAIN_SCORES: dict[ProblemType, str] = {
@@ -132,6 +144,8 @@ class Classification(RecipeTask[ClassificationRecipe]):
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
         if (config.encoder is None) == (config.decoder is None):
             raise UserError(f"{where}: expected an encoder or a decoder alone to classify, got both; {remedy}")
+        if not isinstance(config.first.input, TokenInput):
+            raise UserError(f"{where}: expected a network of texts to classify them, got one of pictures; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         """A classification head stays as it is, apart from its labels. Any other head gives way to a new one."""
@@ -160,15 +174,17 @@ class Classification(RecipeTask[ClassificationRecipe]):
         """The scores on these data, and the mistakes with the largest loss."""
         logits, targets = logits_of(network, data.inputs, self.tokenizer), self.targets(data.examples)
         each = losses(logits, targets, self.problem_type)
-        outputs = [one.line for one in said(network.config, logits)]
-        rows = each.argsort(descending=True, stable=True).tolist()
-        samples = [
-            Sample(f"{example.place}: {' / '.join(example.texts)}", outputs[i], " ".join(example.labels))
-            for i, example in ((i, data.examples[i]) for i in rows if self.is_wrong(logits[i], targets[i]))
-        ]
+        outputs = tuple(one.line for one in said(network.config, logits))
+        examples = tuple(
+            Example(" / ".join(e.texts), output, " ".join(e.labels), loss, self.is_wrong(row, target), e.place)
+            for e, output, loss, row, target in zip(data.examples, outputs, each.tolist(), logits, targets, strict=True)
+        )
+        mistakes = worst(examples, N_MISTAKES)
+        samples = tuple(Sample(f"{one.place}: {one.source}", one.output, one.reference) for one in mistakes)
         loss = each.mean().item()
-        found = (*self.scores(logits, targets), Score("loss", loss))
-        return Evaluation(found, tuple(samples[:N_MISTAKES]), tuple(outputs), loss)
+        found = (*self.scores(logits, targets), Score("loss", loss, rows=Rows(mean, (each.double().numpy(),))))
+        tables = judged(self.labels, logits, targets, self.problem_type)
+        return Evaluation(found, samples, outputs, loss, examples, tables)
 
     def is_wrong(self, logits: Tensor, target: Tensor) -> bool:
         """Whether the most likely answer is another; any number may be better."""

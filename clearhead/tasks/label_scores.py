@@ -5,9 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from clearhead.tasks.metrics import Score
-
-RESAMPLES = 1000
-SHARE = 0.95
+from clearhead.tasks.resampling import Rows, interval
 
 
 def accuracy(references: np.ndarray, outputs: np.ndarray) -> float:
@@ -43,9 +41,6 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def scored(
     name: str, score: Callable[[np.ndarray, np.ndarray], float], references: np.ndarray, outputs: np.ndarray, unit: str
 ) -> Score:
-    """A score of these rows with its 95% percentile bootstrap interval (Efron and Tibshirani 1993, 13.3)."""
-    random, n = np.random.default_rng(0), len(references)
-    draws = (random.integers(n, size=n) for _ in range(RESAMPLES))
-    found = [score(references[rows], outputs[rows]) for rows in draws]
-    low, high = np.quantile(found, [(1 - SHARE) / 2, (1 + SHARE) / 2])
-    return Score(name, score(references, outputs), unit=unit, interval=(float(low), float(high)))
+    """A score of these rows with its 95% bootstrap interval."""
+    rows = Rows(score, (references, outputs))
+    return Score(name, score(references, outputs), unit=unit, interval=interval(rows), rows=rows)

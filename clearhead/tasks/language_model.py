@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
@@ -15,17 +16,28 @@ from clearhead.data.marks import template_marks
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import text_splits
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Characters, Data, Source, TokenizerConfig
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
-from clearhead.tasks.metrics import Score, bits_per_byte, perplexity
+from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
+from clearhead.tasks.examples import Example
+from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.reading import read_as
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.resampling import Rows
+from clearhead.tasks.task import (
+    Batch,
+    Evaluation,
+    Files,
+    Prediction,
+    Prepared,
+    RecipeTask,
+    Sample,
+    Trained,
+    head_loss,
+)
 
 EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16
@@ -84,10 +96,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
-        if config.encoder is not None or config.decoder is None:
-            got = "an encoder alone" if config.decoder is None else "an encoder too"
-            raise UserError(f"{where}: expected a decoder alone to model language, got {got}; {remedy}")
-        check_writes(config, where=where)
+        check_decoder(config, "to model language", where=where, remedy=remedy)
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         self.check_kind(config, where="model", remedy="try preset nano")
@@ -113,16 +122,30 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
         scores = self.measure(network)
         return Evaluation(scores, (sample,), loss=scores[0].value)
 
-    def measure(self, network: Transformer) -> tuple[Score, ...]:
-        """The mean loss over every token of the validation text, in windows that do not overlap, and its kin."""
+    def measure(self, network: Transformer, *, windows: int | None = None) -> tuple[Score, ...]:
+        """The mean loss over every token of the validation text, in windows that do not overlap, and its kin.
+
+        The scores have a row for each batch of so many windows.
+        """
         device = next(network.parameters()).device
-        nats, n_tokens = 0.0, 0
+        found: list[tuple[float, int]] = []
         with Evaluating(network), torch.inference_mode():
-            for batch in self.valid.everything(max(1, EVALUATION_TOKENS // self.length)):
+            for batch in self.valid.everything(windows or max(1, EVALUATION_TOKENS // self.length)):
                 total, count = self.loss(network, batch.to(device))
-                nats, n_tokens = nats + total.item(), n_tokens + count
+                found.append((total.item(), count))
+        nats, n_tokens = sum(one for one, _ in found), sum(n for _, n in found)
+        rows = Rows(ratio, (np.array([one for one, _ in found]), np.array([n for _, n in found])))
         per_byte = bits_per_byte(nats, self.valid_text.n_bytes)
-        return (Score("loss", nats / n_tokens, unit="nats a token"), perplexity(nats, n_tokens), per_byte)
+        return (Score("loss", nats / n_tokens, unit="nats a token", rows=rows), perplexity(nats, n_tokens), per_byte)
+
+    def evaluate_windows(self, network: Transformer) -> Evaluation:
+        """The scores, and the loss of each window."""
+        scores = self.measure(network, windows=1)
+        texts = [self.tokenizer.decode(batch.labels.tolist()) for batch in self.valid.everything(1)]
+        examples = tuple(
+            Example(text, "", "", nats, is_wrong=True) for text, nats in zip(texts, of_each(scores[0]), strict=True)
+        )
+        return Evaluation(scores, loss=scores[0].value, examples=examples)
 
     @classmethod
     def prepared(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
@@ -152,7 +175,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
             running, length = train.n_documents == 1, recipe.data.length
         text = EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation)
         task = cls(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
-        return Evaluation(task.measure(model.network))
+        return task.evaluate_windows(model.network)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Literal
 
+import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
 from clearhead.errors import UserError
+from clearhead.tasks.resampling import Rows
 from clearhead.tasks.scripts import bleu_tokenizer
 
 Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]
@@ -30,6 +33,8 @@ class Score:
     unit: str = ""
     interval: tuple[float, float] | None = None
     """Where 95% of bootstrap resamples of the rows fall."""
+    rows: Rows | None = field(default=None, compare=False, repr=False)
+    """What each example adds to it, from which intervals and comparisons with another model come."""
 
     def __str__(self) -> str:
         return f"{self.name} = {self.value:.2f}" + (f" ({self.signature})" if self.signature else "")
@@ -57,10 +62,12 @@ def bleu(
     metric = bleu_metric(tokenize, lowercase=lowercase)
     order = _order(metric, references)
     metric.effective_order = order < ORDER
-    found = metric.corpus_score(list(outputs), streams)
+    rows = _rows(metric, outputs, streams)
+    found = metric._compute_score_from_stats(rows.columns[0].sum(0))
     value = 100.0 if _is_empty(outputs, streams) else found.score
     unmatched = any(total and not hits for hits, total in zip(found.counts[:order], found.totals, strict=False))
-    return Score(bleu_name(tokenize), value, str(metric.get_signature()), is_smoothed=value > 0 and unmatched)
+    is_smoothed = value > 0 and unmatched
+    return Score(bleu_name(tokenize), value, str(metric.get_signature()), is_smoothed=is_smoothed, rows=rows)
 
 
 def bleu_name(tokenize: Tokenize) -> str:
@@ -82,16 +89,16 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]], *, word_or
     """Corpus chrF2, 0..100: F-score of character n-grams up to 6; word_order=2 is chrF2++ (Popović 2015)."""
     metric = CHRF(word_order=word_order)
     streams = _streams(outputs, references)
-    value = metric.corpus_score(list(outputs), streams).score
-    value = 100.0 if _is_empty(outputs, streams) else value
-    return Score("chrf" + "+" * word_order, value, str(metric.get_signature()))
+    rows = _rows(metric, outputs, streams)
+    value = 100.0 if _is_empty(outputs, streams) else rows.of(np.arange(len(rows)))
+    return Score("chrf" + "+" * word_order, value, str(metric.get_signature()), rows=rows)
 
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     """Share of outputs, 0..1, that equal one of their references, ignoring white space at both ends."""
     _check(outputs, references)
-    hits = (o.strip() in {r.strip() for r in rs} for o, rs in zip(outputs, references, strict=True))
-    return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1")
+    hits = [o.strip() in {r.strip() for r in rs} for o, rs in zip(outputs, references, strict=True)]
+    return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1", rows=Rows(mean, (np.array(hits),)))
 
 
 def perplexity(nats: float, n_tokens: int) -> Score:
@@ -107,6 +114,33 @@ def bits_per_byte(nats: float, n_bytes: int) -> Score:
     if n_bytes <= 0:
         raise UserError(f"bits per byte: expected at least one byte, got {n_bytes}")
     return Score("bits_per_byte", nats / (math.log(2) * n_bytes))
+
+
+def of_each(score: Score) -> list[float]:
+    """The score of each example alone. Raises UserError if it is not one of examples."""
+    if score.rows is None:
+        raise UserError(f"{score.name}: expected a score of examples, got one of the whole data")
+    return [score.rows.of(np.array([i])) for i in range(len(score.rows))]
+
+
+def mean(values: np.ndarray) -> float:
+    """The mean; n."""
+    return float(values.mean())
+
+
+def ratio(parts: np.ndarray, wholes: np.ndarray) -> float:
+    """The sum of the parts by that of the wholes; n and n."""
+    return float(parts.sum() / wholes.sum())
+
+
+def _rows(metric: BLEU | CHRF, outputs: Sequence[str], streams: list[list[str]]) -> Rows:
+    """What each sentence adds: the statistics that sacreBLEU's own paired tests resample."""
+    statistics = metric._extract_corpus_statistics(outputs, streams)
+    return Rows(partial(_of_sums, metric), (np.array(statistics),))
+
+
+def _of_sums(metric: BLEU | CHRF, statistics: np.ndarray) -> float:
+    return float(metric._compute_score_from_stats(statistics.sum(0)).score)
 
 
 def _check(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:

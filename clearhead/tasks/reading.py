@@ -77,10 +77,7 @@ class RunningText(Reading):
 
 
 class Documents(Reading):
-    """Many texts, each with its marks such as bos and eos; an example is a row of several texts.
-
-    Attention stays inside a document, and each counts its positions from 0.
-    """
+    """Many texts, each with its marks such as bos and eos; an example is a row of several texts, `side_by_side`."""
 
     def __init__(self, documents: Sequences, length: int) -> None:
         self.documents, self.largest, self.length = documents, documents.largest, length
@@ -92,22 +89,8 @@ class Documents(Reading):
 
     def batch(self, examples: Sequence[int]) -> Batch:
         rows = [self.rows[i] for i in examples]
-        width = max(sum(map(len, row)) for row in rows)
-        cells = torch.zeros(3, len(rows), width, dtype=torch.long)
-        ids, positions, documents = cells
-        documents.fill_(IGNORED)
-        labels: list[np.ndarray] = []
-        for i, row in enumerate(rows):
-            at = 0
-            for number, piece in enumerate(row):
-                here = slice(at, at + len(piece))
-                ids[i, here] = torch.from_numpy(self._tokens(piece, 0))
-                positions[i, here] = torch.arange(len(piece))
-                documents[i, here] = number
-                labels.append(self._tokens(piece, 1))
-                at += len(piece)
-        valid = documents != IGNORED
-        tokens = Tokens(ids, valid, valid.flatten().nonzero()[:, 0], positions, documents)
+        labels = [self._tokens(piece, 1) for row in rows for piece in row]
+        tokens = side_by_side([[self._tokens(piece, 0) for piece in row] for row in rows])
         return Batch((tokens,), torch.from_numpy(np.concatenate(labels)))
 
     def everything(self, size: int) -> Iterator[Batch]:
@@ -116,6 +99,24 @@ class Documents(Reading):
 
     def _tokens(self, piece: DocumentSlice, shift: int) -> np.ndarray:
         return self.documents.read(piece.document, piece.start + shift, piece.stop + shift).astype(np.int64)
+
+
+def side_by_side(rows: Sequence[Sequence[np.ndarray]]) -> Tokens:
+    """Rows of texts, given as ids. Attention stays inside a text, and each counts its positions from 0."""
+    width = max(sum(map(len, row)) for row in rows)
+    cells = torch.zeros(3, len(rows), width, dtype=torch.long)
+    ids, positions, documents = cells
+    documents.fill_(IGNORED)
+    for i, row in enumerate(rows):
+        at = 0
+        for number, text in enumerate(row):
+            here = slice(at, at + len(text))
+            ids[i, here] = torch.from_numpy(text)
+            positions[i, here] = torch.arange(len(text))
+            documents[i, here] = number
+            at += len(text)
+    valid = documents != IGNORED
+    return Tokens(ids, valid, valid.flatten().nonzero()[:, 0], positions, documents)
 
 
 def read_as(text: EncodedText, length: int, tokenizer: Tokenizer, *, name: str) -> Reading:

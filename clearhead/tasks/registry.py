@@ -19,9 +19,18 @@ if TYPE_CHECKING:
 TASKS = {
     "translation": "clearhead.tasks.translation:Translation",
     "lm": "clearhead.tasks.language_model:LanguageModel",
+    "masked_lm": "clearhead.tasks.masked_lm:MaskedLanguageModel",
     "classification": "clearhead.tasks.classification:Classification",
+    "embedding": "clearhead.tasks.embedding:Embedding",
+    "image_classification": "clearhead.tasks.image_classification:ImageClassification",
+    "tagging": "clearhead.tasks.tagging:Tagging",
+    "question_answering": "clearhead.tasks.question_answering:QuestionAnswering",
+    "chat": "clearhead.tasks.chat:Chat",
 }
-"""Where the class of each task is, by the name that a recipe's `task` gives."""
+"""Where the class of each task is, by the name that a recipe's `task` gives.
+
+A model without a recipe gets the first one that it suits.
+"""
 
 
 def find(name: object, *, where: str) -> "type[RecipeTask[Any]]":
@@ -47,6 +56,11 @@ def suitable(config: ModelConfig, *, where: str, verb: str | None = None) -> "ty
         f"{where}: expected a model for one of {', '.join(sorted(TASKS))}, got one with a {config.head.kind} head that"
         " none of them has; train it for one with clearhead train"
     )
+
+
+def with_verb(verb: str, *, where: str) -> "type[RecipeTask[Any]]":
+    """The first task with this verb."""
+    return next(task for name in TASKS if (task := find(name, where=where)).verb == verb)
 
 
 def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:

@@ -8,14 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
-from clearhead.data.corpus import Encoded
+from clearhead.data.corpus import TrainingData
+from clearhead.data.images import ImageProcessor
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
@@ -23,9 +25,12 @@ from clearhead.model import Tokens, Transformer
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.examples import Example, Finding
 from clearhead.tasks.metrics import Score
 
 R = TypeVar("R", bound=Recipe)
+Given: TypeAlias = Mapping[str, str | Path | Sequence[str | Path] | None]
+"""Files by the names of their options, or columns of the table that the option `data` gives."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of a network on the validation split, and some outputs to read."""
+    """The scores of a network on a split, some outputs to read, and what each example adds."""
 
     __repr__ = brief
 
@@ -73,6 +78,10 @@ class Evaluation:
     """Every output, in the order of the data, where the task writes text."""
     loss: float = math.nan
     """Mean loss, such as nats a token, which decides between equal main scores."""
+    examples: tuple[Example, ...] = ()
+    """Every example, in the order of the data. `compare` and the page of mistakes show them; row i of `Score.rows`
+    belongs to example i."""
+    findings: tuple[Finding, ...] = ()
 
     def value(self, name: str) -> float:
         """The value of a score, by its name."""
@@ -136,20 +145,40 @@ class Files:
         """The field of each option."""
         return {option: field for field, option in self.table.items() if option.startswith("--")}
 
-    def source(self, files: Mapping[str, Path | Sequence[Path] | None], *, where: str) -> dict[str, str | list[str]]:
+    def source(self, files: Given, *, where: str) -> dict[str, str | list[str]]:
         """The table of a source with the files that are given, or nothing if there are none.
 
-        Raises UserError for a file that the task does not read.
+        With `data`, a table, the other options name its columns. Raises UserError for a file that the task does not
+        read.
         """
         given = {
-            f"--{name}": str(paths) if isinstance(paths, Path) else [*map(str, paths)]
+            f"--{name}": str(paths) if isinstance(paths, str | Path) else [*map(str, paths)]
             for name, paths in files.items()
             if paths
         }
+        if "--data" in given and (given.keys() | self.options.keys()) > {"--data"}:
+            return self._table(given, where=where)
         if given.keys() - self.options.keys():
             raise UserError(f"{where}: {self.wrong(given)}")
         found = {field: given.get(value, value) for field, value in self.table.items()}
         return {field: value for field, value in found.items() if str(value) not in self.options} if given else {}
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of a table that the task learns from: source and target, or text."""
+        return [option[2:] for option in self.options if option != "--data"] or ["text"]
+
+    def _table(self, given: Mapping[str, str | list[str]], *, where: str) -> dict[str, str | list[str]]:
+        columns = {option[2:]: names for option, names in given.items() if option != "--data"}
+        for name, names in columns.items():
+            if name not in self.columns or (isinstance(names, list) and len(names) > 1):
+                wanted = " ".join(f"--{column} NAME" for column in self.columns)
+                said = names if isinstance(names, str) else " ".join(names)
+                raise UserError(
+                    f"{where}: expected columns of {given['--data']}, got --{name} {said}; try --data FILE {wanted}"
+                )
+        named = {name: names if isinstance(names, str) else names[0] for name, names in columns.items()}
+        return {"kind": "table", "path": given["--data"], **named}
 
     def missing(self, source: object) -> str:
         """What is wrong with the table of a source of this kind that lacks files; nothing for any other."""
@@ -169,7 +198,7 @@ class Prepared:
     """A task ready to train, and its data."""
 
     task: "RecipeTask[Any]"
-    data: Encoded[Any]
+    data: TrainingData
 
 
 @dataclass(frozen=True)
@@ -193,12 +222,27 @@ class Trained(Protocol):
         """Its tokenizer."""
         ...
 
+    @property
+    def images(self) -> ImageProcessor:
+        """What turns its pictures into pixels."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """The vector of each text, of length 1: b d."""
+        ...
+
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
         """The best translation of each text."""
         ...
 
     def generate(self, prompt: str = "", config: GenerationConfig | None = None) -> str:
         """The continuation of a text."""
+        ...
+
+    def chat(
+        self, messages: Sequence[Mapping[str, JsonValue]], config: GenerationConfig | None = None
+    ) -> Iterator[str]:
+        """The answer to a conversation, piece by piece."""
         ...
 
 

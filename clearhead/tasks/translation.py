@@ -1,12 +1,9 @@
 """Translation: source sentences in, target sentences out, by teacher forcing (Vaswani et al. 2017, 3.1)."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
-import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
@@ -14,21 +11,20 @@ from clearhead.config import Config, ModelConfig
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
-from clearhead.data.marks import source_marks, target_marks
-from clearhead.data.sequences import largest_of, lengths_of
 from clearhead.data.sources import Pairs, read_pairs
 from clearhead.data.splits import pair_splits
+from clearhead.data.tags import known_tags, tag_for, tags_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.generation import complete
 from clearhead.generation.settings import searching
-from clearhead.model import Tokens, Transformer
-from clearhead.model.mode import Evaluating
+from clearhead.model import Transformer
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, Preparation, Source
+from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
+from clearhead.recipe.preparation import Preparation
+from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import (
+    Score,
     Tokenize,
     bleu,
     bleu_metric,
@@ -36,9 +32,11 @@ from clearhead.tasks.metrics import (
     chrf,
     exact_match,
     moses_bleu,
+    of_each,
     perplexity,
 )
 from clearhead.tasks.scripts import bleu_tokenizer
+from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 
 N_SAMPLES = 4
@@ -76,7 +74,7 @@ class Translation(RecipeTask[TranslationRecipe]):
 
     recipe = TranslationRecipe
     files = Files("sentences and their translations", {"kind": "parallel", "source": "--source", "target": "--target"})
-    measures = ("beams", "length_penalty", "tokenize", "moses")
+    measures = ("beams", "length_penalty", "tokenize", "moses", "to")
     verb = "translate"
     use = 'translate {} "A sentence."'
     higher_is_better = True
@@ -91,59 +89,34 @@ class Translation(RecipeTask[TranslationRecipe]):
         packed: bool = True,
         generation: GenerationConfig,
         tokenize: Tokenize = "auto",
+        tags: Mapping[str, str] | None = None,
     ) -> None:
-        """`tokenize` is that of BLEU; "auto" chooses by the references of `valid`.
+        """`tokenize` is that of BLEU; "auto" chooses by the references of `valid`. `tags` are by their language.
 
         Raises UserError if the package of that tokenizer is not installed.
         """
         self.tokenize: Tokenize = bleu_tokenizer(valid.text.target) if tokenize == "auto" else tokenize
         bleu_metric(self.tokenize)  # Reports a missing package before anything takes long.
-        self.main_score = bleu_name(self.tokenize)
+        self.asked: Tokenize = tokenize
+        self.main_score = "bleu" if tags else bleu_name(self.tokenize)
         self.tokenizer, self.train, self.valid = tokenizer, train, valid
-        self.max_tokens, self.packed, self.generation = max_tokens, packed, generation
-        start = generation.start_id
-        self.start = tokenizer.need("bos") if start is None else start
-        self.source_marks, self.target_marks = source_marks(tokenizer), target_marks(tokenizer, generation)
+        self.generation, self.tags = generation, dict(tags or {})
+        self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return token_budget_batches(self.lengths(self.train), max_tokens=self.max_tokens, seed=seed, epoch=epoch)
-
-    def lengths(self, pairs: EncodedPairs) -> np.ndarray:
-        """n 2: the tokens of each pair's sides, with marks."""
-        sides = lengths_of(pairs.source) + len(self.source_marks), lengths_of(pairs.target) + len(self.target_marks)
-        return np.stack(sides, axis=1)
+        lengths = self.pairs.lengths(self.train.source, self.train.target)
+        return token_budget_batches(lengths, max_tokens=self.pairs.max_tokens, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
-        return self.batch(self.train, examples)
-
-    def batch(self, pairs: EncodedPairs, examples: Sequence[int]) -> Batch:
-        """Source with its marks; start + written -> written, which is the target with its marks: bos x -> x eos."""
-        written = [self.target_marks.around(pairs.target[i]) for i in examples]
-        read = [self.source_marks.around(pairs.source[i]) for i in examples]
-        source = Tokens.pad(read, fill=self.pad, packed=self.packed)
-        target = Tokens.pad([[self.start, *ids[:-1]] for ids in written], fill=self.pad, packed=self.packed)
-        return Batch((source, target), torch.tensor([token for ids in written for token in ids]))
-
-    @property
-    def pad(self) -> int:
-        """The token of cells that are padding."""
-        pad = self.generation.pad_id
-        return (self.tokenizer.pad_id if pad is None else pad) or 0
+        return self.pairs.batch([self.train.source[i] for i in examples], [self.train.target[i] for i in examples])
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
-        if config.encoder is None or config.decoder is None:
-            raise UserError(f"{where}: expected an encoder and a decoder to translate, got one of them; {remedy}")
-        check_writes(config, where=where)
+        check_encoder_decoder(config, "to translate", where=where, remedy=remedy)
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         self.check_kind(config, where="model", remedy="try preset transformer-tiny")
-        assert config.encoder is not None
-        longest = np.maximum(*(self.lengths(pairs).max(axis=0) for pairs in (self.train, self.valid))).tolist()
-        for name, stack, length in zip(("encoder", "decoder"), (config.encoder, config.output), longest, strict=True):
-            check_length(name, stack, length, remedy="try a lower data.preparation.max_length")
-        check_vocabulary("encoder", config.encoder, max(map(largest_of, (self.train.source, self.valid.source))))
-        check_vocabulary("decoder", config.output, max(map(largest_of, (self.train.target, self.valid.target))))
+        self.pairs.check(config, self.train, self.valid, remedy="try a lower data.preparation.max_length")
         return config
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
@@ -153,50 +126,49 @@ class Translation(RecipeTask[TranslationRecipe]):
         return self.measure(network, self.valid, self.generation)
 
     def measure(self, network: Transformer, pairs: EncodedPairs, generation: GenerationConfig) -> Evaluation:
-        """BLEU, chrF, exact match and perplexity on these pairs."""
-        outputs = self.translate(network, pairs.source, generation)
-        references = [[text] for text in pairs.text.target]
-        nats, n_tokens = self.log_loss(network, pairs)
+        """BLEU, chrF, exact match and perplexity on these pairs; BLEU and chrF also of each language."""
+        outputs = self.pairs.write(network, pairs.source, generation)
+        nats, n_tokens = self.pairs.log_loss(network, pairs.source, pairs.target)
         scores = (
-            bleu(outputs, references, tokenize=self.tokenize),
-            chrf(outputs, references),
-            exact_match(outputs, references),
+            *self.scores(outputs, pairs.text),
+            exact_match(outputs, [[text] for text in pairs.text.target]),
             perplexity(nats, n_tokens),
         )
-        triples = zip(pairs.text.source, outputs, pairs.text.target, strict=True)
-        samples = tuple(Sample(*triple) for triple in itertools.islice(triples, N_SAMPLES))
-        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens)
-
-    def translate(
-        self, network: Transformer, source: Sequence[Sequence[int]], generation: GenerationConfig
-    ) -> list[str]:
-        """The best output for each source, as text."""
-        hypotheses = complete(
-            network,
-            source=[self.source_marks.around(ids) for ids in source],
-            config=generation,
-            bos_id=self.start,
-            eos_id=self.target_marks.after[-1],
-            pad_id=self.pad,
+        triples = [*zip(pairs.text.source, outputs, pairs.text.target, strict=True)]
+        sentences = scores[1] if not self.tags else chrf(outputs, [[text] for text in pairs.text.target])
+        examples = tuple(
+            Example(*triple, 100 - share, triple[1] != triple[2])
+            for triple, share in zip(triples, of_each(sentences), strict=True)
         )
-        return self.tokenizer.decode_batch([best[0].tokens for best in hypotheses])
+        samples = tuple(Sample(*triple) for triple in triples[:N_SAMPLES])
+        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
 
-    def log_loss(self, network: Transformer, pairs: EncodedPairs) -> tuple[float, int]:
-        """The targets' negative log-likelihood in nats, without label smoothing, and the number of their tokens."""
-        nats, n_tokens = 0.0, 0
-        lengths = self.lengths(pairs)
-        budget = max(self.max_tokens, 4096, int(lengths.sum(axis=1).max()))
-        with Evaluating(network), torch.inference_mode():
-            for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
-                batch = self.batch(pairs, examples).to(next(network.parameters()).device)
-                total, count = self.loss(network, batch)
-                nats, n_tokens = nats + total.item(), n_tokens + count
-        return nats, n_tokens
+    def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
+        """BLEU and chrF. Of several languages, each by itself after their mean, which is the main score."""
+        if not self.tags:
+            references = [[one] for one in text.target]
+            return bleu(outputs, references, tokenize=self.tokenize), chrf(outputs, references)
+        found: list[Score] = []
+        for language, tag in self.tags.items():
+            rows = [i for i, source in enumerate(text.source) if source.startswith(tag)]
+            if rows:
+                own, references = [outputs[i] for i in rows], [[text.target[i]] for i in rows]
+                both = bleu(own, references, tokenize=self.asked), chrf(own, references)
+                found += [replace(score, name=f"{score.name.split('_')[0]}.{language}") for score in both]
+        if not found:
+            raise UserError(
+                f"data: expected sources that begin with {' or '.join(self.tags.values())}, got none; try --to"
+            )
+        means = [score.value for score in found if score.name.startswith("bleu.")]
+        return Score(self.main_score, sum(means) / len(means), f"mean of {len(means)}"), *found
 
     @classmethod
     def prepared(cls, recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
-        found = encoded_pairs(recipe, tokenizer, held_out=data.held_out, preparation=data.preparation)
+        tags = tags_of(recipe)
+        found = encoded_pairs(
+            recipe, tokenizer, held_out=data.held_out, preparation=data.preparation, tags=[*tags.values()]
+        )
         task = cls(
             found.tokenizer,
             found.train,
@@ -205,6 +177,7 @@ class Translation(RecipeTask[TranslationRecipe]):
             packed=recipe.training.packed,
             generation=recipe.generation,
             tokenize=recipe.evaluation.tokenize,
+            tags=tags,
         )
         return Prepared(task, found)
 
@@ -212,17 +185,21 @@ class Translation(RecipeTask[TranslationRecipe]):
     def measured(
         cls, model: Trained, recipe: TranslationRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
-        """`moses` adds the BLEU of papers on small corpora, which has a tokenizer of its own."""
+        """`moses` adds the BLEU of papers on small corpora, which has a tokenizer of its own. `to` is a language."""
+        search, tags = dict(options), known_tags(model.tokenizer, recipe)
+        before = tag_for(search.pop("to", None), tags)
         if source is not None:
             text = read_pairs(source)
+            text = Pairs([before + one for one in text.source], text.target)
         else:
             assert recipe is not None
             splits = pair_splits(recipe.data, recipe.data.held_out)
-            text = Pairs.of(splits.get("test", splits["valid"]))
-        search, pairs = dict(options), EncodedPairs.of(text, model.tokenizer)
+            rows = splits.get("test", splits["valid"])
+            text = Pairs.of(row for row in rows if row[0].startswith(before))
+        pairs = EncodedPairs.of(text, model.tokenizer)
         tokenize = search.pop("tokenize", recipe.evaluation.tokenize if recipe else "auto")
         moses, generation = search.pop("moses", None), searching(model.generation, search)
-        task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, tokenize=tokenize)
+        task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, tokenize=tokenize, tags=tags)
         found = task.evaluate(model.network)
         extra = (moses_bleu(found.outputs, text.target, moses),) if moses else ()
         return replace(found, scores=(*found.scores, *extra))

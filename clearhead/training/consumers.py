@@ -72,7 +72,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
                 pass
             case Started():
                 start = f"going on after {at}" if event.step else "training"
-                self._write(f"{start}: {event.n_parameters:,} parameters, {event.precision} on {event.device}")
+                self._write(f"{start}: {event.size}, {event.precision} on {event.device}")
                 for name, change in event.changes.items():
                     old, new = change if isinstance(change, list) else (None, change)
                     self._write(f"training.{name}: {old} -> {new}")

@@ -32,6 +32,15 @@ class Started:
     """The settings of its arithmetic, each with the reason."""
     changes: Mapping[str, JsonValue] = field(default_factory=dict)
     """Fields of the recipe's training table that differ from those before it was resumed, as [before, after]."""
+    n_trained: int | None = None
+    """Parameters that training changes; None if it changes all."""
+
+    @property
+    def size(self) -> str:
+        """The number of parameters, and the share that is trained if it is not all."""
+        size, n = f"{self.n_parameters:,} parameters", self.n_trained
+        is_part = n is not None and n < self.n_parameters
+        return f"{size}, {n:,} of them trained ({n / self.n_parameters:.2%})" if is_part else size
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.errors import UserError
-from clearhead.weights.documents import brief, read_json, shown
+from clearhead.weights.documents import brief, shown
 
 ADAPTER = "adapter_config.json"
-ADAPTERS = (ADAPTER, "adapter_model.safetensors", "adapter_model.bin")
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_HEAD = "clearhead_head.json"
+"""The head that was trained with an adapter, with the names of its labels, which PEFT does not keep."""
+ADAPTERS = (ADAPTER_WEIGHTS, "adapter_model.bin")
 ORIGIN = "try the checkpoint it was made from, in safetensors"
 
 
@@ -40,16 +43,10 @@ FORMS = (
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Raises UserError if the folder holds an adapter, which changes the model."""
+    """Raises UserError if the folder holds the weights of an adapter without its config."""
     for name in ADAPTERS:
         if (path := folder / name).is_file():
-            said = read_json(path) if name == ADAPTER else {}
-            kind, base = said.get("peft_type") or "PEFT", said.get("base_model_name_or_path")
-            of = f" of {shown(str(base))}" if base else ""
-            raise UserError(
-                f"{path}: expected a whole model, got an adapter ({shown(str(kind))}){of};"
-                " try merging the two with PEFT: merge_and_unload, then save_pretrained"
-            )
+            raise UserError(f"{path}: expected {ADAPTER} beside an adapter, got none; try the complete folder")
 
 
 def refuse_quantized(document: Mapping[str, Any], *, where: str) -> None:

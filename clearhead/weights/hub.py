@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from clearhead.errors import UserError, reason
 from clearhead.weights.documents import INDEX, MODEL, Index, is_there, shown
-from clearhead.weights.elsewhere import ADAPTER, other_form
+from clearhead.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS, other_form
 from clearhead.weights.legacy import BIN, BIN_INDEX
 from clearhead.weights.modules import MODULES, SETTINGS, TEXTS, listed
 
@@ -18,7 +18,7 @@ DOCUMENTS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
     *("vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "*.tiktoken"),
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model", "*.spm"),
-    *("preprocessor_config.json", MODULES, SETTINGS, TEXTS, ADAPTER),
+    *("preprocessor_config.json", MODULES, SETTINGS, TEXTS, ADAPTER, ADAPTER_WEIGHTS, ADAPTER_HEAD),
 )
 WEIGHTS = (MODEL, INDEX, BIN, BIN_INDEX)
 

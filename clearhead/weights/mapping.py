@@ -43,6 +43,8 @@ class Rule:
     """The reason, which users see, why theirs is left out; empty if theirs follows from the config."""
     writes: bool = False
     """Whether theirs is written although no tensor of ours holds it."""
+    turned: bool = False
+    """Whether a matrix of theirs is ours transposed."""
 
 
 def rename(theirs: str, ours: str) -> Rule:
@@ -52,7 +54,7 @@ def rename(theirs: str, ours: str) -> Rule:
 
 def transpose(theirs: str, ours: str) -> Rule:
     """A matrix that is stored transposed."""
-    return Rule((theirs,), (ours,), lambda t: [_turned_over(t[0])], lambda t: [t[0].mT.contiguous()])
+    return Rule((theirs,), (ours,), lambda t: [_turned_over(t[0])], lambda t: [t[0].mT.contiguous()], turned=True)
 
 
 def _turned_over(tensor: "Tensor") -> "Tensor":
@@ -76,7 +78,7 @@ def split(theirs: str, ours: Sequence[str], *, transposed: bool = False) -> Rule
         whole = torch.cat(tuple(tensors))
         return [whole.mT.contiguous() if transposed else whole]
 
-    return Rule((theirs,), tuple(ours), load, save)
+    return Rule((theirs,), tuple(ours), load, save, turned=transposed)
 
 
 def reshape(theirs: str, ours: str, *, there: Sequence[int], here: Sequence[int]) -> Rule:
@@ -187,6 +189,27 @@ def origins(rules: Sequence[Rule], ours: Iterable[str]) -> dict[str, str]:
         for names in _matches((pattern,), left)
         for name in names.of((pattern,))
     }
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The name of a tensor of theirs, and of those of ours that together hold its numbers."""
+
+    theirs: str
+    ours: tuple[str, ...]
+    turned: bool
+    """Whether theirs is transposed."""
+
+
+def pairs(rules: Sequence[Rule], ours: Iterable[str]) -> list[Pair]:
+    """The tensors of theirs that hold the numbers of these of ours, in their order; those of several are left out."""
+    left = dict.fromkeys(ours)
+    return [
+        Pair(names.of(rule.theirs)[0], tuple(names.of(rule.ours)), rule.turned)
+        for rule in rules
+        if not rule.copies and rule.note is None and len(rule.theirs) == 1
+        for names in _matches(rule.ours, left)
+    ]
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ def test_no_path_of_this_machine_is_inside(exported: tuple[Model, Path, float]):
     assert str(Path(__file__).parents[2]).encode() not in content
 
 
+@pytest.mark.slow
 def test_half_precision(tmp_path: Path):
     model_of("gpt2").save(tmp_path / "model")
     model = load(tmp_path / "model", dtype="float16")

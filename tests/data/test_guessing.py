@@ -44,7 +44,7 @@ def test_a_separator_that_the_name_does_not_say_is_found(separator: str, name: s
 def test_a_table_without_a_header_has_numbers_for_columns(tmp_path: Path):
     path = written(tmp_path / "t.tsv", [], [[f'{LONG} "{i}', i % 2] for i in range(20)], "\t")
     found = guess(path)
-    assert found.tables["train"] == {"kind": "table", "path": str(path), "text": 0}
+    assert found.tables["train"] == {"kind": "table", "path": str(path), "header": False, "text": 0}
     assert found.tables["label"] == 1
     assert found.reasons[0].startswith("header: none")
     assert guess(path, text="0", label="1").tables == found.tables

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.model.loss import cross_entropy, linear_cross_entropy
+from clearhead.model.loss import IGNORED, cross_entropy, linear_cross_entropy
 
 N, D, V = 13, 8, 30
 
@@ -26,6 +26,22 @@ def test_chunks_give_the_loss_and_the_gradients_of_all_logits(smoothing: float, 
     got = linear_cross_entropy(states, weight, b, labels, smoothing=smoothing, chunk=chunk)
     torch.testing.assert_close(got, wanted)
     torch.testing.assert_close(torch.autograd.grad(got * 3, parts), gradients)
+
+
+@pytest.mark.parametrize("chunk", [4 * V, 1000 * V])
+def test_float64_stays_exact(chunk: int):
+    """For comparisons with other libraries; anything smaller is summed in float32."""
+    states, weight, b, labels = case(torch.float64, bias=True)
+    labels[3] = IGNORED
+    wanted = F.cross_entropy(F.linear(states, weight, b), labels, reduction="sum")
+    parts = [x for x in (states, weight, b) if x is not None]
+    gradients = torch.autograd.grad(wanted, parts)
+    for got in (
+        linear_cross_entropy(states, weight, b, labels, chunk=chunk),
+        cross_entropy(F.linear(states, weight, b), labels),
+    ):
+        torch.testing.assert_close(got, wanted, rtol=1e-13, atol=0)
+        torch.testing.assert_close(torch.autograd.grad(got, parts), gradients, rtol=1e-12, atol=1e-14)
 
 
 def test_under_autocast_products_are_bfloat16_and_gradients_the_parameters_own_type():

@@ -1,3 +1,5 @@
+"""Scores of labels against counts by hand and against scikit-learn's and SciPy's."""
+
 import numpy as np
 import pytest
 
@@ -33,3 +35,16 @@ def test_the_interval_is_that_of_the_binomial():
     score = scored("accuracy", accuracy, there, here, "0 to 1")
     assert score.interval == pytest.approx((0.8 - 1.96 * 0.02, 0.8 + 1.96 * 0.02), abs=0.006)
     assert scored("accuracy", accuracy, there, here, "0 to 1") == score
+
+
+def test_scores_are_those_of_the_other_libraries():
+    """With labels that one side never has, and with equal numbers."""
+    metrics, stats = pytest.importorskip("sklearn.metrics"), pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(0)
+    there, here = random.integers(0, 5, 300), random.integers(1, 7, 300)
+    assert accuracy(there, here) == pytest.approx(metrics.accuracy_score(there, here), rel=1e-12)
+    assert macro_f1(there, here) == pytest.approx(metrics.f1_score(there, here, average="macro"), rel=1e-12)
+    several, found = random.random((2, 100, 4)) < 0.3
+    assert micro_f1(several, found) == pytest.approx(metrics.f1_score(several, found, average="micro"), rel=1e-12)
+    assert accuracy(several, found) == pytest.approx(metrics.accuracy_score(several, found), rel=1e-12)
+    assert spearman(there, here) == pytest.approx(stats.spearmanr(there, here).statistic, rel=1e-12)

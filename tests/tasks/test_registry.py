@@ -15,6 +15,7 @@ from clearhead.training.beginning import RECIPE
 from tests.training.test_ranks import rewound
 from tests.training.tiny import drive, losses
 
+KNOWN = ", ".join(sorted(TASKS))
 OLD = sorted((Path(__file__).parent / "old_runs").glob("*.json"))
 
 
@@ -45,12 +46,10 @@ def test_every_task_is_there_by_its_name():
 
 
 def test_a_name_that_is_none_is_told_with_the_nearest():
-    with pytest.raises(
-        UserError, match=r"^my\.toml:task: expected one of classification, lm, translation, got lmm; did you mean lm\?"
-    ):
+    with pytest.raises(UserError, match=rf"^my\.toml:task: expected one of {KNOWN}, got lmm; did you mean lm\?"):
         find("lmm", where="my.toml:task")
     for odd in (3, ["lm"], {}):
-        with pytest.raises(UserError, match=r"^x: expected one of classification, lm, translation, got"):
+        with pytest.raises(UserError, match=rf"^x: expected one of {KNOWN}, got"):
             find(odd, where="x")
 
 
@@ -58,7 +57,8 @@ def test_a_model_without_a_recipe_has_the_task_of_its_kind():
     assert suitable(preset("demo"), where="x") is find("translation", where="x")
     assert suitable(preset("nano"), where="x") is find("lm", where="x")
     assert suitable(preset("classifier"), where="x") is find("classification", where="x")
-    with pytest.raises(UserError, match=r"^x: expected a model for one of classification, lm, translation,"):
+    assert suitable(preset("image-classifier"), where="x") is find("image_classification", where="x")
+    with pytest.raises(UserError, match=rf"^x: expected a model for one of {KNOWN},"):
         suitable(preset("demo").model_copy(update={"head": TaggingHead(n_labels=2)}), where="x")
 
 

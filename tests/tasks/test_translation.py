@@ -18,7 +18,7 @@ from clearhead.training.train import train
 from tests.training.tiny import encoded, new_network, new_run, number_pairs, translation
 
 RECIPES = sorted(path.stem for folder in recipe_folders() for path in folder.glob("*.toml"))
-FILES = {"translation": {"source": "a", "target": "b"}, "lm": {"paths": ["a"]}}
+FILES = {"translation": {"kind": "parallel", "source": "a", "target": "b"}, "lm": {"paths": ["a"]}}
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -66,7 +66,7 @@ def test_smoothing_spreads_its_share_over_the_vocabulary():
 
 def test_every_pair_once_an_epoch_within_the_budget():
     task = translation(50, max_tokens=60)
-    lengths = task.lengths(task.train)
+    lengths = task.pairs.lengths(task.train.source, task.train.target)
     orders = []
     for epoch in range(3):
         plan = task.plan(seed=0, epoch=epoch)
@@ -82,7 +82,7 @@ def test_loss_does_not_depend_on_batches_and_leaves_the_mode():
     values = []
     for max_tokens, packed in ((60, True), (100_000, False)):
         task = translation(max_tokens=max_tokens, packed=packed)
-        nats, n_tokens = task.log_loss(network, task.valid)
+        nats, n_tokens = task.pairs.log_loss(network, task.valid.source, task.valid.target)
         values.append(nats / n_tokens)
     assert values[0] == pytest.approx(values[1], rel=1e-5)
     assert network.training
@@ -91,7 +91,8 @@ def test_loss_does_not_depend_on_batches_and_leaves_the_mode():
 def test_a_sentence_beyond_every_budget_is_measured_all_the_same():
     task = translation()
     long = Pairs([" ".join(["one"] * 3000)], [" ".join(["eins"] * 3000)])
-    nats, _ = task.log_loss(new_network(task), encoded(task.tokenizer, long))
+    pairs = encoded(task.tokenizer, long)
+    nats, _ = task.pairs.log_loss(new_network(task), pairs.source, pairs.target)
     assert math.isfinite(nats)
 
 
@@ -112,7 +113,7 @@ def test_figures_and_outputs_are_of_the_validation_pairs():
         assert task.measure(network, right, task.generation).value("exact_match") == 1.0
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if read(name)["task"] != "classification"])
+@pytest.mark.parametrize("name", [name for name in RECIPES if read(name)["task"] in FILES])
 def test_first_loss_is_that_of_guessing(name: str):
     """ln V, for the model of every recipe that comes along, with a vocabulary of 1000."""
     tables = read(name)
@@ -136,5 +137,5 @@ def test_learns_eight_pairs_by_heart():
     assert evaluated[-1].value("exact_match") == 1.0
     assert list(evaluated[-1].outputs) == number_pairs(8).target
     assert evaluated[-1].value("bleu") == pytest.approx(100)
-    beams = task.translate(run.network, task.train.source, GenerationConfig(max_new_tokens=8, beams=3))
+    beams = task.pairs.write(run.network, task.train.source, GenerationConfig(max_new_tokens=8, beams=3))
     assert beams == number_pairs(8).target

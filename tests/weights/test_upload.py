@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,8 @@ from typing import Any, ClassVar
 import pytest
 
 import clearhead
+from clearhead.errors import UserError
+from clearhead.weights.upload import upload
 from tests import processes
 from tests.small_models import model_of
 
@@ -119,17 +122,22 @@ def test_a_model_is_uploaded_and_opens_again(server: str, model: Path, tmp_path:
     assert clearhead.load(folder).tokenizer.to_files() == clearhead.load(model).tokenizer.to_files()
 
 
-def test_what_goes_wrong_is_one_line(server: str, model: Path, tmp_path: Path) -> None:
+def test_what_goes_wrong_is_one_line(server: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
     token = "hf_good"
     lines = {
-        ("me/x", server, ""): "error: me/x: expected a token that may write, got none",
-        ("me/x", server, "hf_bad"): "error: me/x: expected a token that may write, got none that the hub knows",
-        ("others/x", server, token): "error: others/x: expected a token that may write there, got one that may not",
-        ("a b/c", server, token): "error: a b/c: expected a name on the hub, such as owner/name",
-        ("me/x", "http://127.0.0.1:9", token): "error: me/x: expected to reach the hub, got ",
+        ("me/x", server, ""): "me/x: expected a token that may write, got none",
+        ("me/x", server, "hf_bad"): "me/x: expected a token that may write, got none that the hub knows",
+        ("others/x", server, token): "others/x: expected a token that may write there, got one that may not",
+        ("a b/c", server, token): "a b/c: expected a name on the hub, such as owner/name",
+        ("me/x", "http://127.0.0.1:9", token): "me/x: expected to reach the hub, got ",
     }
     for (name, endpoint, secret), line in lines.items():
-        settings = {"HF_TOKEN": secret} if secret else {}
-        code, out, error = push(model, name, home=tmp_path, HF_ENDPOINT=endpoint, **settings)
-        assert (code, out) == (2, "")
-        assert error.startswith(line)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        monkeypatch.setenv("HF_TOKEN", secret)
+        with pytest.raises(UserError, match=re.escape(line)):
+            upload(model, name, private=False)
+    code, out, error = push(model, "me/x", home=tmp_path, HF_ENDPOINT=server, HF_TOKEN="hf_bad")
+    assert (code, out) == (2, "")
+    assert error.startswith("error: me/x: expected a token that may write, got none that the hub knows;")

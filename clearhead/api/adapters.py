@@ -1,0 +1,218 @@
+"""Reads and writes adapters in the form of the library PEFT: adapter_config.json and adapter_model.safetensors.
+
+PEFT keeps one pair of matrices for each matrix of theirs. Where theirs holds several of ours, such as queries, keys and
+values in one, the parts share A and have their rows of B. Parts with matrices A of their own are written as one block
+after the other, at a rank as many times larger.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from clearhead.config import ClassificationHead, Head, ModelConfig, SpanHead, TaggingHead
+from clearhead.errors import UserError, reason
+from clearhead.families import family_for
+from clearhead.model import Transformer
+from clearhead.model.adapter import Adapter, freeze
+from clearhead.storage.tensors import check_finite
+from clearhead.weights import mapping
+from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, brief, read_json, shown
+from clearhead.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
+from clearhead.weights.mapping import Rule
+
+TOP = "base_model.model."
+PARTS = {"lora_A.weight": "down", "lora_B.weight": "up", "lora_magnitude_vector": "magnitude"}
+"""The end of a tensor's name, and our name for it."""
+PLAIN_INIT = (True, False, None, "gaussian", "eva", "orthogonal")
+"""First values that leave the model below the adapter as it was."""
+READ = frozenset(
+    "alpha_pattern auto_mapping base_model_name_or_path bias exclude_modules fan_in_fan_out inference_mode"
+    " init_lora_weights layers_pattern layers_to_transform lora_alpha lora_dropout megatron_core modules_to_save"
+    " peft_type peft_version qalora_group_size r rank_pattern revision target_modules task_type use_dora"
+    " use_rslora".split()
+)
+"""Fields that are read, or that the tensors' names make superfluous. Any other must be empty."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The content of an adapter's folder."""
+
+    where: Path
+    document: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    """By the name of the tensor in the whole model, and for adapters that of the matrix with `.down`, `.up` or
+    `.magnitude`."""
+    kept: Mapping[str, Any] | None
+    """Our description of the head, if we wrote the folder."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "Saved":
+        """Raises UserError for another kind of adapter, and for a file that is damaged or of an older form."""
+        where = folder / ADAPTER
+        document = read_json(where, limit=CONFIG_LIMIT)
+        if document.get("peft_type") != "LORA":
+            got = brief(document.get("peft_type"))
+            raise UserError(f"{where}:peft_type: expected LORA, got {got}; try merging it with PEFT: merge_and_unload")
+        init, bias = document.get("init_lora_weights"), document.get("bias", "none")
+        odd = {name: value for name, value in document.items() if name not in READ and value}
+        odd |= {} if init in PLAIN_INIT else {"init_lora_weights": init}
+        odd |= {} if bias == "none" else {"bias": bias}
+        for name, value in odd.items():
+            expected = f"{where}:{shown(name)}: expected an adapter without it, got {brief(value)}"
+            raise UserError(f"{expected}; try merging it with PEFT: merge_and_unload, then save_pretrained")
+        path = folder / ADAPTER_WEIGHTS
+        if not path.is_file():
+            raise UserError(f"{path}: expected the adapter's weights, got none; save it again with safetensors")
+        try:
+            found = load_file(path)
+        except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+            raise UserError(f"{path}: expected a whole safetensors file, got {reason(error)}; {AGAIN}") from error
+        check_finite(found, where=str(path), remedy=AGAIN)
+        kept = read_json(folder / ADAPTER_HEAD, limit=CONFIG_LIMIT) if (folder / ADAPTER_HEAD).is_file() else None
+        tensors = {_our_end(name.removeprefix(TOP)): tensor for name, tensor in found.items()}
+        return cls(path, document, tensors, kept)
+
+    @property
+    def base(self) -> str:
+        """The model that it is of. Raises UserError if the folder does not say."""
+        name = self.document.get("base_model_name_or_path")
+        if not isinstance(name, str) or not name:
+            place = f"{self.where.parent / ADAPTER}:base_model_name_or_path"
+            raise UserError(f"{place}: expected the model that it is of, got none; give load(…, base=FOLDER)")
+        return name
+
+    @property
+    def revision(self) -> str | None:
+        """The revision of that model."""
+        return self.document.get("revision")
+
+    @property
+    def modules(self) -> list[str]:
+        """The matrices with adapters, under their names without `.weight`."""
+        return [name.removesuffix(".down") for name in self.tensors if name.endswith(".down")]
+
+    @property
+    def others(self) -> dict[str, Tensor]:
+        """Tensors that replace those of the model, such as those of a new head."""
+        ends = tuple(f".{part}" for part in PARTS.values())
+        return {name: tensor for name, tensor in self.tensors.items() if not name.endswith(ends)}
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of its numbers."""
+        return next((tensor.dtype for tensor in self.tensors.values()), torch.float32)
+
+    def number(self, field: str, module: str, default: float) -> float:
+        """The value of a field for one matrix, from the table of patterns of that field."""
+        patterns = self.document.get(f"{field}_pattern") or {}
+        fits = (value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
+        return float(next(fits, default))
+
+    def head(self, config: ModelConfig) -> Head | None:
+        """The head that was trained with the adapter; None for that of the model itself."""
+        task, sizes = self.document.get("task_type"), [len(t) for t in self.others.values() if t.ndim == 2]
+        if self.kept is not None:
+            return ModelConfig.model_validate({**dict(config), "head": self.kept}).head
+        if task not in ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS") or not sizes:
+            return None
+        if task == "QUESTION_ANS":
+            return SpanHead()
+        if task == "TOKEN_CLS":
+            return TaggingHead(n_labels=min(sizes))
+        place: dict[str, Any] = {"pool": "last"} if config.decoder is not None else {}
+        return ClassificationHead(n_labels=min(sizes), **place)
+
+
+def _our_end(name: str) -> str:
+    for theirs, ours in PARTS.items():
+        if name.endswith((f".{theirs}", f".{theirs}.weight")):
+            return f"{name.partition(f'.{theirs}')[0]}.{ours}"
+    return name
+
+
+def put_on(network: Transformer, saved: Saved, family: str | None, *, base: str) -> None:
+    """Puts the adapters on the network, in place. Raises UserError for those of another model."""
+    rules = rules_of(network, family, base)
+    plain = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)}
+    known = {pair.theirs: pair for pair in mapping.pairs(rules, [f"{name}.weight" for name in plain])}
+    another = f"give the model that it was made from: load(…, base=FOLDER); {base} is another"
+    for module in saved.modules:
+        pair = known.get(f"{module}.weight")
+        if pair is None:
+            raise UserError(f"{saved.where}:{shown(module)}: expected a matrix of {base}, got none; {another}")
+        names = [name.removesuffix(".weight") for name in pair.ours]
+        _put(network, saved, module, {name: plain[name] for name in names}, another)
+    loaded = mapping.load(rules, {name: t.clone() for name, t in saved.others.items()}, where=str(saved.where))
+    there = dict(network.named_parameters())
+    for name, tensor in loaded.tensors.items():
+        if name not in there or there[name].shape != tensor.shape:
+            got = f"shape {list(tensor.shape)}"
+            raise UserError(f"{saved.where}:{loaded.origin[name]}: expected a weight of {base}, got {got}; {another}")
+        there[name].data = tensor.to(there[name].dtype)
+    freeze(network)
+    for name, parameter in there.items():
+        if name.startswith("head.") or name in loaded.tensors:
+            parameter.requires_grad_(name in loaded.tensors)
+
+
+def _put(network: Transformer, saved: Saved, module: str, linears: Mapping[str, nn.Linear], another: str) -> None:
+    """The adapters of one matrix of theirs, on those of ours that it holds."""
+    parts = {part: saved.tensors.get(f"{module}.{part}") for part in PARTS.values()}
+    down, up = parts["down"], parts["up"]
+    wide, high = next(iter(linears.values())).in_features, sum(one.out_features for one in linears.values())
+    if down is None or up is None or [*down.shape] != [len(down), wide] or [*up.shape] != [high, len(down)]:
+        got = " and ".join("none" if one is None else str([*one.shape]) for one in (down, up))
+        expected = f"expected shapes [r, {wide}] and [{high}, r]"
+        raise UserError(f"{saved.where}:{shown(module)}: {expected}, got {got}; {another}")
+    is_dora, n = bool(saved.document.get("use_dora")), len(linears)
+    alpha = saved.number("alpha", module, saved.document.get("lora_alpha") or 8)
+    downs, ups = [down] * n, [*up.chunk(n)]
+    if n > 1 and _is_blocks(saved, module, up, n):
+        downs, ups, alpha = [*down.chunk(n)], [one.chunk(n, 1)[i].contiguous() for i, one in enumerate(ups)], alpha / n
+    magnitudes = [None] * n if parts["magnitude"] is None else parts["magnitude"].flatten().chunk(n)
+    shared: nn.Parameter | None = None
+    for i, (name, linear) in enumerate(linears.items()):
+        if not ups[i].any() and not downs[i].any():
+            continue
+        made = Adapter(
+            linear,
+            rank=len(downs[i]),
+            alpha=alpha,
+            dropout=saved.document.get("lora_dropout") or 0.0,
+            rslora=bool(saved.document.get("use_rslora")),
+            dora=is_dora,
+        )
+        dtype = linear.weight.dtype
+        made.down = nn.Parameter(downs[i].to(dtype)) if shared is None or downs[i] is not down else shared
+        shared = made.down
+        made.up = nn.Parameter(ups[i].to(dtype).clone())
+        if (length := magnitudes[i]) is not None:
+            made.magnitude = nn.Parameter(length.to(dtype).clone())
+        network.set_submodule(name, made.train(linear.training))
+
+
+def _is_blocks(saved: Saved, module: str, up: Tensor, n: int) -> bool:
+    """Whether each of n parts of the rows reads only its own part of the columns."""
+    if up.shape[1] % n or module not in (saved.document.get("rank_pattern") or {}) or not up.any():
+        return False
+    blocks = [rows.chunk(n, 1) for rows in up.chunk(n)]
+    return not any(blocks[i][j].any() for i in range(n) for j in range(n) if i != j)
+
+
+def rules_of(network: Transformer, family: str | None, base: str) -> list[Rule]:
+    """The weight table of the family. Raises UserError if no family has this architecture."""
+    found = family_for(network.config, family)
+    if found is None:
+        raise UserError(
+            f"{base}: expected an architecture that other libraries have, got one of our own; PEFT has no names for it,"
+            " so keep the run itself, or merge() and save()"
+        )
+    return found[0].table(network.config, found[1])

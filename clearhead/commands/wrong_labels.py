@@ -1,0 +1,220 @@
+"""`clearhead wrong-labels`: texts of a table whose labels are likely wrong."""
+
+import json
+import shlex
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearhead import recipe as recipes
+from clearhead.api import Model, model_folder
+from clearhead.commands import tell
+from clearhead.commands.changes import tables_given
+from clearhead.commands.train import next_folder, recipe_of
+from clearhead.data.labelled import LabelledText, hold_out, names_of
+from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
+from clearhead.model.heads import scores
+from clearhead.runs import begin
+from clearhead.tasks.answers import head_of, logits_of
+from clearhead.tasks.classification import Classification, ClassificationRecipe
+from clearhead.tasks.registry import validate
+from clearhead.training.beginning import RECIPE, require_new
+from clearhead.training.consumers import ProgressBar
+from clearhead.training.run import Run
+from clearhead.training.train import train
+from clearhead.weights.documents import read_json
+
+LIST, TOP = "wrong_labels.jsonl", 20
+"""The file of the list, and how many of it are printed."""
+WIDTH = 100
+"""Characters of a text that are printed."""
+NEVER = 1 << 60
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Examples, their probabilities by models that did not learn from them, and which labels are likely wrong."""
+
+    examples: Sequence[LabelledText]
+    names: Sequence[str]
+    folds: np.ndarray
+    """n: the model that judges each example."""
+    shares: np.ndarray
+    """n v: its probability of each label."""
+    scores: np.ndarray
+    """n: the lower, the likelier the label is wrong."""
+    found: np.ndarray
+    """The likely wrong ones as rows of the others, the likeliest first."""
+
+    def rows(self, folder: Path) -> Iterator[JsonObject]:
+        """The likely wrong labels; each with the command that shows the text to the model that judged it."""
+        for i in self.found.tolist():
+            example, model = self.examples[i], shlex.quote(str(folder / f"fold-{self.folds[i] + 1}"))
+            best = int(self.shares[i].argmax())
+            yield {
+                "row": example.place,
+                "given": example.labels[0],
+                "suggested": self.names[best],
+                "score": float(self.scores[i]),
+                "probability": float(self.shares[i, best]),
+                "texts": [*example.texts],
+                "explore": f"clearhead explore {model} {shlex.quote(example.texts[0])}",
+            }
+
+
+def wrong_labels_command(
+    name: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    columns: Mapping[str, str | None],
+    text: str | None,
+    folds: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Train a model for each fold on the others, and list the texts whose labels it does not believe."""
+    cleanlab()  # Reports a missing package before anything takes long.
+    recipe = classifier_of(name, changes, short=short, columns=columns, text=text)
+    if out is not None:
+        require_new(out)
+    examples, parts = parts_of(recipe, folds)
+    folder = out or next_folder(Path("runs"), f"{Path(name).stem}-wrong-labels")
+    found = judged(recipe, examples, parts, folder)
+    rows = [*found.rows(folder)]
+    (folder / LIST).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    given = np.array([found.names.index(example.labels[0]) for example in found.examples])
+    tell(f"the models agree with {(found.shares.argmax(1) == given).mean():.1%} of the labels")
+    tell(f"{len(rows):,} of {len(given):,} labels are likely wrong, {folder / LIST}; the likeliest:")
+    for row in rows if as_json else rows[:TOP]:
+        print(json.dumps(row, ensure_ascii=False) if as_json else line(row))
+    if rows:
+        tell(f"look inside the first: {rows[0]['explore']}")
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row of the list for a person."""
+    text = " ".join(" / ".join(row["texts"]).split())
+    words = text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+    return f"{row['row']}  given {row['given']}  suggested {row['suggested']} {row['probability']:.3f}  {words}"
+
+
+def classifier_of(
+    name: str,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    columns: Mapping[str, str | None],
+    text: str | None,
+) -> ClassificationRecipe:
+    """The recipe of a run, of a recipe file, or of a table with these columns, with changes.
+
+    Raises UserError unless it gives each text one of several labels.
+    """
+    if Path(name).is_dir():
+        path = model_folder(Path(name)) / RECIPE
+        if not path.is_file():
+            raise UserError(f"{name}: expected a run, got a model without {RECIPE}; give the table instead")
+        given = tables_given(changes, short, options=("text", "label", "text_pair", "folds", "out", "json"))
+        recipe = validate(recipes.changed(read_json(path), given), where=str(path))
+    else:
+        files = {"train": {"text": text}}
+        recipe = recipe_of(name, changes, short=short, files=files, columns=columns, is_told=True)
+    if not isinstance(recipe, ClassificationRecipe) or recipe.data.problem_type != "single_label_classification":
+        raise UserError(f"{name}: expected texts with one label each, got another task; see clearhead train --help")
+    return recipe
+
+
+def parts_of(recipe: ClassificationRecipe, n: int) -> tuple[list[LabelledText], list[list[LabelledText]]]:
+    """The training examples that are not blank, and n parts of them that have each label alike.
+
+    Equal texts are in one part. A label with fewer texts than parts is in none: every model learns from these.
+    """
+    if n < 2:
+        raise UserError(f"--folds: expected at least 2, got {n}")
+    examples = [e for e in recipe.data.labelling.read(recipe.data.sources["train"]) if not e.is_blank]
+    counts = Counter(label for _, label in {(e.normalized, e.labels[0]) for e in examples})
+    rare = [label for label, count in counts.items() if count < n]
+    if rare:
+        tell(f"not judged, as they have fewer texts than there are folds: {', '.join(rare[:12])}")
+    judged = [e for e in examples if e.labels[0] not in rare]
+    if len({e.labels[0] for e in judged}) < 2:
+        raise UserError(f"expected at least 2 labels with {n} texts each, got fewer; try fewer --folds")
+    return examples, hold_out(judged, [1 / n] * (n - 1), by_label=True)
+
+
+def judged(
+    recipe: ClassificationRecipe,
+    examples: Sequence[LabelledText],
+    parts: Sequence[Sequence[LabelledText]],
+    folder: Path,
+) -> Suspects:
+    """Trains a model for each part on all other examples, saves it in the folder, and has it judge the part."""
+    names = names_of(examples)
+    shares: list[np.ndarray] = []
+    for k, part in enumerate(parts):
+        tell(f"fold {k + 1} of {len(parts)}: learning from the others to judge {len(part):,} texts")
+        held = {id(example) for example in part}
+        model, found = trained(recipe, [e for e in examples if id(e) not in held], part)
+        model.save(folder / f"fold-{k + 1}")
+        labels = head_of(model.config).labels
+        shares.append(found[:, [labels.index(name) for name in names]])
+    order = [example for part in parts for example in part]
+    given = np.array([names.index(example.labels[0]) for example in order])
+    everything = np.concatenate(shares)
+    filters, rank = cleanlab()
+    flagged = filters.find_label_issues(given, everything, n_jobs=1, return_indices_ranked_by="self_confidence")
+    which = np.repeat(np.arange(len(parts)), [*map(len, parts)])
+    return Suspects(order, names, which, everything, rank.get_label_quality_scores(given, everything), flagged)
+
+
+def trained(
+    recipe: ClassificationRecipe, train_on: Sequence[LabelledText], judge: Sequence[LabelledText]
+) -> tuple[Model, np.ndarray]:
+    """A model that learnt from some texts, and the probabilities n v that it gives the labels of others."""
+    with tempfile.TemporaryDirectory() as scratch:
+        files = {
+            "train": write(train_on, Path(scratch, "train.jsonl")),
+            "valid": write(judge, Path(scratch, "valid.jsonl")),
+        }
+        pair = {"text_pair": "1"} if recipe.data.text_pair is not None else {}
+        tables = recipe.model_dump(mode="json")
+        kept = {name: value for name, value in tables["data"].items() if name not in ("test", "text_pair", "folder")}
+        tables["data"] = kept | files | pair | {"label": "label"}
+        tables["training"] |= {"evaluate_every": NEVER, "save_every": None, "patience": None}
+        fold = validate(tables, where="fold")
+        _, network, prepared = begin(fold)
+        run = Run(network, prepared.task, fold.training, None)
+        with ProgressBar() as bar:
+            for event in train(run):
+                bar(event)
+        task = run.task
+        assert isinstance(task, Classification)
+        logits = logits_of(run.model, task.valid.inputs, task.tokenizer)
+        model = Model(run.model.cpu(), task.tokenizer)
+        return model, scores(head_of(model.config), logits).numpy()
+
+
+def write(examples: Sequence[LabelledText], path: Path) -> JsonObject:
+    """Writes examples as JSON lines; returns the table of their source."""
+    rows = ({str(i): text for i, text in enumerate(e.texts)} | {"label": e.labels[0]} for e in examples)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return {"kind": "table", "path": str(path), "text": "0"}
+
+
+def cleanlab() -> tuple[Any, Any]:
+    """The library's filter and rank. Raises UserError if it is not installed."""
+    try:
+        from cleanlab import filter as filters
+        from cleanlab import rank
+    except ImportError:
+        raise UserError(
+            "wrong-labels: expected the package cleanlab, got none; try pip install 'clearhead[eval]'"
+        ) from None
+    return filters, rank

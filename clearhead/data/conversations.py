@@ -1,0 +1,144 @@
+"""Conversations as ids, with the tokens of the assistant's answers marked. Imports no torch.
+
+A conversation is written by the tokenizer's chat template, as in use. What the template adds to the text from one
+message to the next says where an answer begins and ends.
+"""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import AddedToken
+
+from clearhead.data.chat import Message, render
+from clearhead.data.sources import cells_of
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.data.vocabulary import with_special
+from clearhead.errors import UserError
+from clearhead.randomness import key
+from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, Table
+
+ANSWERS = "assistant"
+"""The role whose messages are learnt."""
+ROLES = ("system", "user", ANSWERS)
+TEMPLATE = (
+    "{% if bos_token is defined and bos_token != eos_token %}{{ bos_token }}{% endif %}"
+    "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}{{ eos_token }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+"""The template of a tokenizer that has none: each message after its role, with the end token after it."""
+EXAMPLE = '{"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}'
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages in order."""
+
+    messages: tuple[Message, ...]
+    where: str
+    """Its place, such as `chats.jsonl:17`."""
+
+    @property
+    def text(self) -> str:
+        """Equal for equal conversations alone."""
+        return json.dumps(self.messages, sort_keys=True, ensure_ascii=False)
+
+
+def read_conversations(source: Source) -> list[Conversation]:
+    """Every conversation of a source, in order. Raises UserError, which names the row, for one that is none."""
+    if not isinstance(source, Table | HubDataset) or source.text is None:
+        raise UserError(f'{source.kind}: expected a table with a column of messages, got none; try text = "messages"')
+    cells = cells_of(source, [source.text])
+    return [Conversation(_messages(cell, f"{where}:{source.text}"), where) for where, (cell,) in cells]
+
+
+def _messages(cell: object, where: str) -> tuple[Message, ...]:
+    if not isinstance(cell, list) or not cell:
+        raise UserError(f"{where}: expected a list of messages, got {json.dumps(cell)[:60]}; write {EXAMPLE}")
+    for number, message in enumerate(cell, start=1):
+        if not isinstance(message, dict):
+            raise UserError(f"{where}: message {number}: expected an object, got {json.dumps(message)[:60]}")
+        for name in ("role", "content"):
+            if not isinstance(message.get(name), str):
+                got = json.dumps(message.get(name))[:60]
+                raise UserError(f"{where}: message {number}: expected text in {name!r}, got {got}; write {EXAMPLE}")
+    return tuple(cell)
+
+
+def conversation_splits(data: Data, held_out: float) -> dict[str, list[Conversation]]:
+    """The splits of a recipe's data. Without a source for validation, a share of the training conversations is for it.
+
+    Equal conversations are in one split. The choice depends on the conversations alone, not on their order.
+    """
+    splits = {split: read_conversations(source) for split, source in data.sources.items()}
+    if "valid" not in splits:
+        train = splits["train"]
+        texts = sorted({one.text for one in train}, key=lambda text: key("held out", text))
+        if len(texts) < 10:
+            raise UserError(
+                f"data.train: expected at least 10 conversations to hold some out, got {len(texts)}; give data.valid"
+            )
+        out = {*texts[: max(1, round(held_out * len(texts)))]}
+        splits |= {
+            "train": [one for one in train if one.text not in out],
+            "valid": [one for one in train if one.text in out],
+        }
+    return {split: splits[split] for split in SPLITS if split in splits}
+
+
+# --- as ids -------------------------------------------------------------------------------------------------------
+
+
+def with_roles(tokenizer: Tokenizer) -> Tokenizer:
+    """A tokenizer with the default template and a token for each of its roles."""
+    tokens = [AddedToken(f"<|{role}|>", normalized=False) for role in ROLES]
+    return with_special(tokenizer, tokens, chat_template=TEMPLATE)
+
+
+def with_template(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, with the default template if it has none. Its vocabulary stays."""
+    if tokenizer.chat_template is not None:
+        return tokenizer
+    tokenizer.need("eos")
+    return with_special(tokenizer, [], chat_template=TEMPLATE)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A conversation as ids."""
+
+    ids: np.ndarray
+    is_answer: np.ndarray
+    """Whether each id belongs to an answer, with the token that ends it."""
+
+    @classmethod
+    def of(cls, conversation: Conversation, tokenizer: Tokenizer) -> "Turns":
+        """Raises UserError, which names the place, if the template rewrites what it wrote for earlier messages."""
+        text, spans = written(conversation, tokenizer)
+        ids = np.array(tokenizer.encode(text), np.int64)
+        is_answer = np.zeros(len(ids), dtype=bool)
+        begins = np.array([begin for begin, _ in tokenizer.offsets(text)], np.int64)
+        for start, stop in spans:
+            is_answer |= (start <= begins) & (begins < stop)
+        return cls(ids, is_answer)
+
+
+def written(conversation: Conversation, tokenizer: Tokenizer) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a conversation, and [start, stop) in characters of each answer."""
+    template, special, messages = tokenizer.chat_template or TEMPLATE, tokenizer.special_tokens, conversation.messages
+    try:
+        text = render(template, messages, special=special)
+        spans: list[tuple[int, int]] = []
+        for i, message in enumerate(messages):
+            if message["role"] != ANSWERS:
+                continue
+            after = render(template, messages[: i + 1], special=special)
+            before = after[: max(0, after.find(str(message["content"])))]
+            if i:
+                before = render(template, messages[:i], add_generation_prompt=True, special=special)
+            if not (text.startswith(before) and text.startswith(after) and after.startswith(before)):
+                raise UserError("expected a chat template that adds message after message, got one that rewrites")
+            spans.append((len(before), len(before) + len(after[len(before) :].rstrip())))
+    except UserError as error:
+        raise UserError(f"{conversation.where}: {error}") from None
+    return text, spans

@@ -1,0 +1,148 @@
+"""The report on tagged sentences before training: sizes, lengths, tags, duplicates, overlaps. Imports no torch."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from clearhead.config import Config
+from clearhead.data.tag_schemes import Scheme, spans_of
+from clearhead.data.tagged import TaggedSentence
+from clearhead.data.tagged_ids import WordIds
+from clearhead.errors import UserError
+
+MOST_NAMES = 20
+"""Tags that are listed by name."""
+
+
+class TagSplit(Config):
+    """One split."""
+
+    name: str
+    n_sentences: int
+    n_words: int
+    n_labels: int
+    """Words whose tag is known: the labels that are trained or measured."""
+    n_unlabelled: int
+    """Sentences without any known tag."""
+    unlabelled: str
+    """The place of the first of them."""
+    longest: int
+    """Most words of a sentence."""
+    n_pieces: int
+    longest_ids: int
+    """Most tokens of an example, special ones included."""
+    n_split: int
+    """Sentences that are read in several parts because they have more tokens than the limit."""
+    n_cut: int
+    """Words with more pieces than the limit, of which only the first ones are read."""
+    tags: dict[str, int]
+    """How many words have each tag."""
+    spans: dict[str, int]
+    """How many spans have each label; empty for tags of single words."""
+    n_unseen: int
+    """Words that training does not have, apart from case."""
+    n_duplicates: int
+    """Sentences that an earlier one equals, apart from case and white space."""
+    n_contradicting: int
+    """Duplicates with other tags than the earlier one."""
+    contradiction: str
+    """The place of the first of them."""
+    n_shared: int
+    """Sentences that are also in training, apart from case and white space."""
+    shared: str
+    """The place of the first of them."""
+
+    def lines(self, limit: int) -> list[str]:
+        """The findings as text."""
+        words, sentences = max(self.n_words, 1), max(self.n_sentences, 1)
+        size = f"{self.n_sentences:,} sentences, {self.n_words:,} words"
+        lengths = f"{self.n_words / sentences:.1f} words each, at most {self.longest:,}"
+        tokens = f"{self.n_pieces / words:.2f} tokens a word, at most {self.longest_ids:,} together"
+        lines = [
+            f"{self.name}: {size}; {lengths}; {tokens}",
+            f"  labels: {self.n_labels:,}, {self.n_labels / sentences:.1f} a sentence",
+        ]
+        kinds, what = (self.spans, "spans") if self.spans else (self.tags, "tags")
+        n = max(sum(kinds.values()), 1)
+        ordered = sorted(kinds.items(), key=lambda item: -item[1])
+        some = [f"{name} {count / n:.1%}" for name, count in ordered[:MOST_NAMES] if count]
+        rest = sum(count > 0 for _, count in ordered[MOST_NAMES:])
+        lines.append(f"  {n:,} {what}: {', '.join(some)}{f' and {rest} more' if rest else ''}")
+        if none := [name for name, count in kinds.items() if not count]:
+            lines.append(f"  none of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
+        found = [
+            (self.n_unlabelled, f"sentences without a known tag, such as {self.unlabelled}"),
+            (self.n_split, f"sentences of more than {limit:,} tokens, read in parts"),
+            (self.n_cut, f"words of more than {limit:,} tokens, cut"),
+            (self.n_duplicates, "duplicates, kept"),
+            (self.n_contradicting, f"of them with other tags, such as {self.contradiction}"),
+        ]
+        lines += [f"  {count:,} {what}" for count, what in found if count]
+        if self.name != "train":
+            lines.append(f"  {self.n_unseen / words:.1%} of the words are not in train")
+        if self.n_shared:
+            lines.append(
+                f"  {self.n_shared:,} ({self.n_shared / sentences:.1%}) are also in train, such as {self.shared}"
+            )
+        return lines
+
+
+class TagReport(Config):
+    """All counts. `lines()` is for people, `model_dump()` for programs."""
+
+    vocab_size: int
+    max_length: int
+    scheme: str
+    notes: tuple[str, ...]
+    splits: tuple[TagSplit, ...]
+
+    def lines(self) -> list[str]:
+        """The report as plain text, one finding a line."""
+        how = "tags of single words" if self.scheme == "none" else f"spans, tagged in {self.scheme.upper()}"
+        found = [line for split in self.splits for line in split.lines(self.max_length)]
+        return [f"vocabulary: {self.vocab_size:,} tokens", f"tags: {how}", *self.notes, *found]
+
+
+def tag_split(
+    name: str,
+    sentences: Sequence[TaggedSentence],
+    ids: WordIds,
+    *,
+    tags: Sequence[str],
+    scheme: Scheme,
+    train: Sequence[TaggedSentence],
+) -> TagSplit:
+    """The report on a split. Raises UserError for training sentences of which no tag is known."""
+    first: dict[str, TaggedSentence] = {}
+    duplicates = [one for one in sentences if first.setdefault(one.normalized, one) is not one]
+    contradicting = [one for one in duplicates if one.tags != first[one.normalized].tags]
+    is_train = name == "train"
+    known = set[str]() if is_train else {one.normalized for one in train}
+    shared = [one for one in sentences if one.normalized in known]
+    vocabulary = {word.lower() for one in train for word in one.words}
+    unlabelled = [one for one in sentences if not one.labels]
+    if len(unlabelled) == len(sentences):
+        raise UserError(f"{sentences[0].place()}: expected known tags to {name} on, got none; try another --label")
+    counts = Counter(tag for one in sentences for tag in one.labels)
+    marked = Counter(span.label for one in sentences for span in (spans_of(one.tags) if scheme else ()))
+    labels = dict.fromkeys(tag[2:] for tag in tags if tag[2:]) if scheme else {}
+    return TagSplit(
+        name=name,
+        n_sentences=len(sentences),
+        n_words=sum(len(one.words) for one in sentences),
+        n_labels=sum(counts.values()),
+        n_unlabelled=len(unlabelled),
+        unlabelled=unlabelled[0].place() if unlabelled else "",
+        longest=max(len(one.words) for one in sentences),
+        n_pieces=ids.n_pieces,
+        longest_ids=max(ids.lengths),
+        n_split=ids.n_split,
+        n_cut=ids.n_cut,
+        tags={tag: counts[tag] for tag in tags},
+        spans={label: marked[label] for label in labels},
+        n_unseen=0 if is_train else sum(word.lower() not in vocabulary for one in sentences for word in one.words),
+        n_duplicates=len(duplicates),
+        n_contradicting=len(contradicting),
+        contradiction=contradicting[0].place() if contradicting else "",
+        n_shared=len(shared),
+        shared=shared[0].place() if shared else "",
+    )

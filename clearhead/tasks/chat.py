@@ -1,0 +1,207 @@
+"""Chat: the answers of an assistant in conversations, by a decoder alone (Ouyang et al. 2022, 3.5)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from clearhead.config import ModelConfig
+from clearhead.data.batches import Batches, pack_documents
+from clearhead.data.chat_report import ChatReport, chat_split
+from clearhead.data.conversations import (
+    ANSWERS,
+    Conversation,
+    Turns,
+    conversation_splits,
+    read_conversations,
+    with_roles,
+    with_template,
+    written,
+)
+from clearhead.data.corpus import Encoded
+from clearhead.data.splits import fingerprint
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.generation import complete
+from clearhead.generation.settings import changed
+from clearhead.model import Transformer
+from clearhead.model.loss import IGNORED
+from clearhead.model.mode import Evaluating
+from clearhead.randomness import key
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import ByteBPE, Data, Source, TokenizerConfig
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
+from clearhead.tasks.metrics import Score, perplexity
+from clearhead.tasks.reading import side_by_side
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+
+N_SAMPLES = 2
+
+
+class ChatData(Data):
+    """Conversations, in a column of a table or dataset: lists of messages with `role` and `content`."""
+
+    test: Source | None = None
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
+    """Share of the training conversations that are the validation data where `valid` is None."""
+    length: PositiveInt = 512
+    """Tokens of a row, which holds several short conversations. Longer ones are cut."""
+
+
+class ChatRecipe(Recipe):
+    """How to train a model that answers."""
+
+    task: Literal["chat"]
+    data: ChatData
+    tokenizer: TokenizerConfig = ByteBPE()
+    model: ModelChoice = ModelChoice(preset="nano")
+    generation: GenerationConfig = GenerationConfig(max_new_tokens=256)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Conversations with a token to train on, as ids."""
+
+    conversations: Sequence[Conversation]
+    turns: Sequence[Turns]
+
+    @classmethod
+    def of(cls, conversations: Sequence[Conversation], turns: Sequence[Turns], *, limit: int) -> "Answers":
+        """Those that have a token of an answer among the first `limit`, besides their first token."""
+        kept = [i for i, one in enumerate(turns) if one.is_answer[1:limit].any()]
+        return cls([conversations[i] for i in kept], [turns[i] for i in kept])
+
+
+class Chat(RecipeTask[ChatRecipe]):
+    """p(token of an answer | the conversation before it)."""
+
+    recipe = ChatRecipe
+    files = Files("a table of conversations", {"kind": "table", "path": "--data"})
+    use = 'predict {} "A question?"'
+    main_score = "loss"
+    higher_is_better = False
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: Answers,
+        valid: Answers,
+        *,
+        length: int,
+        max_tokens: int,
+        generation: GenerationConfig,
+    ) -> None:
+        self.tokenizer, self.train, self.valid, self.length = tokenizer, train, valid, length
+        self.generation = changed(generation, {"temperature": 0})
+        self.batch_size = max(1, max_tokens // length)
+        self.rows = self.packed(train)
+
+    def packed(self, data: Answers) -> Sequence[Sequence[int]]:
+        """The numbers of the conversations of each row."""
+        lengths = [min(len(one.ids), self.length) - 1 for one in data.turns]
+        return [[piece.document for piece in row] for row in pack_documents(lengths, self.length, seed=0, epoch=0)]
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        order = np.random.default_rng(key(seed, "rows", epoch)).permutation(len(self.rows))
+        return Batches.of_size(order, self.batch_size)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        return self.batch(self.train, [self.rows[i] for i in examples])
+
+    def batch(self, data: Answers, rows: Sequence[Sequence[int]]) -> Batch:
+        """Rows of conversations as one batch, in which each cell is labelled with the next token of an answer."""
+        turns = [[data.turns[i] for i in row] for row in rows]
+        tokens = side_by_side([[one.ids[: self.length][:-1] for one in row] for row in turns])
+        each = [np.where(one.is_answer, one.ids, IGNORED)[: self.length][1:] for row in turns for one in row]
+        labels = np.concatenate(each)
+        return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        check_decoder(config, "to answer", where=where, remedy=remedy)
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        self.check_kind(config, where="model", remedy="try preset nano")
+        turns = [*self.train.turns, *self.valid.turns]
+        longest = min(self.length, max(len(one.ids) for one in turns))
+        check_length("decoder", config.output, longest, remedy="try a lower data.length")
+        check_vocabulary("decoder", config.output, max(int(one.ids.max()) for one in turns))
+        return config
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return head_loss(network, batch, smoothing=smoothing)
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        """The mean loss over the tokens of the answers, and some answers."""
+        nats, n = 0.0, 0
+        rows, device = self.packed(self.valid), next(network.parameters()).device
+        with Evaluating(network), torch.inference_mode():
+            for i in range(0, len(rows), self.batch_size):
+                total, count = self.loss(network, self.batch(self.valid, rows[i : i + self.batch_size]).to(device))
+                nats, n = nats + total.item(), n + count
+        scores = Score("loss", nats / n, unit="nats a token of an answer"), perplexity(nats, n)
+        samples = [self.sample(network, one) for one in self.valid.conversations[:N_SAMPLES]]
+        return Evaluation(scores, tuple(samples), loss=nats / n)
+
+    def sample(self, network: Transformer, conversation: Conversation) -> Sample:
+        """The first answer of a conversation, and the network's own."""
+        text, (first, *_) = written(conversation, self.tokenizer)
+        before, answer = text[: first[0]], text[slice(*first)]
+        prompt = self.tokenizer.encode(before)[-(network.config.output.max_length or 1 << 30) + 1 :]
+        own = complete(
+            network,
+            [prompt],
+            config=self.generation,
+            bos_id=self.tokenizer.bos_id,
+            eos_id=self.tokenizer.eos_id,
+            pad_id=self.tokenizer.pad_id or 0,
+        )
+        said = self.tokenizer.decode(own[0][0].tokens)
+        return Sample(str(conversation.messages[0]["content"]), said, answer)
+
+    @classmethod
+    def prepared(cls, recipe: ChatRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data, splits = recipe.data, conversation_splits(recipe.data, recipe.data.held_out)
+        if tokenizer is None:
+            contents = (str(message["content"]) for one in splits["train"] for message in one.messages)
+            tokenizer = with_roles(Tokenizer.train(contents, recipe.tokenizer))
+        tokenizer = with_template(tokenizer)
+        turns = {name: [Turns.of(one, tokenizer) for one in split] for name, split in splits.items()}
+        limit, train = data.length, splits["train"]
+        reports = [chat_split(name, one, turns[name], limit=limit, train=train) for name, one in splits.items()]
+        report = ChatReport(vocab_size=tokenizer.vocab_size, max_length=limit, splits=tuple(reports))
+        own, valid = (Answers.of(splits[name], turns[name], limit=limit) for name in ("train", "valid"))
+        size = recipe.training.max_tokens
+        task = cls(tokenizer, own, valid, length=limit, max_tokens=size, generation=recipe.generation)
+        sha = {name: fingerprint([one.text] for one in split) for name, split in splits.items()}
+        return Prepared(task, Encoded(tokenizer, own, valid, report, sha, "data: encoded in memory"))
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: ChatRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> Evaluation:
+        if source is not None:
+            conversations = read_conversations(source)
+        else:
+            assert recipe is not None
+            splits = conversation_splits(recipe.data, recipe.data.held_out)
+            conversations = splits.get("test", splits["valid"])
+        limit = recipe.data.length if recipe else model.network.config.output.max_length or 512
+        tokenizer = with_template(model.tokenizer)
+        turns = [Turns.of(one, tokenizer) for one in conversations]
+        chat_split("data", conversations, turns, limit=limit, train=())
+        found = Answers.of(conversations, turns, limit=limit)
+        return cls(tokenizer, found, found, length=limit, max_tokens=8192, generation=model.generation).evaluate(
+            model.network
+        )
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """The answer to each text, which is the first message of a user."""
+        for text in texts:
+            answer = "".join(model.chat([{"role": "user", "content": text}]))
+            yield Prediction(answer, {"messages": [{"role": ANSWERS, "content": answer}]})

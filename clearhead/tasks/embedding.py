@@ -1,0 +1,248 @@
+"""Sentence vectors: texts that belong together get vectors that point the same way (Reimers and Gurevych 2019).
+
+The other texts of a batch are the negatives (van den Oord et al. 2018, InfoNCE; Henderson et al. 2017, 4.4).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor
+
+from clearhead.config import ModelConfig, NoHead, TokenInput
+from clearhead.data.batches import Batches, token_budget_batches
+from clearhead.data.corpus import Encoded
+from clearhead.data.sentence_pairs import (
+    Group,
+    GroupReport,
+    Groups,
+    GroupSplit,
+    hold_out,
+    read_groups,
+    read_scored,
+)
+from clearhead.data.splits import fingerprint
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
+from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
+from clearhead.model.sentences import Mode
+from clearhead.randomness import key
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
+from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.contrast import contrast, pooled, retrieval, same, with_correlation
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Trained
+
+BATCH_TOKENS = 8192
+"""Tokens of one batch outside of training."""
+AT_ONCE = 64
+"""Texts of one batch of predictions."""
+SENTENCES = "sentences.json"
+
+
+class EmbeddingData(Data):
+    """Pairs of texts that belong together: an anchor (`source`) and its positive (`target`)."""
+
+    test: Source | None = None
+    negative: Column | None = None
+    """Column of a text that does not belong to the anchor, though it may seem so."""
+    scored: Source | None = None
+    """Pairs with a number that says how close they are: validation then measures the correlation of their ranks."""
+    score: Column = "score"
+    """Column of that number."""
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
+    """Share of the anchors that are held out for validation, where `valid` is None."""
+    max_length: PositiveInt = 128
+    """Most tokens of a text, special ones included; longer ones are cut."""
+
+
+class EmbeddingRecipe(Recipe):
+    """How to train a sentence encoder."""
+
+    task: Literal["embedding"]
+    data: EmbeddingData
+    tokenizer: TokenizerConfig = WordPiece(lowercase=True)
+    model: ModelChoice = ModelChoice(preset="classifier")
+    pooling: Mode | None = None
+    """How the states of a text become one vector; None: as for `model.start`, or the mean."""
+    temperature: PositiveFloat = 0.05
+    """Divides the cosines: lower counts the hardest negatives more."""
+    symmetric: bool = False
+    """Also find the anchor of each positive among the anchors of its batch."""
+    batch_size: PositiveInt = 64
+    """Pairs of one batch, each of which is a negative for the others; `training.max_tokens` has no effect."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "EmbeddingRecipe":
+        if self.training.label_smoothing:
+            raise ValueError("training.label_smoothing has no meaning for vectors; leave it out")
+        return self
+
+
+class Embedding(RecipeTask[EmbeddingRecipe]):
+    """-log softmax(cos(anchor, candidates) / temperature) at its positive."""
+
+    recipe = EmbeddingRecipe
+    files = Files("a table of texts that belong together", {"kind": "table", "path": "--data"})
+    verb = "embed"
+    use = 'embed {} "A text."'
+    samples = "worst mistakes"
+    heads = ("none",)
+    higher_is_better = True
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: Groups,
+        valid: Groups,
+        *,
+        pairs: tuple[Groups, np.ndarray] | None = None,
+        pooling: Mode = "mean",
+        temperature: float = 0.05,
+        symmetric: bool = False,
+        batch_size: int = 64,
+        packed: bool = True,
+    ) -> None:
+        """`pairs` are scored pairs, with their scores, that validation measures too."""
+        self.tokenizer, self.train, self.valid, self.pairs = tokenizer, train, valid, pairs
+        self.pooling: Mode = pooling
+        self.temperature, self.symmetric = temperature, symmetric
+        self.batch_size, self.packed = batch_size, packed
+        self.main_score = "mrr" if pairs is None else "spearman"
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        order = np.random.default_rng(key(seed, "batches", epoch)).permutation(len(self.train.texts))
+        return Batches.of_size(order, self.batch_size)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        """The anchors, then their positives, then their negatives, as rows of one batch."""
+        groups = [self.train.ids[i] for i in examples]
+        rows = [group[k] for k in range(len(groups[0])) for group in groups]
+        tokens = Tokens.pad(rows, fill=self.tokenizer.pad_id or 0, packed=self.packed)
+        return Batch((tokens,), same([self.train.texts[i] for i in examples]))
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        if len(config.stacks) == 2:
+            raise UserError(f"{where}: expected an encoder or a decoder alone to make vectors, got both; {remedy}")
+        if not isinstance(config.first.input, TokenInput):
+            raise UserError(f"{where}: expected a network of texts, got one of pictures; {remedy}")
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        """Any head but none gives way to none."""
+        self.check_kind(config, where="model", remedy="try preset classifier")
+        name = "decoder" if config.encoder is None else "encoder"
+        rows = [ids for split in (self.train, self.valid) for group in split.ids for ids in group]
+        check_length(name, config.output, max(map(len, rows)), remedy="try a lower data.max_length")
+        check_vocabulary(name, config.output, max(max(ids) for ids in rows))
+        return (
+            config
+            if isinstance(config.head, NoHead)
+            else ModelConfig.model_validate({**dict(config), "head": NoHead()})
+        )
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        """The cross-entropy of each anchor's positive among the candidates of the batch, in nats."""
+        (tokens,) = batch.inputs
+        found = pooled(network(tokens), tokens, self.pooling)
+        return contrast(found, batch.labels, self.temperature, symmetric=self.symmetric), batch.count
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        def vectors_of(groups: Groups, k: int) -> Tensor:
+            return self.vectors(network, [group[k] for group in groups.ids])
+
+        found = retrieval(vectors_of(self.valid, 0), vectors_of(self.valid, 1), self.valid.texts, self.temperature)
+        if self.pairs is None:
+            return found
+        groups, scores = self.pairs
+        return with_correlation(found, vectors_of(groups, 0), vectors_of(groups, 1), scores)
+
+    def vectors(self, network: Transformer, ids: Sequence[Sequence[int]]) -> Tensor:
+        """n d: the vectors of texts, of length 1, on the CPU."""
+        lengths, found = [*map(len, ids)], torch.empty(len(ids), network.config.output.d_model)
+        device = next(network.parameters()).device
+        budget = max([BATCH_TOKENS, *lengths])
+        with Evaluating(network), torch.inference_mode():
+            for rows in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
+                tokens = Tokens.pad([ids[i] for i in rows], fill=self.tokenizer.pad_id or 0, packed=True).to(device)
+                found[rows] = F.normalize(pooled(network(tokens), tokens, self.pooling).float(), dim=-1).cpu()
+        return found
+
+    @classmethod
+    def prepared(cls, recipe: EmbeddingRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data, limit = recipe.data, recipe.data.max_length
+        read = {name: read_groups(source, data.negative) for name, source in data.sources.items()}
+        if "valid" not in read:
+            read["train"], read["valid"] = hold_out(read["train"], data.held_out)
+        tokenizer = tokenizer or Tokenizer.train((text for g in read["train"] for text in g.texts), recipe.tokenizer)
+        found = {name: Groups.of(groups, tokenizer, limit) for name, groups in read.items()}
+        for name, groups in found.items():
+            if len(groups.texts) < 2:
+                raise UserError(f"data.{name}: expected at least 2 pairs without empty texts, got {len(groups.texts)}")
+        counts = [GroupSplit.of(name, read[name], groups, found["train"], limit) for name, groups in found.items()]
+        report = GroupReport(vocab_size=tokenizer.vocab_size, max_length=limit, splits=tuple(counts))
+        pooling: Mode = recipe.pooling or "mean"
+        pairs = None
+        if data.scored is not None:
+            groups, scores = scored_pairs(data)
+            pairs = Groups.of(groups, tokenizer, limit), scores
+        task = cls(
+            tokenizer,
+            found["train"],
+            found["valid"],
+            pairs=pairs,
+            pooling=pooling,
+            temperature=recipe.temperature,
+            symmetric=recipe.symmetric,
+            batch_size=recipe.batch_size,
+            packed=recipe.training.packed,
+        )
+        sha = {name: fingerprint(*([group.texts] for group in groups)) for name, groups in read.items()}
+        own: JsonObject = {"pooling": pooling, "max_length": limit}
+        told = "data: encoded in memory"
+        return Prepared(task, Encoded(tokenizer, found["train"], found["valid"], report, sha, told, {SENTENCES: own}))
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: EmbeddingRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> Evaluation:
+        data = None if recipe is None else recipe.data
+        if source is not None:
+            groups = read_groups(source, None)
+        else:
+            assert data is not None
+            read = {name: read_groups(one, None) for name, one in data.sources.items()}
+            groups = read["test"] if "test" in read else read.get("valid") or hold_out(read["train"], data.held_out)[1]
+        texts = [group.texts for group in groups if not group.is_blank]
+        anchors, positives = (embedded(model, [one[k] for one in texts]) for k in (0, 1))
+        found = retrieval(anchors, positives, texts, recipe.temperature if recipe else 0.05)
+        if source is not None or data is None or data.scored is None:
+            return found
+        pairs, scores = scored_pairs(data)
+        first, second = (embedded(model, [one.texts[k] for one in pairs]) for k in (0, 1))
+        return with_correlation(found, first, second, scores)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """The vector of each text, of length 1: numbers with spaces between them."""
+        rows: list[list[float]] = embedded(model, texts).tolist()
+        for row in rows:
+            yield Prediction(" ".join(f"{number:.6g}" for number in row), {"vector": [*row]})
+
+
+def scored_pairs(data: EmbeddingData) -> tuple[list[Group], np.ndarray]:
+    """The pairs of `data.scored` without empty texts, and their scores."""
+    assert data.scored is not None
+    read = read_scored(data.scored.under(data.folder), data.score)
+    kept = [(group, score) for group, score in read if not group.is_blank]
+    return [group for group, _ in kept], np.array([score for _, score in kept])
+
+
+def embedded(model: Trained, texts: Sequence[str]) -> Tensor:
+    """n d: the vectors of texts, of length 1, as the model makes them."""
+    return torch.cat([model.embed(texts[i : i + AT_ONCE]).float().cpu() for i in range(0, len(texts), AT_ONCE)])

@@ -1,0 +1,38 @@
+"""What an evaluation says of each example, and what it finds besides scores. Imports no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example of the data, what the network says of it, and how wrong that is."""
+
+    source: str
+    output: str
+    reference: str
+    error: float
+    """Larger is worse: a loss in nats, or 100 less a score of the sentence."""
+    is_wrong: bool
+    """Whether the output is not the reference."""
+    place: str = ""
+    """Its file's name and its row, where it has them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an evaluation shows besides its scores, such as a confusion table."""
+
+    name: str
+    """For programs: `confusion`."""
+    lines: tuple[str, ...]
+    """For a person."""
+    values: JsonValue
+    """For a program."""
+
+
+def worst(examples: Sequence[Example], n: int) -> list[Example]:
+    """The n wrong examples with the largest errors, the worst first."""
+    return sorted((one for one in examples if one.is_wrong), key=lambda one: -one.error)[:n]

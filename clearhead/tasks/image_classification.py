@@ -1,0 +1,263 @@
+"""Image classification: the class of a picture, by an encoder of patches (Dosovitskiy et al. 2020)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveInt, model_validator
+from torch import Tensor
+
+from clearhead.config import ClassificationHead, Learned, ModelConfig, PatchInput
+from clearhead.data.batches import Batches
+from clearhead.data.encoded_pictures import Augmentation, EncodedPictures, Pictures, draws_of, with_held_out
+from clearhead.data.image_sets import channels_of, read_pictures, size_of
+from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
+from clearhead.data.labelled import check_known, names_of
+from clearhead.data.picture_report import PictureReport
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
+from clearhead.randomness import key
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import Column, Data, Source
+from clearhead.tasks.answers import head_of, losses, names_in, said
+from clearhead.tasks.label_scores import accuracy, macro_f1, scored
+from clearhead.tasks.metrics import Score
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
+
+N_MISTAKES = 5
+EVALUATED_AT_ONCE = 256
+"""Pictures of one batch outside of training."""
+MOST_PATCHES = 8
+"""Patches on a side, unless a recipe says how large a patch is."""
+PROBLEM = "single_label_classification"
+
+
+class ImageData(Data):
+    """Pictures with labels."""
+
+    test: Source | None = None
+    """None: part of the training data is held out, unless `valid` is given."""
+    label: Column = "label"
+    """Column of the labels in a table. Its sources name the column of the pictures' paths as `text`."""
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
+    """Share of the training pictures that are held out for validation, and as much for a test."""
+
+
+class ImageRecipe(Recipe):
+    """How to train a classifier of pictures."""
+
+    task: Literal["image_classification"]
+    data: ImageData
+    model: ModelChoice = ModelChoice(preset="image-classifier")
+    size: PositiveInt | None = None
+    """Pictures become squares of so many pixels on a side; None: they are left as they are, all of one size."""
+    patch_size: PositiveInt | None = None
+    """Pixels of a side of a patch; None: the fewest that make at most 8 patches on a side."""
+    batch_size: PositiveInt = 128
+    """Pictures of one batch; `training.max_tokens` has no effect."""
+    augment: Augmentation = Augmentation()
+    pixels: ImageConfig | None = None
+    """How a picture becomes numbers; None: as for `model.start`, or by the mean and deviation of the training data."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.tokenizer != type(self).model_fields["tokenizer"].default:
+            raise ValueError("tokenizer has no meaning for pictures; leave it out")
+        if self.model.start is not None and (self.size, self.patch_size) != (None, None):
+            raise ValueError("size and patch_size cannot be set beside model.start, which has its own; leave them out")
+        if "input" in self.model.encoder or "input" in self.model.stacks:
+            raise ValueError("model.encoder.input follows from the pictures; set size and patch_size in its place")
+        return self
+
+
+class ImageClassification(RecipeTask[ImageRecipe]):
+    """p(class | picture)."""
+
+    recipe = ImageRecipe
+    files = Files("a folder with a folder of pictures for each class", {"kind": "image_folder", "path": "--data"})
+    verb = "classify"
+    use = "classify {} picture.png"
+    samples = "worst mistakes"
+    heads = ("classification",)
+    main_score = "accuracy"
+    higher_is_better = True
+
+    def __init__(
+        self,
+        processor: ImageProcessor,
+        train: Pictures,
+        valid: Pictures,
+        *,
+        labels: Sequence[str],
+        patch_size: int | None = None,
+        is_new: bool = True,
+        batch_size: int = 128,
+        augment: Augmentation | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`is_new`: the network's input follows from the pictures; a checkpoint's must suit them as it is."""
+        self.processor, self.train, self.valid = processor, train, valid
+        self.labels, self.patch_size, self.is_new = tuple(labels), patch_size, is_new
+        self.batch_size, self.augment, self.seed = batch_size, augment or Augmentation(), seed
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        """Number n * epoch + i is picture i in this epoch, whose random changes are other ones in each."""
+        n = len(self.train.examples)
+        order = np.random.default_rng(key(seed, "batches", epoch)).permutation(n)
+        return Batches.of_size(order + n * epoch, self.batch_size)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        n = len(self.train.examples)
+        epoch, rows = examples[0] // n, [number % n for number in examples]
+        pixels = self.train.read(rows)
+        if self.augment != Augmentation():
+            pixels = self.augment.of(pixels, draws_of(key(self.seed, "augment", epoch), n)[rows])
+        inputs = Tokens(torch.from_numpy(self.processor.values(pixels)))
+        return Batch((inputs,), self.targets(self.train, rows))
+
+    def targets(self, pictures: Pictures, rows: Sequence[int]) -> Tensor:
+        """n: the class of each picture."""
+        index = {name: i for i, name in enumerate(self.labels)}
+        return torch.tensor([index[pictures.examples[i].labels[0]] for i in rows])
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        if config.decoder is not None or not isinstance(config.first.input, PatchInput):
+            raise UserError(f"{where}: expected an encoder of pictures to classify them, got one of texts; {remedy}")
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        """A new network reads pictures of this size. The head stays as it is, apart from its labels."""
+        self.check_kind(config, where="model", remedy="try preset image-classifier")
+        stack = config.encoder
+        assert stack is not None
+        assert isinstance(stack.input, PatchInput)
+        channels, height, width = self.train.read([0]).shape[1:]
+        if self.is_new:
+            self._check_square(height, width)
+            side = {"image_size": height, "patch_size": self.patch_size or patch_for(height)}
+            reads = PatchInput.model_validate({**dict(stack.input), **side, "n_channels": channels})
+            positions = Learned(max_length=reads.length) if isinstance(stack.positions, Learned) else stack.positions
+            stack = stack.model_copy(update={"input": reads, "positions": positions})
+        elif (channels, height, width) != (stack.input.n_channels, *[stack.input.image_size] * 2):
+            wanted = f"{stack.input.n_channels} x {stack.input.image_size} x {stack.input.image_size}"
+            got = f"{channels} x {height} x {width}"
+            raise UserError(f"pixels: expected pictures of {wanted} for model.start, got {got}; set pixels.size")
+        own = {"n_labels": len(self.labels), "labels": self.labels, "problem_type": PROBLEM}
+        known = config.head if isinstance(config.head, ClassificationHead) else ClassificationHead(n_labels=2)
+        return ModelConfig.model_validate({**dict(config), "encoder": stack, "head": known.model_copy(update=own)})
+
+    def _check_square(self, height: int, width: int) -> None:
+        if height != width:
+            raise UserError(f"data: expected square pictures, got {height} x {width}; try --size {min(height, width)}")
+        if self.patch_size is not None and height % self.patch_size:
+            raise UserError(
+                f"patch_size: expected a divisor of the {height} pixels of a side, got {self.patch_size};"
+                f" try {patch_for(height)}"
+            )
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        """The cross-entropy of the class, in nats."""
+        return losses(network(*batch.inputs), batch.labels, PROBLEM, smoothing=smoothing).sum(), batch.count
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.measure(network, self.valid)
+
+    def measure(self, network: Transformer, data: Pictures) -> Evaluation:
+        """The scores on these pictures, and the mistakes with the largest loss."""
+        numbers = range(len(data.examples))
+        logits = torch.cat(
+            [
+                logits_of(network, self.processor.values(data.read(numbers[i : i + EVALUATED_AT_ONCE])))
+                for i in numbers[::EVALUATED_AT_ONCE]
+            ]
+        )
+        targets = self.targets(data, numbers)
+        each = losses(logits, targets, PROBLEM)
+        outputs = [one.line for one in said(network.config, logits)]
+        wrong = [i for i in each.argsort(descending=True, stable=True).tolist() if logits[i].argmax() != targets[i]]
+        samples = [Sample(data.examples[i].where, outputs[i], data.examples[i].labels[0]) for i in wrong[:N_MISTAKES]]
+        both = targets.numpy(), logits.argmax(-1).numpy()
+        found = scored("accuracy", accuracy, *both, "0 to 1"), scored("macro_f1", macro_f1, *both, "0 to 1")
+        loss = each.mean().item()
+        return Evaluation((*found, Score("loss", loss)), tuple(samples), tuple(outputs), loss)
+
+    @classmethod
+    def prepared(cls, recipe: ImageRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data = recipe.data
+        read = {name: read_pictures(source, data.label) for name, source in data.sources.items()}
+        every = [one for pictures in read.values() for one in pictures]
+        config = recipe.pixels
+        if config is None:
+            side = recipe.size
+            height, width = (side, side) if side is not None else size_of(every)
+            n = channels_of(every)
+            size = PixelSize(height=height, width=width)
+            config = ImageConfig(size=size, image_mean=(0.0,) * n, image_std=(1.0,) * n)
+        sizing = ImageProcessor(config)
+        in_memory = {"auto": None, "memory": True, "disk": False}[data.storage]
+        found = {name: Pictures.of(pictures, sizing, in_memory=in_memory) for name, pictures in read.items()}
+        splits = with_held_out(found, data.held_out)
+        if recipe.pixels is None:
+            mean, std = splits["train"].statistics()
+            config = config.model_copy(update={"image_mean": mean, "image_std": std})
+        labels = names_of(splits["train"].examples)
+        task = cls(
+            ImageProcessor(config),
+            splits["train"],
+            splits["valid"],
+            labels=labels,
+            patch_size=recipe.patch_size,
+            is_new=recipe.model.start is None,
+            batch_size=recipe.batch_size,
+            augment=recipe.augment,
+            seed=recipe.training.seed,
+        )
+        examples = {name: split.examples for name, split in splits.items()}
+        report = PictureReport.of(splits["train"].read([0]).shape[1:], examples, labels)
+        return Prepared(task, EncodedPictures(config, report, splits))
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: ImageRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> Evaluation:
+        names = names_in(head_of(model.network.config))
+        data = None if recipe is None else recipe.data
+        if source is not None:
+            found = Pictures.of(read_pictures(source, data.label if data else "label"), model.images, in_memory=None)
+        else:
+            assert data is not None
+            read = {name: read_pictures(one, data.label) for name, one in data.sources.items()}
+            splits = {name: Pictures.of(pictures, model.images, in_memory=None) for name, pictures in read.items()}
+            splits = with_held_out(splits, data.held_out)
+            found = splits.get("test", splits["valid"])
+        check_known(found.examples, names, remedy="correct it, or train with pictures of it")
+        return cls(model.images, found, found, labels=names).evaluate(model.network)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """Each class with its probability, for the picture at each path."""
+        head_of(model.network.config)
+        for text in texts:
+            yield from said(model.network.config, logits_of(model.network, model.images([Path(text)])))
+
+
+def logits_of(network: Transformer, pixels: np.ndarray) -> Tensor:
+    """b v: the logits of pictures b c y x, on the CPU."""
+    weights = next(network.parameters())
+    with Evaluating(network), torch.inference_mode():
+        return network(Tokens(torch.from_numpy(pixels).to(weights.device, weights.dtype))).float().cpu()
+
+
+def patch_for(side: int) -> int:
+    """The fewest pixels that cut a side into at most MOST_PATCHES equal parts.
+
+    Raises UserError if only one part is possible.
+    """
+    found = next(size for size in range(-(-side // MOST_PATCHES), side + 1) if side % size == 0)
+    if found == side and side > 1:
+        raise UserError(f"patch_size: expected patches that divide {side} pixels, found none; try --size {side + 1}")
+    return found

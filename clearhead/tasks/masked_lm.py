@@ -1,0 +1,211 @@
+"""Masked language modelling: tokens of a text from those on both sides (Devlin et al. 2018, 3.1)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, JsonValue
+from torch import Tensor
+
+from clearhead.config import LanguageHead, ModelConfig, Share
+from clearhead.data.batches import Batches
+from clearhead.data.corpus import encoded_text
+from clearhead.data.encoded import EncodedText
+from clearhead.data.marks import Marks, template_marks
+from clearhead.data.masking import Masking
+from clearhead.data.sequences import Sequences
+from clearhead.data.sources import read_texts
+from clearhead.data.splits import text_splits
+from clearhead.data.text_report import TextReport, count, text_report
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.data.vocabulary import special_ids, with_mask
+from clearhead.errors import UserError
+from clearhead.model import Transformer
+from clearhead.model.loss import CHUNK, IGNORED
+from clearhead.model.mode import Evaluating
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import Data, Source, TokenizerConfig, WordPiece
+from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.filling import fill
+from clearhead.tasks.masked_rows import MaskedRows
+from clearhead.tasks.metrics import Score, perplexity
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+
+N_SAMPLES = 2
+
+
+class MaskedData(Data):
+    """Texts: the documents of one or several sources, or one running text, cut into pieces."""
+
+    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    """Share of the training text, at its end, that is the validation data where `valid` is None."""
+    length: Annotated[int, Field(ge=8)] = 128
+    """Tokens of a row, which holds several short texts."""
+    masked: Share = 0.15
+    """Share of the tokens that the network restores; 0.3 or 0.4 is often better (Wettig et al. 2023)."""
+    whole_words: bool = False
+    """Choose all tokens of a word or none."""
+
+
+class MaskedRecipe(Recipe):
+    """How to pretrain an encoder."""
+
+    task: Literal["masked_lm"]
+    data: MaskedData
+    tokenizer: TokenizerConfig = WordPiece()
+    model: ModelChoice = ModelChoice(preset="classifier")
+
+
+class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
+    """p(token | the tokens on both sides that are not masked)."""
+
+    recipe = MaskedRecipe
+    files = Files("a text", {"kind": "text", "paths": "--text"})
+    verb = "fill"
+    use = 'fill {} "A text with <mask> in it."'
+    main_score = "loss"
+    higher_is_better = False
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: Sequences,
+        valid: Sequences,
+        *,
+        length: int,
+        max_tokens: int,
+        masked: float = 0.15,
+        whole_words: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Texts without marks. `seed` decides the masks; those of `valid` are always the same."""
+        self.tokenizer, self.length = tokenizer, length
+        masking = Masking.of(tokenizer, share=masked, whole_words=whole_words)
+        marks = template_marks(tokenizer)
+        self.train = MaskedRows(train, length, marks=marks, masking=masking, seed=seed)
+        self.valid = MaskedRows(valid, length, marks=marks, masking=masking, seed="validation")
+        self.largest = max(train.largest, valid.largest, masking.mask_id)
+        self.batch_size = max(1, max_tokens // length)
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        return Batches.of_size(self.train.examples(seed=seed, epoch=epoch), self.batch_size)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        return self.train.batch(examples)
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        if config.encoder is None or config.decoder is not None:
+            got = "a decoder too" if config.encoder is not None else "a decoder alone"
+            raise UserError(f"{where}: expected an encoder alone to restore masked tokens, got {got}; {remedy}")
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        """A language head stays as it is. Any other gives way to one with the layers of Devlin et al. 2018."""
+        self.check_kind(config, where="model", remedy="try preset classifier")
+        check_length("encoder", config.output, self.length, remedy="try a lower data.length")
+        check_vocabulary("encoder", config.output, self.largest)
+        if isinstance(config.head, LanguageHead):
+            return config
+        head = LanguageHead(tied=True, bias=True, transform=True, transform_bias=config.output.bias)
+        return ModelConfig.model_validate({**dict(config), "head": head})
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return head_loss(network, batch, smoothing=smoothing)
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        """The loss, perplexity and accuracy at masked places, which are the same in every evaluation."""
+        nats, n_right, n, samples = 0.0, 0, 0, list[Sample]()
+        device = next(network.parameters()).device
+        size = max(1, CHUNK // self.tokenizer.vocab_size // self.length)
+        with Evaluating(network), torch.inference_mode():
+            for batch in self.valid.everything(size):
+                chosen = batch.labels != IGNORED
+                logits, wanted = network(*batch.to(device).inputs).float().cpu()[chosen], batch.labels[chosen]
+                nats += torch.nn.functional.cross_entropy(logits, wanted, reduction="sum").item()
+                found = logits.argmax(-1)
+                n_right, n = n_right + int((found == wanted).sum()), n + len(wanted)
+                if len(samples) < N_SAMPLES:
+                    samples.append(self.sample(batch, found, wanted))
+        if not n:
+            raise UserError("valid: expected a token that can be masked, got none; give more validation data")
+        loss = nats / n
+        scores = (
+            Score("loss", loss, unit="nats a masked token"),
+            perplexity(nats, n),
+            Score("accuracy", n_right / n, unit="of the masked tokens, 0 to 1"),
+        )
+        return Evaluation(scores, tuple(samples), loss=loss)
+
+    def sample(self, batch: Batch, found: Tensor, wanted: Tensor) -> Sample:
+        """The first tokens of a batch as the network reads them, and the first tokens that it writes there."""
+        ids = batch.inputs[0].real(batch.inputs[0].ids)[: self.length // 2]
+        n = int((batch.labels[: len(ids)] != IGNORED).sum())
+        outputs, references = (" ".join(self.tokenizer.tokens(some[:n].tolist())) for some in (found, wanted))
+        return Sample(self.tokenizer.library.decode(ids.tolist(), skip_special_tokens=False), outputs, references)
+
+    @classmethod
+    def prepared(cls, recipe: MaskedRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data = recipe.data
+        found = encoded_text(recipe, tokenizer, held_out=data.held_out, extended=with_mask, marks=Marks())
+        task = cls(
+            found.tokenizer,
+            found.train.ids,
+            found.valid.ids,
+            length=data.length,
+            max_tokens=recipe.training.max_tokens,
+            masked=data.masked,
+            whole_words=data.whole_words,
+            seed=recipe.training.seed,
+        )
+        return Prepared(task, replace(found, report=task.report()))
+
+    def report(self) -> TextReport:
+        """What the splits hold. Raises UserError if there is nothing to learn from."""
+        both = {"train": self.train, "valid": self.valid}
+        special = np.array(sorted(special_ids(self.tokenizer)))
+        trained: dict[str, int] = {}
+        for name, rows in both.items():
+            n_ordinary = int(rows.texts.lengths.sum()) - count(rows.texts, special)
+            trained[name] = max(round(n_ordinary * rows.masking.share), min(n_ordinary, 1))
+            if not n_ordinary:
+                raise UserError(
+                    f"{name}: expected tokens to mask, got unknown ones alone; try the model's own language"
+                )
+        return text_report(
+            {name: rows.texts for name, rows in both.items()},
+            vocab_size=self.tokenizer.vocab_size,
+            length=self.length - len(self.train.marks),
+            unknown=self.tokenizer.unk_id,
+            examples={name: len(rows) for name, rows in both.items()},
+            trained=trained,
+        )
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: MaskedRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> Evaluation:
+        data = MaskedData.model_construct() if recipe is None else recipe.data
+        if source is not None:
+            documents: Any = [[text] for text in read_texts(source)]
+            running = len(documents) == 1
+        else:
+            assert recipe is not None
+            train, documents = text_splits(data, data.held_out)
+            running = train.n_documents == 1
+        own = {"running": running, "generation": model.generation, "marks": Marks()}
+        text = EncodedText.of(documents, model.tokenizer, **own).ids
+        length = min(data.length, model.network.config.output.max_length or data.length)
+        both = {"masked": data.masked, "whole_words": data.whole_words}
+        return cls(model.tokenizer, text, text, length=length, max_tokens=length, **both).evaluate(model.network)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """The likeliest tokens in place of each mask token with their probabilities, with tabs between them."""
+        for places in fill(model.network, model.tokenizer, texts):
+            line = "\t".join(f"{token}\t{share:.4f}" for place in places for token, share in place)
+            masks: list[JsonValue] = [
+                [{"token": token, "probability": share} for token, share in place] for place in places
+            ]
+            yield Prediction(line, {"masks": masks})

@@ -1,0 +1,244 @@
+"""Extractive question answering: the span of a context that answers a question, or none (Devlin et al. 2018, 4.2)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, NonNegativeInt
+from torch import Tensor
+
+from clearhead.config import ModelConfig, SpanHead
+from clearhead.data.batches import token_budget_batches
+from clearhead.data.corpus import Encoded
+from clearhead.data.sequences import largest_of
+from clearhead.data.splits import fingerprint
+from clearhead.data.squad import AnswerColumns, Question, question_splits
+from clearhead.data.squad_ids import NO_ANSWER, Window, Windows
+from clearhead.data.squad_report import QuestionReport, question_split
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model import Transformer
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
+from clearhead.tasks.answers import BATCH_TOKENS
+from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.metrics import Score
+from clearhead.tasks.span_answers import batch_of, best_of, check_span_head, logits_of, on_grid, said
+from clearhead.tasks.squad_scores import answer_scores, exact
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
+
+N_MISTAKES = 5
+
+
+class QuestionData(Data):
+    """Questions about contexts that hold their answers."""
+
+    test: Source | None = None
+    """None: part of the training data is held out, unless `valid` is given."""
+    question: Column = "question"
+    context: Column = "context"
+    answer: Column = "answer"
+    """The columns of a table or dataset; SQuAD's files have fields of their own."""
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
+    """Share of the training contexts that are held out for validation, and as much for a test."""
+    max_length: Annotated[int, Field(ge=16)] = 384
+    """Most tokens of a question with its context; longer contexts are read in windows."""
+    overlap: NonNegativeInt = 128
+    """Tokens of the context that two windows have in common."""
+
+    @property
+    def columns(self) -> AnswerColumns:
+        """Where its questions are."""
+        return AnswerColumns(self.question, self.context, self.answer)
+
+
+class QuestionRecipe(Recipe):
+    """How to train a reader of answers."""
+
+    task: Literal["question_answering"]
+    data: QuestionData
+    tokenizer: TokenizerConfig = WordPiece(lowercase=True)
+    model: ModelChoice = ModelChoice(preset="classifier")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Questions and their windows."""
+
+    questions: Sequence[Question]
+    data: Windows
+
+    @classmethod
+    def of(cls, questions: Sequence[Question], tokenizer: Tokenizer, *, limit: int, overlap: int) -> Self:
+        """Encodes the questions."""
+        pairs = [(one.question, one.context) for one in questions]
+        return cls(questions, Windows.of(pairs, tokenizer, limit=limit, overlap=overlap))
+
+    def label(self, window: Window) -> tuple[int, int]:
+        """The cells where the first answer begins and ends; twice that of no answer if the window does not hold it."""
+        answers = self.questions[window.question].answers
+        found = window.cells(answers[0]) if answers else None
+        return found or (NO_ANSWER, NO_ANSWER)
+
+
+class QuestionAnswering(RecipeTask[QuestionRecipe]):
+    """p(start | question, context) and p(end | question, context)."""
+
+    recipe = QuestionRecipe
+    files = Files("questions with their contexts", {"kind": "squad", "paths": "--data"})
+    verb, pair = "answer", ("question", "context")
+    use = 'answer {} "A question?" --context "A context."'
+    samples = "worst mistakes"
+    heads = ("span",)
+    main_score = "f1"
+    higher_is_better = True
+
+    def __init__(
+        self, tokenizer: Tokenizer, train: Asked, valid: Asked, *, max_tokens: int, packed: bool = True
+    ) -> None:
+        self.tokenizer, self.train, self.valid = tokenizer, train, valid
+        self.max_tokens, self.packed = max_tokens, packed
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        return token_budget_batches(self.train.data.lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        windows = [self.train.data.windows[i] for i in examples]
+        labels = torch.tensor([self.train.label(window) for window in windows])
+        return Batch((batch_of(windows, self.tokenizer, packed=self.packed),), labels)
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        if config.encoder is None or config.decoder is not None:
+            raise UserError(f"{where}: expected an encoder alone to find answers, got a decoder; {remedy}")
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        """A span head stays as it is. Any other gives way to a new one."""
+        self.check_kind(config, where="model", remedy="try preset classifier")
+        both = self.train.data, self.valid.data
+        largest = max(largest_of([window.ids for window in data.windows]) for data in both)
+        check_length(
+            "encoder", config.output, max(max(data.lengths) for data in both), remedy="try a lower data.max_length"
+        )
+        check_vocabulary("encoder", config.output, largest)
+        head = config.head if isinstance(config.head, SpanHead) else SpanHead()
+        return ModelConfig.model_validate({**dict(config), "head": head})
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        """The mean cross-entropy of start and end over the tokens of each window, in nats."""
+        logits = network(*batch.inputs)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        return span_loss(on_grid(logits, batch.inputs[0]), batch.labels, smoothing=smoothing), batch.count
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.measure(network, self.valid)
+
+    def measure(self, network: Transformer, asked: Asked) -> Evaluation:
+        """The scores on these questions, and the wrong answers with the largest loss."""
+        logits = logits_of(network, asked.data, self.tokenizer)
+        found = best_of(asked.data, logits)
+        outputs = [one.text(asked_.context) for one, asked_ in zip(found, asked.questions, strict=True)]
+        references = [[answer.text for answer in one.answers] for one in asked.questions]
+        losses = np.zeros(len(outputs))
+        for window, rows in zip(asked.data.windows, logits, strict=True):
+            loss = span_loss(torch.from_numpy(rows)[None], torch.tensor([asked.label(window)]))
+            losses[window.question] = max(losses[window.question], float(loss))
+        wrong = [i for i in np.argsort(-losses, kind="stable") if not exact(outputs[i], references[i])][:N_MISTAKES]
+        samples = [
+            Sample(
+                f"{asked.questions[i].where.rpartition('/')[2]}: {asked.questions[i].question}",
+                outputs[i],
+                " | ".join(dict.fromkeys(references[i])) or "(no answer)",
+            )
+            for i in wrong
+        ]
+        loss = float(losses.mean())
+        scores = (*answer_scores(references, outputs), Score("loss", loss))
+        return Evaluation(scores, tuple(samples), tuple(outputs), loss)
+
+    @classmethod
+    def prepared(cls, recipe: QuestionRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data = recipe.data
+        splits = question_splits(data, data.columns, data.held_out)
+        train = splits["train"]
+        texts = {text: None for one in train for text in (one.question, one.context)}
+        tokenizer = with_pairs(tokenizer or Tokenizer.train(texts, recipe.tokenizer))
+        encoded = {
+            name: Asked.of(split, tokenizer, limit=data.max_length, overlap=data.overlap)
+            for name, split in splits.items()
+        }
+        report = QuestionReport(
+            vocab_size=tokenizer.vocab_size,
+            splits=tuple(question_split(name, one.questions, one.data, train=train) for name, one in encoded.items()),
+        )
+        task = cls(
+            tokenizer,
+            encoded["train"],
+            encoded["valid"],
+            max_tokens=recipe.training.max_tokens,
+            packed=recipe.training.packed,
+        )
+        sha = {
+            name: fingerprint(*([(e.question, e.context, *(f"{a.start} {a.text}" for a in e.answers))] for e in split))
+            for name, split in splits.items()
+        }
+        return Prepared(
+            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
+        )
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: QuestionRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> Evaluation:
+        check_span_head(model.network.config)
+        data = None if recipe is None else recipe.data
+        if source is not None:
+            questions = (data.columns if data else AnswerColumns()).read(source)
+        else:
+            assert data is not None
+            splits = question_splits(data, data.columns, data.held_out)
+            questions = splits.get("test", splits["valid"])
+        limit, overlap = (data.max_length, data.overlap) if data else _reach(model.network.config)
+        asked = Asked.of(questions, model.tokenizer, limit=limit, overlap=overlap)
+        return cls(model.tokenizer, asked, asked, max_tokens=BATCH_TOKENS).evaluate(model.network)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """The answer to each question, after which a tab and its context come.
+
+        Raises UserError for a text without a tab.
+        """
+        check_span_head(model.network.config)
+        pairs: list[tuple[str, str]] = []
+        for text in texts:
+            question, tab, context = text.partition("\t")
+            if not tab or not context.strip():
+                raise UserError(f"{text[:60]!r}: expected a question, a tab and its context, got no context; add them")
+            pairs.append((question, context))
+        limit, overlap = _reach(model.network.config)
+        yield from said(model.network, model.tokenizer, pairs, limit=limit, overlap=overlap)
+
+
+def span_loss(grid: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """Half the summed cross-entropy of starts and ends; b t 2, b 2."""
+    logs = grid.log_softmax(1)
+    loss = -logs.gather(1, labels[:, None]).sum() / 2
+    if not smoothing:
+        return loss
+    counts = grid.isfinite()
+    even = -(logs.masked_fill(~counts, 0.0).sum(1) / counts.sum(1)).sum() / 2
+    return (1 - smoothing) * loss + smoothing * even
+
+
+def with_pairs(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer, with its end token between two texts if it has no template for them."""
+    has_template = tokenizer.library.num_special_tokens_to_add(is_pair=True)
+    return tokenizer if has_template else tokenizer.templated("{end} $A", "{end} $A {end} $B:1")
+
+
+def _reach(config: ModelConfig) -> tuple[int, int]:
+    """The length of windows and their overlap for a model without a recipe."""
+    limit = min(config.output.max_length or 384, 384)
+    return limit, limit // 3

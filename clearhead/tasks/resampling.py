@@ -1,0 +1,64 @@
+"""Bootstrap: intervals of scores, and of the difference between two scores of the same examples. Imports no torch."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES = 1000
+SHARE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A score as a function of the examples it is measured on."""
+
+    score: Callable[..., float]
+    """A function of the columns, which may be sent to another process: one of a module, or a `partial` of it."""
+    columns: tuple[np.ndarray, ...]
+    """What the score is computed from; the first axis of each counts the examples."""
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def of(self, rows: np.ndarray) -> float:
+        """The score of these examples, some of which may occur several times."""
+        return self.score(*(column[rows] for column in self.columns))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Score of the second model less that of the first, on the same examples."""
+
+    value: float
+    interval: tuple[float, float]
+    """Where 95% of paired bootstrap resamples of the examples fall."""
+    p: float
+    """How often resamples of two equal models differ by as much, two-sided."""
+
+
+def interval(rows: Rows) -> tuple[float, float]:
+    """The 95% percentile bootstrap interval of a score (Efron and Tibshirani 1993, 13.3)."""
+    return _middle(np.array([rows.of(draw) for draw in _draws(len(rows))]))
+
+
+def difference(first: Rows, second: Rows) -> Difference:
+    """The difference of two scores, by paired bootstrap resampling of their examples (Koehn 2004).
+
+    The p-value counts the resamples whose difference is as far from their mean as the measured difference is from 0.
+    """
+    everything = np.arange(len(first))
+    value = second.of(everything) - first.of(everything)
+    found = np.array([second.of(draw) - first.of(draw) for draw in _draws(len(first))])
+    extreme = np.abs(found - found.mean()) >= abs(value) - 1e-12
+    return Difference(value, _middle(found), float((extreme.sum() + 1) / (len(found) + 1)))
+
+
+def _draws(n: int) -> Iterator[np.ndarray]:
+    random = np.random.default_rng(0)
+    return (random.integers(n, size=n) for _ in range(RESAMPLES))
+
+
+def _middle(values: np.ndarray) -> tuple[float, float]:
+    low, high = np.quantile(values, [(1 - SHARE) / 2, (1 + SHARE) / 2])
+    return float(low), float(high)

@@ -1,0 +1,91 @@
+"""What tasks of an encoder-decoder share: batches of pairs by teacher forcing, their loss, and what it writes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from clearhead.config import ModelConfig
+from clearhead.data.batches import token_budget_batches
+from clearhead.data.encoded import EncodedPairs
+from clearhead.data.marks import source_marks, target_marks
+from clearhead.data.sequences import largest_of, lengths_of
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.generation import complete
+from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
+from clearhead.tasks.task import Batch, head_loss
+
+Ids = Sequence[Sequence[int]]
+
+
+class SequenceToSequence:
+    """p(target | source), one token after another; sources and targets are ids without marks."""
+
+    def __init__(self, tokenizer: Tokenizer, *, max_tokens: int, packed: bool, generation: GenerationConfig) -> None:
+        self.tokenizer, self.max_tokens, self.packed, self.generation = tokenizer, max_tokens, packed, generation
+        start = generation.start_id
+        self.start = tokenizer.need("bos") if start is None else start
+        self.source_marks, self.target_marks = source_marks(tokenizer), target_marks(tokenizer, generation)
+
+    def lengths(self, source: Ids, target: Ids) -> np.ndarray:
+        """n 2: the tokens of each pair's sides, with marks."""
+        sides = lengths_of(source) + len(self.source_marks), lengths_of(target) + len(self.target_marks)
+        return np.stack(sides, axis=1)
+
+    def batch(self, source: Ids, target: Ids) -> Batch:
+        """Source with its marks; start + written -> written, which is the target with its marks: bos x -> x eos."""
+        written = [self.target_marks.around(ids) for ids in target]
+        read = [self.source_marks.around(ids) for ids in source]
+        inputs = Tokens.pad(read, fill=self.pad, packed=self.packed)
+        outputs = Tokens.pad([[self.start, *ids[:-1]] for ids in written], fill=self.pad, packed=self.packed)
+        return Batch((inputs, outputs), torch.tensor([token for ids in written for token in ids]))
+
+    @property
+    def pad(self) -> int:
+        """The token of cells that are padding."""
+        pad = self.generation.pad_id
+        return (self.tokenizer.pad_id if pad is None else pad) or 0
+
+    def check(self, config: ModelConfig, *both: EncodedPairs, remedy: str) -> None:
+        """Raises UserError unless a network can read these pairs."""
+        assert config.encoder is not None
+        longest = np.maximum.reduce([self.lengths(some.source, some.target).max(axis=0) for some in both]).tolist()
+        for name, stack, length in zip(("encoder", "decoder"), (config.encoder, config.output), longest, strict=True):
+            check_length(name, stack, length, remedy=remedy)
+        check_vocabulary("encoder", config.encoder, max(largest_of(some.source) for some in both))
+        check_vocabulary("decoder", config.output, max(largest_of(some.target) for some in both))
+
+    def write(self, network: Transformer, source: Ids, generation: GenerationConfig) -> list[str]:
+        """The best output for each source, as text."""
+        hypotheses = complete(
+            network,
+            source=[self.source_marks.around(ids) for ids in source],
+            config=generation,
+            bos_id=self.start,
+            eos_id=self.target_marks.after[-1],
+            pad_id=self.pad,
+        )
+        return self.tokenizer.decode_batch([best[0].tokens for best in hypotheses])
+
+    def log_loss(self, network: Transformer, source: Ids, target: Ids) -> tuple[float, int]:
+        """The targets' negative log-likelihood in nats, without label smoothing, and the number of their tokens."""
+        nats, n_tokens = 0.0, 0
+        lengths = self.lengths(source, target)
+        budget = max(self.max_tokens, 4096, int(lengths.sum(axis=1).max()))
+        with Evaluating(network), torch.inference_mode():
+            for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
+                batch = self.batch([source[i] for i in examples], [target[i] for i in examples])
+                total, count = head_loss(network, batch.to(next(network.parameters()).device))
+                nats, n_tokens = nats + total.item(), n_tokens + count
+        return nats, n_tokens
+
+
+def check_encoder_decoder(config: ModelConfig, what: str, *, where: str, remedy: str) -> None:
+    """Raises UserError unless the network is an encoder-decoder that gives every token a probability."""
+    if config.encoder is None or config.decoder is None:
+        raise UserError(f"{where}: expected an encoder and a decoder {what}, got one of them; {remedy}")
+    check_writes(config, where=where)

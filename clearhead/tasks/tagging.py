@@ -1,0 +1,239 @@
+"""Tagging: a tag for each word of a sentence, such as its part of speech or the span it is in (BIO, IOBES)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from clearhead.config import ModelConfig, TaggingHead
+from clearhead.data.batches import token_budget_batches
+from clearhead.data.corpus import Encoded
+from clearhead.data.sequences import largest_of
+from clearhead.data.splits import fingerprint
+from clearhead.data.tag_report import TagReport, tag_split
+from clearhead.data.tag_schemes import spans_of
+from clearhead.data.tagged import TaggedSentence, check_tags, checked, read_tagged, tagged_splits
+from clearhead.data.tagged_ids import WordIds
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.model.loss import IGNORED
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
+from clearhead.tasks.answers import BATCH_TOKENS
+from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.label_scores import scored
+from clearhead.tasks.metrics import Score
+from clearhead.tasks.span_scores import check_span_scores, share, span_scores
+from clearhead.tasks.tag_answers import Decoder, decoding_scheme, log_shares, said, tag_names, tagging_head
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
+
+N_MISTAKES = 5
+
+
+class TaggingData(Data):
+    """Sentences with a tag for each word, in CoNLL files, or in tables and datasets with lists."""
+
+    test: Source | None = None
+    """None: part of the training data is held out, unless `valid` is given."""
+    words: Column | None = None
+    """Column of the words; None: the first one, FORM of CoNLL-U, or one with a usual name such as tokens."""
+    label: Column | None = None
+    """Column of the tags; None: the last one, UPOS of CoNLL-U, or one with a usual name such as ner_tags."""
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
+    """Share of the training sentences that are held out for validation, and as much for a test."""
+    max_length: PositiveInt = 256
+    """Most tokens of an example, special ones included; longer sentences are read in parts."""
+
+
+class TaggingRecipe(Recipe):
+    """How to train a tagger."""
+
+    task: Literal["tagging"]
+    data: TaggingData
+    tokenizer: TokenizerConfig = WordPiece()
+    model: ModelChoice = ModelChoice(preset="classifier")
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """Sentences and their ids."""
+
+    sentences: Sequence[TaggedSentence]
+    ids: WordIds
+
+    @classmethod
+    def of(cls, sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, limit: int) -> Self:
+        """Encodes the sentences."""
+        return cls(sentences, WordIds.of([one.words for one in sentences], tokenizer, limit))
+
+
+class Tagging(RecipeTask[TaggingRecipe]):
+    """p(tag | sentence) for each word, which its first piece stands for."""
+
+    recipe = TaggingRecipe
+    files = Files("words with their tags", {"kind": "tagged", "paths": "--data"})
+    verb = "tag"
+    use = 'tag {} "A sentence."'
+    samples = "worst mistakes"
+    heads = ("tagging",)
+    higher_is_better = True
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: Tagged,
+        valid: Tagged,
+        *,
+        tags: Sequence[str],
+        max_tokens: int,
+        packed: bool = True,
+    ) -> None:
+        """Raises UserError if the tags mark spans and nervaluate is not installed."""
+        self.tokenizer, self.train, self.valid, self.tags = tokenizer, train, valid, tuple(tags)
+        self.max_tokens, self.packed = max_tokens, packed
+        self.scheme = decoding_scheme(tags)
+        if self.scheme:
+            check_span_scores()
+        self.main_score = "span_f1" if self.scheme else "accuracy"
+        self.index = {"": IGNORED} | {tag: i for i, tag in enumerate(self.tags)}
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        return token_budget_batches(self.train.ids.lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        return self.batch(self.train, examples)
+
+    def batch(self, data: Tagged, examples: Sequence[int]) -> Batch:
+        """The label of a word is that of its first piece's cell; all other cells are ignored."""
+        parts = [data.ids.parts[i] for i in examples]
+        tokens = Tokens.pad([part.ids for part in parts], fill=self.tokenizer.pad_id or 0, packed=self.packed)
+        labels = np.full(sum(len(part.ids) for part in parts), IGNORED)
+        at = 0
+        for part in parts:
+            tags = data.sentences[part.sentence].tags[part.start : part.start + len(part.cells)]
+            labels[at + np.array(part.cells)] = [self.index[tag] for tag in tags]
+            at += len(part.ids)
+        return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        if (config.encoder is None) == (config.decoder is None):
+            raise UserError(f"{where}: expected an encoder or a decoder alone to tag, got both; {remedy}")
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        """A tagging head stays as it is, apart from its labels. Any other head gives way to a new one."""
+        self.check_kind(config, where="model", remedy="try preset classifier")
+        name = "decoder" if config.encoder is None else "encoder"
+        both = self.train.ids, self.valid.ids
+        largest = max(largest_of([part.ids for part in ids.parts]) for ids in both)
+        check_length(name, config.output, max(max(ids.lengths) for ids in both), remedy="try a lower data.max_length")
+        check_vocabulary(name, config.output, largest)
+        own = {"n_labels": len(self.tags), "labels": self.tags}
+        head = config.head.model_copy(update=own) if isinstance(config.head, TaggingHead) else TaggingHead(**own)
+        return ModelConfig.model_validate({**dict(config), "head": head})
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        """The summed cross-entropy of the words' tags, in nats."""
+        logits = network(*batch.inputs)
+        cells = batch.inputs[0].real(logits) if logits.ndim == 3 else logits
+        counts = batch.labels != IGNORED
+        chosen = cells[counts]
+        chosen = chosen if chosen.dtype == torch.float64 else chosen.float()
+        loss = F.cross_entropy(chosen, batch.labels[counts], reduction="sum", label_smoothing=smoothing)
+        return loss, batch.count
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.measure(network, self.valid)
+
+    def measure(self, network: Transformer, data: Tagged) -> Evaluation:
+        """The scores on these data, and the sentences with the largest loss."""
+        decode, shares = Decoder(self.tags), log_shares(network, data.ids, self.tokenizer)
+        outputs = [[self.tags[i] for i in decode(rows)] for rows in shares]
+        losses = [
+            [-float(row[self.index[tag]]) for row, tag in zip(rows, one.tags, strict=True) if tag]
+            for rows, one in zip(shares, data.sentences, strict=True)
+        ]
+        known = [[bool(tag) for tag in one.tags] for one in data.sentences]
+        hits = [
+            sum(a == b for a, b, is_known in zip(one.tags, tags, there, strict=True) if is_known)
+            for one, tags, there in zip(data.sentences, outputs, known, strict=True)
+        ]
+        n_known = np.array([*map(sum, known)])
+        accuracy = scored("accuracy", share, np.array(hits), n_known, "0 to 1")
+        loss = sum(map(sum, losses)) / max(int(n_known.sum()), 1)
+        spans = (
+            span_scores([spans_of(one.tags) for one in data.sentences], [*map(spans_of, outputs)])
+            if self.scheme
+            else ()
+        )
+        order = sorted(range(len(losses)), key=lambda i: -sum(losses[i]))
+        wrong = [i for i in order if hits[i] < n_known[i]][:N_MISTAKES]
+        samples = tuple(mistake(data.sentences[i], outputs[i]) for i in wrong)
+        return Evaluation((*spans, accuracy, Score("loss", loss)), samples, loss=loss)
+
+    @classmethod
+    def prepared(cls, recipe: TaggingRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data = recipe.data
+        found = tagged_splits(data, data.words, data.label, data.held_out)
+        train = found.splits["train"]
+        tokenizer = tokenizer or Tokenizer.train((one.text for one in train), recipe.tokenizer)
+        encoded = {name: Tagged.of(split, tokenizer, data.max_length) for name, split in found.splits.items()}
+        report = TagReport(
+            vocab_size=tokenizer.vocab_size,
+            max_length=data.max_length,
+            scheme=found.scheme.name,
+            notes=found.notes,
+            splits=tuple(
+                tag_split(name, one.sentences, one.ids, tags=found.tags, scheme=found.scheme, train=train)
+                for name, one in encoded.items()
+            ),
+        )
+        task = cls(
+            tokenizer,
+            encoded["train"],
+            encoded["valid"],
+            tags=found.tags,
+            max_tokens=recipe.training.max_tokens,
+            packed=recipe.training.packed,
+        )
+        sha = {name: fingerprint(*([(*e.words, *e.tags)] for e in split)) for name, split in found.splits.items()}
+        return Prepared(
+            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
+        )
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: TaggingRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> Evaluation:
+        names = tag_names(tagging_head(model.network.config))
+        data = None if recipe is None else recipe.data
+        if source is not None:
+            read = read_tagged(source, data.words if data else None, data.label if data else None)
+            sentences, _ = checked(read, decoding_scheme(names))
+            check_tags(sentences, names, remedy="correct it, or train with sentences of it")
+        else:
+            assert data is not None
+            splits = tagged_splits(data, data.words, data.label, data.held_out).splits
+            sentences = splits.get("test", splits["valid"])
+        limit = data.max_length if data else model.network.config.output.max_length or 512
+        found = Tagged.of(sentences, model.tokenizer, limit)
+        return cls(model.tokenizer, found, found, tags=names, max_tokens=BATCH_TOKENS).evaluate(model.network)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """Each word with its tag, or the spans that the tags mark, with tabs between them."""
+        tagging_head(model.network.config)
+        yield from said(model.network, model.tokenizer, texts, model.network.config.output.max_length or 512)
+
+
+def mistake(sentence: TaggedSentence, tags: Sequence[str]) -> Sample:
+    """A sentence, and its words whose tags are wrong."""
+    wrong = [i for i, tag in enumerate(sentence.tags) if tag and tag != tags[i]]
+    output, reference = (" ".join(f"{sentence.words[i]}/{found[i]}" for i in wrong) for found in (tags, sentence.tags))
+    return Sample(f"{sentence.place().rpartition('/')[2]}: {sentence.text}", output, reference)

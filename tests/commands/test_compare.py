@@ -1,0 +1,76 @@
+"""`clearhead compare` on every kind of model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clearhead.cli import main
+from clearhead.commands.compare import check_same
+from clearhead.errors import UserError
+from clearhead.tasks.examples import Example
+from clearhead.tasks.metrics import Score
+from clearhead.tasks.task import Evaluation
+from tests.small_models import PAIRS, model_of
+from tests.tasks.test_classification import SMALL, rows, write_table
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+def compared(*words: str, capsys: pytest.CaptureFixture[str]) -> dict:
+    capsys.readouterr()
+    main(["compare", *words, "--json"])
+    said = capsys.readouterr()
+    assert "95% intervals and p from 1,000 paired bootstrap resamples" in said.err
+    return json.loads(said.out) | {"told": said.err}
+
+
+def test_two_classifiers(capsys: pytest.CaptureFixture[str]):
+    """A trained one against one of a single step, on the part that both hold out, and on a file."""
+    write_table(Path("table.csv"), rows() * 3)
+    line = "train table.csv --precision fp32 --training.max_tokens 64 --training.schedule.warmup 1"
+    line += " --training.evaluate_every 99"
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    main(f"{line} {changes} --out bad --steps 1".split())
+    main(f"{line} {changes} --out good --steps 25 --training.optimizer.lr 1e-2".split())
+    found = compared("bad", "good", capsys=capsys)
+    one = found["scores"]["accuracy"]
+    assert one["difference"] == pytest.approx(one["second"] - one["first"])
+    assert one["interval"][0] <= one["difference"] <= one["interval"][1]
+    assert 0 < one["p"] <= 1
+    assert found["examples"] == 9
+    best = found["second_better"][0]
+    assert best["error"] > best["other"]["error"]
+    write_table(Path("other.csv"), rows()[:20])
+    assert compared("bad", "good", "--data", "other.csv", capsys=capsys)["examples"] == 20
+    assert "second is most clearly better:" in found["told"]
+
+
+def test_two_translators_and_two_language_models(capsys: pytest.CaptureFixture[str]):
+    """By sentences, and by windows of a text."""
+    for name, kind in (("demo", "translator"), ("nano", "writer")):
+        for seed in (0, 1):
+            model_of(name, seed=seed).save(Path(f"{kind}-{seed}"))
+    Path("a").write_text("\n".join(PAIRS.source[:6]), encoding="utf-8")
+    Path("b").write_text("\n".join(PAIRS.target[:6]), encoding="utf-8")
+    found = compared("translator-0", "translator-1", "--source", "a", "--target", "b", capsys=capsys)
+    assert found["examples"] == 6
+    assert {"bleu", "chrf", "exact_match", "perplexity"} == found["scores"].keys()
+    assert "p" in found["scores"]["chrf"]
+    assert "p" not in found["scores"]["perplexity"]
+    Path("text").write_text(" ".join(PAIRS.source * 40), encoding="utf-8")
+    found = compared("writer-0", "writer-1", "--text", "text", capsys=capsys)
+    assert found["examples"] > 1
+    row = found["scores"]["loss"]
+    assert row["interval"][0] <= row["difference"] <= row["interval"][1]
+
+
+def test_other_data_are_refused():
+    one = Example("a text", "x", "y", 1.0, is_wrong=True)
+    here, there = (Evaluation((Score("loss", 1.0),), examples=some) for some in ((one,), (one, one)))
+    with pytest.raises(UserError, match="expected the same test data, got 1 and 2 examples; give the data for both"):
+        check_same("a", "b", here, there)

@@ -1,0 +1,92 @@
+"""The tables that options of the command line name: whose columns, with which header and separator."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearhead.cli import main
+from clearhead.commands.train import recipe_of
+from clearhead.data.sources import read_pairs, read_texts
+from clearhead.errors import UserError
+from clearhead.recipe.data import Table
+from clearhead.tasks.classification import ClassificationRecipe
+from tests.training.tiny import SMALL, number_pairs
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+def recipe_for(name: str, *changes: str, columns: Any = None, valid: Any = None, **files: str) -> Any:
+    return recipe_of(name, changes, short={}, files={"train": files, "valid": valid or {}}, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "source", "target"),
+    [
+        ("a.csv", 'en,de\n"one, two",zwei\nthree,drei\n', "en", "de"),
+        ("a.csv", "de;en\nzwei;one, two\ndrei;three\n", "en", "de"),
+        ("a.tsv", "one, two\tzwei\nthree\tdrei\n", "0", "1"),
+        ("a.jsonl", '{"t": {"en": "one, two", "de": "zwei"}}\n{"t": {"en": "three", "de": "drei"}}\n', "t.en", "t.de"),
+    ],
+)
+def test_pairs_from_a_table(file: str, content: str, source: str, target: str):
+    Path(file).write_text(content, encoding="utf-8")
+    recipe = recipe_for("translation", data=file, source=source, target=target)
+    assert Path(recipe.data.train.path).is_absolute()
+    assert [*read_pairs(recipe.data.train)] == [("one, two", "zwei"), ("three", "drei")]
+
+
+def test_text_from_a_table_and_validation_from_another():
+    """Whose columns are those of the training data."""
+    for name in ("a", "b"):
+        Path(f"{name}.csv").write_text(f"body;n\ntext {name};1\nmore {name};2\n", encoding="utf-8")
+    data = recipe_for("lm", data="a.csv", text="body", valid={"data": "b.csv"}).data
+    assert read_texts(data.train) == ["text a", "more a"]
+    assert read_texts(data.valid) == ["text b", "more b"]
+
+
+def test_labels_from_a_table_that_a_recipe_gives():
+    Path("a.tsv").write_text("x y z\t1\nu v\t0\n" * 5, encoding="utf-8")
+    recipe = recipe_for("classification", data="a.tsv", text="0", columns={"label": "1"})
+    assert isinstance(recipe, ClassificationRecipe)
+    assert {e.labels for e in recipe.data.labelling.read(recipe.data.train)} == {("0",), ("1",)}
+    table = recipe_for("a.tsv", valid={"data": "a.tsv"})
+    assert table.data.valid == table.data.train
+    assert isinstance(table.data.train, Table)
+    # The recipe for tables has a header; this one has none, and its first row is a text.
+    assert not table.data.train.header
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "says"),
+    [
+        ("translation", {"data": "a.csv"}, "expected columns of a.csv, got none; give --source NAME --target NAME"),
+        ("translation", {"data": "a.csv", "source": "en", "target": "d"}, "a.csv:1: expected a column 'd', got none"),
+        ("translation", {"data": "a.csv", "source": "en"}, "expected source and target, or text alone"),
+        ("lm", {"data": "a.csv", "source": "en"}, "got --source en; try --data FILE --text NAME"),
+        ("a.csv", {"source": "en"}, "expected columns of the table, got a file; try --text NAME and --label NAME"),
+    ],
+)
+def test_columns_that_do_not_fit(name: str, files: dict[str, str], says: str):
+    Path("a.csv").write_text("en,de\none,eins\n", encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        recipe_for(name, **files)
+    assert says in str(error.value)
+
+
+def test_train_and_evaluate_by_columns(capsys: pytest.CaptureFixture[str]):
+    pairs = number_pairs(12)
+    text = "".join(f"{a},{b}\n" for a, b in [("en", "de"), *zip(pairs.source, pairs.target, strict=True)])
+    Path("pairs.csv").write_text(text, encoding="utf-8")
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    line = "train translation --data pairs.csv --source en --target de --steps 1 --out run --precision fp32"
+    main(f"{line} --tokenizer.kind words {changes}".split())
+    capsys.readouterr()
+    main(["evaluate", "run", "--data", "pairs.csv", "--json"])
+    by_recipe = capsys.readouterr().out
+    main(["evaluate", "run", "--data", "pairs.csv", "--source", "en", "--target", "de", "--json"])
+    assert capsys.readouterr().out == by_recipe

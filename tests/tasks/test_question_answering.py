@@ -1,0 +1,280 @@
+"""Answers that are parts of a context: the loss, windows, scores, and what users do with SQuAD's files."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from clearhead.api import Model, load
+from clearhead.cli import main
+from clearhead.config import ModelConfig, SpanHead
+from clearhead.data.squad import Answer, AnswerColumns, Question
+from clearhead.data.squad_ids import Windows
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.families import preset
+from clearhead.foundation import under_head
+from clearhead.model import Transformer
+from clearhead.recipe.data import SquadFiles, Words
+from clearhead.runs import start
+from clearhead.tasks.question_answering import Asked, QuestionAnswering, with_pairs
+from clearhead.tasks.registry import suitable, validate
+from clearhead.tasks.span_answers import best_of, logits_of
+from clearhead.tasks.squad_scores import exact, f1
+from tests.tasks.updates import mask_of, our_losses, their_losses
+
+SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}
+KINDS = {"animal": "cat dog horse mouse".split(), "fruit": "apple pear plum cherry".split()}
+
+
+def rows() -> list[dict[str, Any]]:
+    """A context with an animal and a fruit, and questions for both; some ask for a tool, which is not there."""
+    found: list[dict[str, Any]] = []
+    for i, animal in enumerate(KINDS["animal"]):
+        for j, fruit in enumerate(KINDS["fruit"]):
+            context = f"the {animal} ate the {fruit} ." if (i + j) % 2 else f"a {fruit} fell on the {animal} ."
+            found += [
+                {"question": "which animal ?", "context": context, "answer": animal},
+                {"question": "which fruit ?", "context": context, "answer": fruit},
+                {"question": "which tool ?", "context": context, "answer": ""},
+            ]
+    return found
+
+
+def squad(table: list[dict[str, Any]]) -> dict[str, Any]:
+    def qa(row: dict[str, Any]) -> dict[str, Any]:
+        text = row["answer"]
+        answers = [{"text": text, "answer_start": row["context"].index(text)}] if text else []
+        return {"id": "x", "question": row["question"], "answers": answers, "is_impossible": not text}
+
+    return {"version": "v2.0", "data": [{"paragraphs": [{"context": r["context"], "qas": [qa(r)]} for r in table]}]}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    Path("train.json").write_text(json.dumps(squad(rows())), encoding="utf-8")
+
+
+def task_of(*, limit: int = 64, packed: bool = True) -> QuestionAnswering:
+    table = rows()[::2]
+    for i, row in enumerate(table):
+        row["question"] += " now" * (i % 3)
+    questions = [
+        Question(row["question"], row["context"], answers, f"x:{i}")
+        for i, row in enumerate(table)
+        for answers in [(Answer(row["answer"], row["context"].index(row["answer"])),) if row["answer"] else ()]
+    ]
+    texts = [text for row in table for text in (row["question"], row["context"])]
+    asked = Asked.of(questions, with_pairs(Tokenizer.train(texts, Words())), limit=limit, overlap=2)
+    tokenizer = with_pairs(Tokenizer.train(texts, Words()))
+    return QuestionAnswering(tokenizer, asked, asked, max_tokens=96, packed=packed)
+
+
+def network_of(task: QuestionAnswering, name: str = "classifier") -> Transformer:
+    config = preset(name).model_dump()
+    config["encoder"] |= SMALL | {"input": config["encoder"]["input"] | {"vocab_size": task.tokenizer.vocab_size}}
+    base = Transformer(ModelConfig.model_validate(config))
+    return under_head(base, task.fit(base.config).head, seed=0).double().eval()
+
+
+# --- the loss -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("limit", [64, 10])
+def test_the_loss_is_that_of_each_window_alone(limit: int, packed: bool):
+    task = task_of(limit=limit, packed=packed)
+    network, expected = network_of(task), 0.0
+    for window in task.train.data.windows:
+        logits = network(torch.tensor([window.ids]))[0]
+        both = zip(logits.T, task.train.label(window), strict=True)
+        expected += sum(F.cross_entropy(row[None], torch.tensor([at])).item() for row, at in both) / 2
+    found = n_windows = 0
+    for examples in task.plan(seed=0, epoch=0):
+        loss, n = task.loss(network, task.collate(examples))
+        found, n_windows = found + loss.item(), n_windows + n
+    assert n_windows == len(task.train.data.windows)
+    assert (n_windows > len(task.train.questions)) == (limit == 10)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_smoothing_leaves_padding_out():
+    task = task_of()
+    network = network_of(task)
+    batch = task.collate(range(8))
+    assert batch.inputs[0].valid is not None
+    logits = [network(torch.tensor([one.ids]))[0] for one in task.train.data.windows[:8]]
+    expected = sum(
+        F.cross_entropy(rows.T, torch.tensor(label), label_smoothing=0.1).item()
+        for rows, label in zip(logits, batch.labels.tolist(), strict=True)
+    )
+    assert task.loss(network, batch, smoothing=0.1)[0].item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_updates_are_those_of_the_other_library(n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With windows of one length in a batch, since its loss counts the logits of padding too."""
+    transformers = pytest.importorskip("transformers")
+    task = task_of()
+    lengths = task.train.data.lengths
+    same = [[i for i, one in enumerate(lengths) if one == length] for length in sorted(set(lengths))]
+    monkeypatch.setattr(task, "plan", lambda **_: same)
+    network = network_of(task, "bert-base")
+    folder = Model(network, task.tokenizer).save(tmp_path / "model")
+    theirs = transformers.BertForQuestionAnswering.from_pretrained(folder, dtype=torch.float64)
+    for module in theirs.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+
+    def loss_of(their: Any, batch: Any) -> torch.Tensor:
+        tokens, (starts, ends) = batch.inputs[0], batch.labels.T
+        said = {"token_type_ids": tokens.types, "attention_mask": mask_of(batch)}
+        return their(tokens.ids, start_positions=starts, end_positions=ends, **said).loss
+
+    expected = their_losses(theirs, task, n, loss_of)
+    assert our_losses(network, task, n) == pytest.approx(expected, rel=1e-9)
+    assert expected[-1] < expected[0]
+
+
+# --- windows and scores -------------------------------------------------------------------------------------------
+
+
+def test_windows_cover_the_context_and_overlap():
+    tokenizer = with_pairs(Tokenizer.train(["a b c d e f g h i j k l m n o p q r s t"], Words()))
+    context = "a b c d e f g h i j k l m n o p q r s t"
+    data = Windows.of([("a b", context), ("c", "d e")], tokenizer, limit=12, overlap=3)
+    first = [one for one in data.windows if one.question == 0]
+    assert len(data.windows) - len(first) == 1
+    texts = [context[one.places[0][0] : one.places[-1][1]] for one in first]
+    assert texts[0].startswith("a b") and texts[-1].endswith("s t")  # noqa: PT018
+    assert all(len(one.ids) <= 12 for one in first)
+    for before, after in pairwise(first):
+        assert before.places[-3:] == after.places[:3]
+    held = [one.cells(Answer("j k", context.index("j k"))) for one in first]
+    window, cells = next((one, found) for one, found in zip(first, held, strict=True) if found)
+    assert tokenizer.decode(window.ids[cells[0] : cells[1] + 1]).split() == ["j", "k"]
+    assert None in held, "a window without all of it does not hold it"
+
+
+def test_answers_are_compared_by_the_rule_of_squad():
+    assert exact("The  Cat!", ["a cat"]) == 1.0
+    assert exact("", []) == exact("the", [""]) == 1.0
+    assert exact("cat", []) == f1("cat", []) == f1("", ["cat"]) == 0.0
+    assert f1("the big black cat", ["black cat", "dog"]) == pytest.approx(0.8)
+
+
+# --- a run --------------------------------------------------------------------------------------------------------
+
+
+def test_from_a_file_to_answers(capsys: pytest.CaptureFixture[str]):
+    line = "train question_answering --data train.json --valid train.json --out run --epochs 32 --precision fp32 --json"
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    rest = "--model.stacks.n_layers 2 --tokenizer.kind words --training.optimizer.lr 5e-3 --training.schedule.warmup 5"
+    rest += " --training.optimizer.weight_decay 0 --training.max_tokens 128 --training.evaluate_every 1000"
+    main(f"{line} {changes} {rest}".split())
+    said = capsys.readouterr()
+    assert json.loads(said.out)["f1"] > 0.9
+    for told in (
+        "train: 48 questions about 16 contexts; ",
+        "answers: 32 questions, 4.4 characters each; 16 without one",
+        "labels: 32 of 48 windows hold the answer",
+        "48 (100.0%) have a context that is also in train",
+        "f1_answered ",
+    ):
+        assert told in said.err
+    model = load("run")
+    assert model.config.head == SpanHead()
+    assert suitable(model.config, where="x") is QuestionAnswering
+    main(["predict", "run", "which fruit ?\tthe dog ate the plum .", "which tool ?\tthe cat ate the pear .", "--json"])
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["answer"], first["start"], first["end"]) == ("plum", 16, 20)
+    assert (second["answer"], second["start"]) == ("", None)
+    assert 0.5 < first["probability"] <= 1.0
+    Path("more.jsonl").write_text("\n".join(map(json.dumps, rows()[:6])), encoding="utf-8")
+    main(["evaluate", "run", "--data", "more.jsonl"])
+    assert capsys.readouterr().out.startswith("f1 ")
+    with pytest.raises(SystemExit):
+        main(["predict", "run", "which fruit ?"])
+    assert "expected a question, a tab and its context, got no context" in capsys.readouterr().err
+
+
+def test_the_answer_of_several_windows_is_the_best_of_them():
+    task = task_of()
+    network = network_of(task)
+    pair = ("which fruit ?", " ".join(["the cat ate the plum ."] * 4))
+    data = Windows.of([pair], task.tokenizer, limit=14, overlap=2)
+    logits = logits_of(network, data, task.tokenizer)
+    alone = [
+        best_of(Windows([one], 1), [rows])[0]
+        for one, rows in (
+            (type(w)(0, w.ids, w.types, w.start, w.places), r) for w, r in zip(data.windows, logits, strict=True)
+        )
+    ]
+    assert len(alone) > 2
+    assert best_of(data, logits)[0].score in {one.score for one in alone}
+
+
+# --- mistakes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"answer": "owl"},
+            "train.jsonl:1: expected an answer that is in its context, got 'owl'; correct or delete it",
+        ),
+        ({"context": " "}, "train.jsonl:1: expected a context, got an empty text"),
+        ({"question": ""}, "train.jsonl:1: expected a question, got an empty text"),
+        ({"answer": 3}, "train.jsonl:1: expected an answer as text, or a list of them, got 3"),
+    ],
+)
+def test_a_wrong_row_is_told(change: dict[str, Any], told: str):
+    Path("train.jsonl").write_text("\n".join(map(json.dumps, [rows()[0] | change, *rows()])), encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        AnswerColumns().read(SquadFiles(paths=(Path("train.jsonl"),)))
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "train.json: $: expected the field 'data' of SQuAD's format, got none"),
+        ('{"data": []}', "train.json: expected questions, got none"),
+        (
+            '{"data": [{"paragraphs": [{"qas": [{}]}]}]}',
+            "train.json: $.data[0].paragraphs[0].qas[0]: expected the field 'answers'",
+        ),
+        ('{"data": [', "train.json"),
+    ],
+)
+def test_a_file_that_is_none_is_told(text: str, told: str):
+    Path("train.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        AnswerColumns().read(SquadFiles(paths=(Path("train.json"),)))
+    assert str(error.value).startswith(told)
+
+
+def test_an_answer_elsewhere_is_taken_from_the_nearest_place_and_told():
+    table = squad(rows())
+    qa = table["data"][0]["paragraphs"][0]["qas"][0]
+    qa["answers"][0]["answer_start"] += 2
+    Path("train.json").write_text(json.dumps(table), encoding="utf-8")
+    settings = {"precision": "fp32", "device": "cpu", "steps": 1}
+    recipe = {"task": "question_answering", "data": {"train": {"kind": "squad", "paths": "train.json"}}}
+    recipe |= {"model": {"preset": "classifier", "stacks": SMALL}, "tokenizer": {"kind": "words"}, "training": settings}
+    _, prepared = start(validate(recipe, where="x"), Path("run"))
+    assert any("1 answers are not at their answer_start, such as" in line for line in prepared.data.lines())
+    qa["answers"][0]["text"] = "owl"
+    Path("train.json").write_text(json.dumps(table), encoding="utf-8")
+    told = (
+        r"train\.json: \$\.data\[0\]\.paragraphs\[0\]\.qas\[0\]: expected an answer that is in its context, got 'owl'"
+    )
+    with pytest.raises(UserError, match=told):
+        start(validate(recipe, where="x"), Path("other"))

@@ -1,0 +1,313 @@
+"""Words with tags: the loss, the cells of words, what is said of sentences, and what users do with a CoNLL file."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from clearhead.api import Model, load
+from clearhead.cli import main
+from clearhead.config import ModelConfig, TaggingHead
+from clearhead.data.tag_schemes import SCHEMES, Span
+from clearhead.data.tagged import TaggedSentence, read_tagged
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.families import preset
+from clearhead.foundation import under_head
+from clearhead.model import Transformer
+from clearhead.model.loss import IGNORED
+from clearhead.recipe.data import HubDataset, WordPiece
+from clearhead.runs import start
+from clearhead.tasks.registry import suitable, validate
+from clearhead.tasks.tag_answers import Decoder
+from clearhead.tasks.tagging import Tagged, Tagging
+from tests.tasks.updates import mask_of, our_losses, their_losses
+
+SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}
+PEOPLE, PLACES, VERBS = "Ann Bob Carl Dora".split(), "Paris Rome Oslo Kyiv".split(), "sees likes left".split()
+
+
+def sentences() -> list[list[tuple[str, str]]]:
+    """A person alone or with a surname, a verb and a place."""
+    return [
+        [(a, "B-person"), *([("Smith", "I-person")] if i % 2 else []), (verb, "O"), (place, "B-place"), (".", "O")]
+        for i, a in enumerate(PEOPLE)
+        for verb in VERBS
+        for place in PLACES
+    ]
+
+
+def conll(rows: list[list[tuple[str, str]]], between: str = "\t") -> str:
+    return "\n".join("".join(f"{word}{between}{tag}\n" for word, tag in sentence) for sentence in rows)
+
+
+def tables(**training: Any) -> dict[str, Any]:
+    settings = {"precision": "fp32", "matmul_precision": "highest", "max_tokens": 64, "device": "cpu", "steps": 4}
+    return {
+        "task": "tagging",
+        "data": {"train": {"kind": "tagged", "paths": "train.conll"}},
+        "tokenizer": {"kind": "wordpiece", "vocab_size": 60},
+        "model": {"preset": "classifier", "stacks": SMALL},
+        "training": {**settings, **training},
+    }
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    Path("train.conll").write_text(conll(sentences()), encoding="utf-8")
+
+
+def task_of(*, packed: bool = True, limit: int = 64) -> Tagging:
+    rows = sentences()[::3]
+    found = [TaggedSentence(*map(tuple, zip(*row, strict=True)), f"x:{i}") for i, row in enumerate(rows)]  # pyrefly: ignore
+    tokenizer = Tokenizer.train([one.text for one in found], WordPiece(vocab_size=60))
+    data = Tagged.of(found, tokenizer, limit)
+    tags = ("O", "B-person", "I-person", "B-place")
+    return Tagging(tokenizer, data, data, tags=tags, max_tokens=96, packed=packed)
+
+
+def network_of(task: Tagging, name: str = "classifier") -> Transformer:
+    config = preset(name).model_dump()
+    stack = "encoder" if config["encoder"] else "decoder"
+    config[stack] |= SMALL | {"input": config[stack]["input"] | {"vocab_size": task.tokenizer.vocab_size}}
+    base = Transformer(ModelConfig.model_validate(config))
+    return under_head(base, task.fit(base.config).head, seed=0).double().eval()
+
+
+# --- the loss -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [64, 6])
+@pytest.mark.parametrize("name", ["classifier", "nano"])
+def test_the_loss_is_the_cross_entropy_of_the_first_pieces(name: str, limit: int):
+    """Of every word once, also where sentences are read in parts."""
+    task = task_of(limit=limit)
+    network = network_of(task, name)
+    expected = 0.0
+    for part in task.train.ids.parts:
+        tags = task.train.sentences[part.sentence].tags[part.start :][: len(part.cells)]
+        logits = network(torch.tensor([part.ids]))[0][part.cells]
+        expected += F.cross_entropy(
+            logits, torch.tensor([task.tags.index(tag) for tag in tags]), reduction="sum"
+        ).item()
+    found, n_words = 0.0, 0
+    for examples in task.plan(seed=0, epoch=0):
+        loss, n = task.loss(network, task.collate(examples))
+        found, n_words = found + loss.item(), n_words + n
+    assert n_words == sum(len(one.words) for one in task.train.sentences)
+    assert found == pytest.approx(expected, rel=1e-9)
+    padded = task_of(packed=False, limit=limit)
+    totals = [padded.loss(network, padded.collate(examples))[0].item() for examples in padded.plan(seed=0, epoch=0)]
+    assert sum(totals) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_updates_are_those_of_the_other_library(n: int, tmp_path: Path):
+    transformers = pytest.importorskip("transformers")
+    task = task_of()
+    network = network_of(task, "bert-base")
+    folder = Model(network, task.tokenizer).save(tmp_path / "model")
+    theirs = transformers.BertForTokenClassification.from_pretrained(folder, dtype=torch.float64)
+    assert [*theirs.config.id2label.values()] == [*task.tags]
+    for module in theirs.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+
+    def loss_of(their: Any, batch: Any) -> torch.Tensor:
+        mask = mask_of(batch)
+        labels = torch.full_like(mask, IGNORED)
+        labels[mask.bool()] = batch.labels
+        return their(batch.inputs[0].ids, attention_mask=mask, labels=labels).loss
+
+    expected = their_losses(theirs, task, n, loss_of)
+    assert our_losses(network, task, n) == pytest.approx(expected, rel=1e-9)
+    assert expected[-1] < 0.7 * expected[0]
+
+
+# --- tags ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_decoded_sequence_is_the_best_valid_one():
+    random = np.random.default_rng(0)
+    for names in (("O", "B-a", "I-a", "B-b", "I-b"), ("O", "B-a", "I-a", "E-a", "S-a"), ("O", "B-a", "L-a", "U-a")):
+        decode = Decoder(names)
+        valid = [
+            path
+            for path in np.ndindex(*[len(names)] * 4)
+            if all(
+                decode.scheme.follows(a, b)
+                for a, b in zip(("O", *(names[i] for i in path)), (*(names[i] for i in path), "O"), strict=True)
+            )
+        ]
+        for _ in range(20):
+            shares = random.normal(size=(4, len(names)))
+            best = max(valid, key=lambda path: sum(shares[i, tag] for i, tag in enumerate(path)))
+            assert tuple(decode(shares)) == best
+
+
+def test_tags_of_single_words_are_the_likeliest():
+    shares = np.random.default_rng(0).normal(size=(5, 3))
+    assert [*Decoder(("NOUN", "O", "X"))(shares)] == [*shares.argmax(-1)]
+    assert Decoder(("I-a", "O")).scheme == SCHEMES["none"], "no span could begin"
+
+
+# --- a run --------------------------------------------------------------------------------------------------------
+
+
+def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
+    Path("dev.conll.gz").write_bytes(gzip.compress(conll(sentences()[::5], between="  ").encode()))
+    line = "train train.conll --valid dev.conll.gz --out run --epochs 8 --precision fp32 --json"
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    rest = "--tokenizer.vocab_size 60 --training.optimizer.lr 1e-2 --training.schedule.warmup 5"
+    rest += " --training.max_tokens 128 --training.evaluate_every 100"
+    main(f"{line} {changes} {rest}".split())
+    said = capsys.readouterr()
+    assert json.loads(said.out)["span_f1"] == 1.0
+    for told in (
+        "tags: spans, tagged in BIO",
+        "train: 48 sentences, 216 words; 4.5 words each, at most 5; ",
+        "labels: 216, 4.5 a sentence",
+        "96 spans: person 50.0%, place 50.0%",
+        "valid: 10 sentences",
+        "10 (100.0%) are also in train, such as",
+        "span_f1                1.0000  0 to 1, 95% interval 1.0000 to 1.0000",
+        'use it: clearhead tag run "A sentence."',
+    ):
+        assert told in said.err
+    model = load("run")
+    assert model.config.head == TaggingHead(n_labels=4, labels=("O", "B-person", "I-person", "B-place"))
+    assert suitable(model.config, where="x") is Tagging
+    main(["predict", "run", "Dora  Smith likes Rome.", "."])
+    assert capsys.readouterr().out.splitlines() == ["person 0-11 Dora  Smith\tplace 18-22 Rome", ""]
+    main(["predict", "run", "Ann left Oslo.", "--json"])
+    values = json.loads(capsys.readouterr().out)
+    assert values["words"] == ["Ann", "left", "Oslo", "."]
+    assert values["tags"] == ["B-person", "O", "B-place", "O"]
+    assert [(one["text"], one["label"], one["start"], one["end"]) for one in values["entities"]] == [
+        ("Ann", "person", 0, 3),
+        ("Oslo", "place", 9, 13),
+    ]
+    assert all(0.5 < one["probability"] <= 1.0 for one in values["entities"])
+    Path("other.conll").write_text("Bob B-person\nsees O\nAnn B-place\n", encoding="utf-8")
+    main(["evaluate", "run", "--data", "other.conll"])
+    said = capsys.readouterr().out
+    assert said.startswith("span_f1                0.5000")
+    assert "other.conll:1: Bob sees Ann" in said
+    assert "Ann/B-person" in said
+
+
+def test_single_words_are_tagged_from_tables_and_measured_by_accuracy(capsys: pytest.CaptureFixture[str]):
+    kinds = {"O": "OTHER", "B-person": "NAME", "I-person": "NAME", "B-place": "NAME"}
+    rows = [{"tokens": [w for w, _ in one], "upos": [kinds[tag] for _, tag in one]} for one in sentences()]
+    Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    line = "train tagging --data train.jsonl --out run --steps 2 --precision fp32 --tokenizer.vocab_size 60"
+    main(f"{line} {changes}".split())
+    assert "tags: tags of single words" in capsys.readouterr().err
+    main(["predict", "run", "Ann left."])
+    words = [pair.rsplit("/", 1) for pair in capsys.readouterr().out.strip().split(" ")]
+    assert [word for word, _ in words] == ["Ann", "left", "."]
+    assert {tag for _, tag in words} <= {"NAME", "OTHER"}
+
+
+def test_long_sentences_are_read_in_parts_and_told():
+    given = tables()
+    given["data"]["max_length"] = 6
+    run, prepared = start(validate(given, where="x"), Path("run"))
+    assert any("sentences of more than 6 tokens, read in parts" in line for line in prepared.data.lines())
+    task = run.task
+    assert isinstance(task, Tagging)
+    assert max(task.train.ids.lengths) <= 6
+    found = task.measure(run.network, task.train)
+    assert found.value("accuracy") <= 1.0
+
+
+# --- mistakes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "told"),
+    [
+        ("", None, "train.conll: expected text, got an empty file"),
+        ("a\n", None, "train.conll:1: expected a word and its tag, got one column"),
+        ("a\tO\nb\tc\tO\n", None, "train.conll:2: expected 2 columns as in line 1, got 3; mend the line"),
+        ("a\tO\nb\tB-x\n", 4, "train.conll:1: expected a column 4, got 2 columns from 0; try another --label"),
+        ("a\tO\nb\tB-x\n", "ner", "train.conll:1: expected a column by its number from 0, got 'ner'; try --label 1"),
+        ("a\tO\nb\tB-x\n\nc\tx\n", None, "train.conll:4: expected O, B-TYPE, I-TYPE, as BIO has, got x; mend the tag"),
+        (
+            "a\tO\nb\tS-x\nc\tB-x\nd\tO\n",
+            None,
+            "train.conll:4: expected a tag that IOBES has after B-x, got O; mend it",
+        ),
+        ("a\tO\nb\tS-x\n\nc\tI-x\n", None, "train.conll:4: expected a tag that IOBES has after the beginning, got I-x"),
+        ("a\tO\nb\tS-x\nc\tU-x\n", None, "train.conll:3: expected O, B-TYPE, E-TYPE, I-TYPE, S-TYPE, as IOBES has"),
+        ("a\tO\nb\tO\n", None, "train.conll: expected at least 2 tags, got O; try another --label"),
+        ("a\tX\n\nb\tY\n", None, "data.train: expected more sentences, to hold some out, got 2"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_line(text: str, label: Any, told: str):
+    Path("train.conll").write_text(text, encoding="utf-8")
+    given = tables()
+    given["data"]["label"] = label
+    with pytest.raises(UserError) as error:
+        start(validate(given, where="x"), Path("run"))
+    assert told in str(error.value)
+    assert not Path("run").exists()
+
+
+def test_a_tag_that_training_does_not_have_is_told_with_its_line():
+    Path("more.conll").write_text("Ann\tB-person\n\nBob\tB-person\nCo\tB-firm\n", encoding="utf-8")
+    given = tables()
+    given["data"]["valid"] = given["data"]["train"] | {"paths": "more.conll"}
+    told = (
+        r"more\.conll:4: expected a tag of the training data \(O, B-person, I-person, B-place\), got B-firm; correct it"
+    )
+    with pytest.raises(UserError, match=told):
+        start(validate(given, where="x"), Path("run"))
+
+
+def test_without_the_scorer_of_spans_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(__import__("sys").modules, "nervaluate", None)
+    with pytest.raises(UserError, match=r"nervaluate, got none; pip install 'clearhead\[eval\]'"):
+        start(validate(tables(), where="x"), Path("run"))
+
+
+def test_spans_are_counted_as_the_library_does():
+    from nervaluate import Evaluator
+
+    from clearhead.tasks.span_scores import span_scores
+
+    gold = [["O", "B-a", "I-a", "B-b"], ["B-a", "O", "B-b", "I-b"], ["O", "O", "B-a", "I-a"], ["O", "O", "O", "O"]]
+    mine = [["O", "B-a", "I-a", "B-a"], ["B-a", "O", "O", "B-b"], ["B-b", "I-b", "B-a", "I-a"], ["O", "B-a", "O", "O"]]
+    from clearhead.data.tag_schemes import spans_of
+
+    found = {one.name: one.value for one in span_scores([*map(spans_of, gold)], [*map(spans_of, mine)])}
+    theirs = Evaluator(gold, mine, tags=["a", "b"], loader="list").evaluate()["overall"]["strict"]
+    assert (found["precision"], found["recall"], found["span_f1"]) == pytest.approx(
+        (theirs.precision, theirs.recall, theirs.f1)
+    )
+    assert span_scores([[Span(label="a", start=0, end=1)]], [[]])[0].value == 0.0
+
+
+def test_a_dataset_stores_tags_as_numbers_with_names():
+    datasets = pytest.importorskip("datasets")
+    names = ["O", "B-person", "I-person", "B-place"]
+    rows = sentences()
+    columns = {
+        "tokens": [[w for w, _ in one] for one in rows],
+        "ner_tags": [[names.index(t) for _, t in one] for one in rows],
+    }
+    kind = datasets.Features(
+        {"tokens": datasets.List(datasets.Value("string")), "ner_tags": datasets.List(datasets.ClassLabel(names=names))}
+    )
+    datasets.Dataset.from_dict(columns, features=kind).save_to_disk("saved")
+    found = read_tagged(HubDataset(name="saved", text="tokens"), None, None)
+    assert [list(zip(one.words, one.tags, strict=True)) for one in found] == rows
+    assert found[1].place(2) == "saved:row 1: word 3"
