@@ -218,6 +218,7 @@ class DiesOnce:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_actors_of_ray_say_what_one_process_says(labels: str, tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     data = pytest.importorskip("ray.data")

@@ -58,7 +58,7 @@ def _line(task: type[RecipeTask[Any]], row: Row, *, pairs: bool | None, where: s
         (text,) = texts
         is_pair = task.pair is not None and "\t" in text
         if pairs and text.strip() and not is_pair:
-            raise UserError(f"{where}: expected two texts with a tab between them, got one; give {_names(task)}")
+            raise UserError(f"{where}: expected {_names(task)} with a tab between them, got one text; add the other")
         # A task that may read pairs takes a tab for the end of the first text.
         return text.replace("\t", " ") if pairs is False and task.pair is not None else text
     if pairs is False:

@@ -102,7 +102,7 @@ def test_a_pair_has_a_tab_or_two_columns(capsys: pytest.CaptureFixture[str]):
     model.recipe = {"task": "classification", "data": {"text_pair": None}}
     assert model.predict(["one\ttwo"]) == model.predict(["one two"])
     model.recipe = {"task": "classification", "data": {"text_pair": "b"}}
-    main_error = r"^input 2: expected two texts with a tab between them, got one; give text and text_pair"
+    main_error = r"^input 2: expected text and text_pair with a tab between them, got one text; add the other"
     with pytest.raises(ValueError, match=main_error):
         model.predict(["one\ttwo", "three"])
 

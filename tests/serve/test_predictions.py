@@ -66,7 +66,7 @@ def test_pairs(client: TestClient) -> None:
         assert first == model.predict([("one", "two")])[0]
         refused = pairs.post("/v1/predict", json={"inputs": ["one"]})
         assert refused.status_code == 400
-        assert "inputs: input 1: expected two texts with a tab between" in refused.json()["error"]["message"]
+        assert "inputs: input 1: expected text and text_pair with a tab between" in refused.json()["error"]["message"]
     asked = '{"inputs": [{"text": "Who?", "text_pair": "A text."}]}'
     assert asked in example(Service(model, NAME, slots=1, max_length=9), "u", keyed=False)
 

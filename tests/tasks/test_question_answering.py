@@ -201,7 +201,7 @@ def test_from_a_file_to_answers(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out.startswith("f1 ")
     with pytest.raises(SystemExit):
         main(["predict", "run", "which fruit ?"])
-    assert "expected a question, a tab and its context, got no context" in capsys.readouterr().err
+    assert "expected question and context with a tab between them, got one text" in capsys.readouterr().err
 
 
 def test_the_answer_of_several_windows_is_the_best_of_them():

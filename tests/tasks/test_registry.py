@@ -66,3 +66,12 @@ def test_a_model_without_a_recipe_has_the_task_of_its_kind():
 def test_labels_are_counted_along_their_first_axis(shape: tuple[int, ...]):
     batch = Batch((Tokens(torch.zeros(6, 3, dtype=torch.long)),), torch.zeros(shape), n_ignored=2)
     assert batch.count == batch.to(torch.device("cpu")).count == 4
+
+
+def test_every_verb_is_a_command_and_the_last_line_of_train():
+    from clearhead.cli.program import app
+
+    for name in TASKS:
+        task = find(name, where="x")
+        assert task.verb in app
+        assert task.use.startswith(f"{task.verb} {{}}"), name
