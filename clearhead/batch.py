@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import numpy as np
 
 from clearhead.api import Model, load
-from clearhead.api.predicting import lines_of, predictions, task_of
+from clearhead.api.predicting import numbered, task_of
 from clearhead.config import ClassificationHead
 from clearhead.errors import UserError
 from clearhead.trace import Address
@@ -128,8 +128,7 @@ class Tag(Batched):
 
     def columns(self, model: Model, batch: object) -> Columns:
         task = task_of(model, verb="tag", name=self.model)
-        lines = lines_of(model, task, texts_in(batch, self.text))
-        return _by_name([said.values for said in predictions(model, task, lines)])
+        return _by_name([said.values for said in numbered(model, task, texts_in(batch, self.text))])
 
 
 @dataclass(frozen=True)

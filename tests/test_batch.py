@@ -194,14 +194,11 @@ def equal(first: list[Any], other: list[Any]) -> bool:
     return all(np.array_equal(a[name], b[name]) for a, b in zip(first, other, strict=True) for name in a)
 
 
-def test_two_processes_say_what_one_says(encoder: str) -> None:
-    assert equal(results(Embed(encoder), 1), results(Embed(encoder), 2))
-
-
 @pytest.mark.slow
-def test_four_processes_say_what_one_says(encoder: str, labels: str) -> None:
+@pytest.mark.parametrize("n_processes", [2, 4])
+def test_several_processes_say_what_one_says(encoder: str, labels: str, n_processes: int) -> None:
     for of in (Embed(encoder), Classify(labels), Capture(encoder, addresses=("encoder.blocks.0.resid_post",))):
-        assert equal(results(of, 1), results(of, 4))
+        assert equal(results(of, 1), results(of, n_processes))
 
 
 class DiesOnce:

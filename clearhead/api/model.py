@@ -112,11 +112,10 @@ class Model:
         """What the model says of each input, by the task that it was trained for: {"label": …, "probabilities": …}.
 
         An input is a text, or a pair of texts if the task reads pairs. The values of a blank text are empty. Raises
-        UserError for an input of another kind, and for a model that no task knows.
+        UserError, which names the number of the input, for one of another kind, and for a model that no task knows.
         """
         task = predicting.task_of(self)
-        lines = predicting.lines_of(self, task, listed(inputs, "predict"))
-        return [said.values for said in predicting.predictions(self, task, lines)]
+        return [said.values for said in predicting.numbered(self, task, listed(inputs, "predict"))]
 
     def classify(
         self, texts: Sequence[Input], *, labels: Sequence[str] = (), template: str = TEMPLATE, several: bool = False

@@ -90,3 +90,24 @@ def predictions(model: "Model", task: type[RecipeTask[Any]], lines: Sequence[str
     said = iter(task.predicted(model, known) if known else ())
     for line in lines:
         yield next(said) if line.strip() else NOTHING
+
+
+def numbered(
+    model: "Model", task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1
+) -> Iterator[Prediction]:
+    """What the model says of each input, in order.
+
+    Raises UserError, which names the number of the input beginning with `first`, for one that it cannot answer.
+    """
+    lines, n = lines_of(model, task, rows, first=first), 0
+    try:
+        for said in predictions(model, task, lines):
+            yield said
+            n += 1
+    except UserError:
+        # A batch does not say which of its inputs is wrong.
+        for i, line in enumerate(lines[n:], first + n):
+            try:
+                yield from predictions(model, task, [line])
+            except UserError as error:
+                raise UserError(f"input {i}: {error}") from None

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from clearhead.api import Model, load
 from clearhead.api.classifying import TEMPLATE
-from clearhead.api.predicting import Row, lines_of, predictions, reads_pairs, task_of
+from clearhead.api.predicting import Row, numbered, reads_pairs, task_of
 from clearhead.commands import tell
 from clearhead.commands.use import LINES, arriving, check_file
 from clearhead.data.files import read_text
@@ -115,7 +115,7 @@ def check(texts: Sequence[str], given: Given) -> None:
 
 def of_task(model: Model, task: type[RecipeTask[Any]]) -> Say:
     """The predictions of a model's own task."""
-    return lambda rows, first: predictions(model, task, lines_of(model, task, rows, first=first))
+    return lambda rows, first: numbered(model, task, rows, first=first)
 
 
 def entailed(model: Model, asked: ZeroShot) -> Say:

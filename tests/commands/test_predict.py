@@ -11,9 +11,11 @@ from clearhead.api import Model
 from clearhead.cli import main
 from clearhead.commands import predict as module
 from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.data import Words
-from tests.explorer.traced import stack
+from tests.explorer.traced import CONFIGS, stack
+from tests.explorer.traced import model_of as traced
 
 TEXTS = ["one two", "three", "", "two two two", "four"]
 WORDS = ["one two three four", "this is about a b"]
@@ -180,3 +182,19 @@ def test_labels_that_a_text_entails(capsys: pytest.CaptureFixture[str]):
     main([*line, "--several"])
     alone = json.loads(capsys.readouterr().out.splitlines()[0])["probabilities"]
     assert [alone[label] for label in "ab"] == pytest.approx(logits[:, [0, 2]].softmax(-1)[:, 1].tolist(), abs=1e-6)
+
+
+def test_the_input_that_a_model_cannot_read_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch):
+    model = traced(
+        CONFIGS["encoder_decoder_post"].model_copy(update={"encoder": stack(positions=c.Learned(max_length=6))})
+    )
+    model.network.double()
+    long = "one " * 9
+    with pytest.raises(UserError, match=r"^input 3: length \d+: this model's positions end at 6"):
+        model.predict(["one", "", long, "two"])
+    folder, lines = str(model.save(Path("translator"))), ["one", "two", "", long]
+    Path("a.txt").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.setattr(module, "LINES", 2)
+    with pytest.raises(SystemExit):
+        main(["predict", folder, "--file", "a.txt", "--out", "b.txt"])
+    assert not Path("b.txt").exists()
