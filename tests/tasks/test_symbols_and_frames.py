@@ -33,8 +33,8 @@ def test_the_order_of_symbols_is_learnt(capsys: pytest.CaptureFixture[str]):
 
     rows = [(gene(family), family) for _ in range(60) for family in ("up", "down")]
     Path("genes.csv").write_text("sequence,family\n" + "".join(f"{a},{b}\n" for a, b in rows))
-    line = "train genes.csv --text sequence --label family --tokenizer.kind characters --out run --steps 40"
-    main([*line.split(), *SETTINGS])
+    line = "train genes.csv --text sequence --label family --tokenizer.kind characters --out run --epochs 20"
+    main([*line.split(), *SETTINGS, "--training.max_tokens", "256", "--training.schedule.warmup", "10"])
     assert "at most 12" in capsys.readouterr().err
     fresh = [(gene(family), family) for _ in range(10) for family in ("up", "down")]
     main(["predict", "run", *(text for text, _ in fresh)])
