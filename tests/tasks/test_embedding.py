@@ -178,13 +178,13 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tables(**changes: Any) -> dict[str, Any]:
     pairs = {"kind": "table", "path": "pairs.csv", "header": True, "source": "anchor", "target": "positive"}
     scored = {"kind": "table", "path": "scored.csv", "header": True, "source": "one", "target": "two"}
-    training = {"precision": "fp32", "matmul_precision": "highest", "device": "cpu", "steps": 6, "save_every": 3}
+    training = {"precision": "fp32", "matmul_precision": "highest", "device": "cpu", "steps": 6}
     return {
         "task": "embedding",
         "data": {"train": pairs, "negative": "negative", "scored": scored, "held_out": 0.2},
         "model": {"preset": "classifier", "stacks": SMALL},
         "batch_size": 8,
-        "training": training,
+        "training": training | {"save_every": 3, "evaluate_every": 100},
         **changes,
     }
 
