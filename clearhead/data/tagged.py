@@ -53,18 +53,20 @@ class TaggedSentence:
 
 
 def read_tagged(source: Source, words: Column | None, tags: Column | None) -> list[TaggedSentence]:
-    """Every sentence of a source, in order.
+    """Every sentence of a source that has words, in order.
 
     `words` and `tags` are their columns; None takes those that the format has, or that have a usual name. Raises
     UserError, which names the row, for words without tags.
     """
     if isinstance(source, TaggedFiles):
-        return [found for path in source.paths for found in _read(path, words, tags)]
-    if not isinstance(source, Table | HubDataset) or source.text is None:
-        raise UserError(
-            f'{source.kind}: expected words with tags, got a source of other data; try kind = "tagged" with paths'
-        )
-    return [*_rows(source, source.text if words is None else words, TAGS[0] if tags is None else tags)]
+        found = [one for path in source.paths for one in _read(path, words, tags)]
+    elif isinstance(source, Table | HubDataset) and source.text is not None:
+        found = [*_rows(source, source.text if words is None else words, TAGS[0] if tags is None else tags)]
+    else:
+        raise UserError(f'{source.kind}: expected words with tags, got other data; try kind = "tagged" with paths')
+    if kept := [one for one in found if one.words]:
+        return kept
+    raise UserError(f"{source.kind}: expected sentences, got rows without words; try another column with data.words")
 
 
 def _read(path: Path, words: Column | None, tags: Column | None) -> Iterator[TaggedSentence]:
