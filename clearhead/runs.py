@@ -34,6 +34,7 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
+from clearhead.weights.elsewhere import ADAPTER
 
 DATA = "data.json"
 
@@ -206,7 +207,8 @@ def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
 def task_of(name: str, model: Model) -> tuple[type[RecipeTask[Any]], Recipe | None]:
     """The task and the recipe of the run that wrote a model. A model from elsewhere gets a task that it can do."""
     folder = Path(name)
-    is_run = folder.is_dir() and ((folder / RECIPE).is_file() or not (folder / CONFIG).is_file())
+    is_whole = (folder / CONFIG).is_file() or (folder / ADAPTER).is_file()
+    is_run = folder.is_dir() and ((folder / RECIPE).is_file() or not is_whole)
     path = model_folder(folder) / RECIPE if is_run else folder
     if not path.is_file():
         return suitable(model.config, where=name), None

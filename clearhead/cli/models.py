@@ -53,7 +53,7 @@ def export(
     model: str,
     /,
     *,
-    to: Literal["hf", "ctranslate2", "onnx"],
+    to: Literal["hf", "peft", "ctranslate2", "onnx"],
     out: Path | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     quantization: Literal["int8", "int8_float16", "int8_bfloat16", "int8_float32", "int16"] | None = None,
@@ -63,6 +63,7 @@ def export(
     """Write a model in the form that another library opens.
 
     - hf: the folder that the Hugging Face libraries (transformers, tokenizers) open. Needs nothing besides clearhead.
+    - peft: the adapters of a run with `--adapter.kind`, which the library PEFT puts on the model they are of.
     - ctranslate2: for CTranslate2, which translates and generates fast on CPUs, by its own converter.
     - onnx: one graph for onnxruntime and others, for batches of any size and length: token ids and mask, or pixels, in;
       logits out. It keeps no cache between calls.

@@ -32,12 +32,13 @@ def evaluate_command(
     files: Mapping[str, Path | Sequence[Path] | None],
     options: Mapping[str, Any],
     int8: bool,
+    int4: bool = False,
     device: str,
     as_json: bool,
 ) -> None:
     """Measure a model on files, or on the test (else validation) data of its recipe."""
     keep_freed_memory()
-    model = load(name, int8=int8, device=device)
+    model = load(name, int8=int8, int4=int4, device=device)
     task, recipe = task_of(name, model)
     table = task.files.source(files, where=name)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):

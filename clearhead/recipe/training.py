@@ -127,6 +127,15 @@ class Training(Config):
     ema: Probability | None = None
     """Decay of a running mean of the weights. The mean is then evaluated and kept as the model."""
 
+    freeze: tuple[str, ...] = ()
+    """Parts that are not trained: `embedding`, `encoder`, `head`, blocks as `decoder.0..3`, or patterns of addresses. A
+    head that is tied to the token table is a part of the embedding."""
+    unfreeze_every: PositiveInt | None = None
+    """Train the head alone at first, and after each so many epochs one part more: the blocks from the last to the
+    first, then the embeddings."""
+    unfreeze_at: tuple[PositiveInt, ...] = ()
+    """The same after each of these numbers of updates."""
+
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """bf16: matrix products in bfloat16, weights and sums in float32; auto: the faster one on this machine."""

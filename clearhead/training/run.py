@@ -9,6 +9,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
+from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
@@ -19,6 +20,7 @@ from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
 from clearhead.tasks.task import Task
+from clearhead.training.freezing import Thaw, freeze
 from clearhead.training.length import Progress
 from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
@@ -48,7 +50,15 @@ class Run:
         self.device = self.ranks.device(prepare_machine(self.config))
         self.network.to(self.device)
         set_levers(self.network, self.config)
-        self.mean = copy.deepcopy(self.network).eval() if self.config.ema is not None else None
+        freeze(self.network, self.config.freeze)
+        self.thaw = Thaw(self.network, self.config)
+        if self.thaw.is_on and self.ranks.size > 1:
+            raise UserError(
+                "training.unfreeze_every: expected one process to unfreeze parts, got several; leave it out"
+            )
+        # The mean of weights that never change is these weights.
+        kept = {id(p): p for p in self.network.parameters() if not p.requires_grad}
+        self.mean = copy.deepcopy(self.network, kept).eval() if self.config.ema is not None else None
         if self.config.weights == "bf16":
             require_one(self.ranks)
             store_in_bfloat16(self.network)
