@@ -29,7 +29,7 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     """
     name = recipe.model.start
     assert name is not None
-    check_model(named_config(str(locate(name))), recipe.training, ranks)
+    check_model(named_config(str(locate(name))), recipe.training, ranks, recipe.adapter)
     model = load(name, dtype=torch.float32)
     find(recipe.task, where="task").check_kind(model.config, where=name, remedy="try another model.start")
     if not model.has_tokenizer:

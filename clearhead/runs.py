@@ -71,7 +71,8 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
         raw=prepared.data.tokenizer.to_files(),
     )
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
-    return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks), prepared
+    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, adapter=recipe.adapter)
+    return run, prepared
 
 
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
@@ -111,14 +112,15 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     before, recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, given))
     ranks = ranks.arranged(recipe.training)
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
-    ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
+    ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks, recipe.adapter))
     own = {name: saved.json[name] for name in (CONFIG, DATA)} | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Checkpoint(json=own, raw=saved.raw), Transformer(config)
     if recipe.adapter is not None:
         adapt(network, recipe.adapter)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     changed = differences(before.training, recipe.training)
-    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, changes=changed)
+    about = {"changes": changed, "adapter": recipe.adapter}
+    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about)
     run.restore(newest)
     begin_again(run, where=folder)
     ranks.together(lambda: beginning.write_recipe(folder, recipe) if changed and ranks.is_first else None)
@@ -135,11 +137,11 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
     try:
         newest = max(path for path in folder.glob("step-*") if path.is_dir())
         tables = beginning.recorded(folder, read_json(newest / RECIPE, limit=CONFIG_LIMIT), changes)
-        training = validate(tables, where=str(newest / RECIPE)).training
+        recipe = validate(tables, where=str(newest / RECIPE))
         config, _ = read_config(read_json(newest / CONFIG, limit=CONFIG_LIMIT), where=str(newest / CONFIG))
     except BROKEN:
         return
-    check_model(config, training, ranks)
+    check_model(config, recipe.training, ranks, recipe.adapter)
 
 
 def _reopen(

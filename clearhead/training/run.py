@@ -9,6 +9,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
+from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Transformer
@@ -45,6 +46,8 @@ class Run:
     """The processes that train the network together."""
     changes: Mapping[str, JsonValue] = field(default_factory=dict)
     """Fields of `config` that have changed since the checkpoint from which it goes on, as [before, after]."""
+    adapter: AdapterConfig | None = None
+    """The adapters of the network, if it has some."""
 
     def __post_init__(self) -> None:
         self.device = self.ranks.device(prepare_machine(self.config))
