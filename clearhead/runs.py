@@ -12,7 +12,7 @@ from clearhead.api.room import BROKEN
 from clearhead.data.splits import require_same
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.foundation import foundation, under_head
+from clearhead.foundation import foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
 from clearhead.randomness import key
@@ -71,8 +71,9 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
         raw=prepared.data.tokenizer.to_files(),
     )
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
-    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, adapter=recipe.adapter)
-    return run, prepared
+    teacher = ranks.together(lambda: teacher_for(recipe, network.config, prepared.data.tokenizer, ranks))
+    about = {"adapter": recipe.adapter, "teacher": teacher}
+    return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about), prepared
 
 
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
@@ -82,7 +83,8 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
         check_model(architecture(recipe.model, vocab_size=1), recipe.training, ranks)
     else:
         recipe = recipe.model_copy(update={"generation": base.generation})
-    prepared = prepare_task(recipe, base.tokenizer if base else None)
+    teacher = None if base else teacher_of(recipe)
+    prepared = prepare_task(recipe, base.tokenizer if base else teacher.tokenizer if teacher else None)
     found = base.network.config if base else architecture(recipe.model, prepared.data.tokenizer.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
@@ -119,7 +121,8 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
         adapt(network, recipe.adapter)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     changed = differences(before.training, recipe.training)
-    about = {"changes": changed, "adapter": recipe.adapter}
+    teacher = ranks.together(lambda: teacher_for(recipe, config, prepared.data.tokenizer, ranks))
+    about = {"changes": changed, "adapter": recipe.adapter, "teacher": teacher}
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about)
     run.restore(newest)
     begin_again(run, where=folder)

@@ -21,6 +21,7 @@ from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
 from clearhead.tasks.task import Task
+from clearhead.training.distillation import Distillation
 from clearhead.training.freezing import Thaw, freeze
 from clearhead.training.length import Progress
 from clearhead.training.optimizers import build
@@ -48,6 +49,8 @@ class Run:
     """Fields of `config` that have changed since the checkpoint from which it goes on, as [before, after]."""
     adapter: AdapterConfig | None = None
     """The adapters of the network, if it has some."""
+    teacher: Transformer | None = None
+    """The network whose answers it learns too."""
 
     def __post_init__(self) -> None:
         self.device = self.ranks.device(prepare_machine(self.config))
@@ -70,6 +73,9 @@ class Run:
             divide(network, self.config, self.ranks)
         self.optimizer = build(self.network, self.config.optimizer)
         self.replica = replicated(self.network, self.config, self.ranks)
+        self.distillation: Distillation | None = None
+        if self.teacher is not None and self.config.teacher is not None:
+            self.distillation = Distillation(self.network, self.teacher.to(self.device), self.config.teacher)
         self.forward: Callable[..., Tensor] = torch.compile(self.replica) if self.config.compile else self.replica
 
     @property

@@ -28,7 +28,10 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     for i, (batch, counts) in enumerate(batches):
         with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
             with at.arithmetic.autocast(run.device):
-                loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
+                if run.distillation is not None:
+                    loss, _ = run.distillation.loss(run.task, batch, smoothing=config.label_smoothing)
+                else:
+                    loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
             # Gradients are averaged over processes; the factor turns that mean into a sum.
             (loss * (ranks.data_size if counts else 0) / count).backward()
         total += loss.item() if counts else 0.0
