@@ -1,4 +1,4 @@
-"""`clearhead summary`, `check`, `export` and `push`."""
+"""`clearhead summary`, `check`, `export`, `prune` and `push`."""
 
 from pathlib import Path
 from typing import Literal
@@ -83,6 +83,24 @@ def export(
 
     options = ExportOptions(dtype=dtype, quantization=quantization, shard_gb=shard_gb)
     export_command(model, to=to, out=out, options=options, revision=revision)
+
+
+@app.command(sort_key=10, help_epilogue="")
+def prune(model: str, /, *, heads: int, out: Path) -> None:
+    """Remove the attention heads that matter least, and write the smaller model.
+
+    Removes as many heads from each attention: those whose absence, each alone, changes the output least on a batch of
+    the run's data. Queries, keys, values and outputs become narrower, so that the model is smaller and quicker. Train
+    it on afterwards: `clearhead train RECIPE --model.start OUT`.
+
+    Args:
+        model: Folder of a run.
+        heads: Heads to remove from each attention.
+        out: New folder to write.
+    """
+    from clearhead.commands.prune import prune_command
+
+    prune_command(model, heads=heads, out=out)
 
 
 @app.command(sort_key=11, help_epilogue="")
