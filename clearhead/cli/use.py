@@ -200,6 +200,7 @@ def evaluate(
     moses: str | None = None,
     to: str | None = None,
     int8: Flag = False,
+    int4: Flag = False,
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
@@ -223,6 +224,7 @@ def evaluate(
             corpora do (pip install 'clearhead[eval]').
         to: Language that the translations are in, such as de, for a model of several.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        int4: Round the weights to four bits: smaller, slower, and less accurate.
         device: Where to compute.
         json: Print the figures on standard output as one JSON object, and nothing else there.
     """
@@ -230,4 +232,4 @@ def evaluate(
 
     files = {"source": source, "target": target, "text": text, "data": data}
     options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses, "to": to}
-    evaluate_command(model, files=files, options=options, int8=int8, device=device, as_json=json)
+    evaluate_command(model, files=files, options=options, int8=int8, int4=int4, device=device, as_json=json)

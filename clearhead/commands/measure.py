@@ -33,12 +33,13 @@ def evaluate_command(
     files: Given,
     options: Mapping[str, Any],
     int8: bool,
+    int4: bool = False,
     device: str,
     as_json: bool,
 ) -> None:
     """Measure a model on files, or on the test (else validation) data of its recipe."""
     keep_freed_memory()
-    task, found, where = measured(name, files=files, options=options, int8=int8, device=device)
+    task, found, where = measured(name, files=files, options=options, int8=int8, int4=int4, device=device)
     tell(f"{name} on {where}:")
     report(task, found, sys.stderr if as_json else sys.stdout)
     if as_json:
@@ -51,10 +52,11 @@ def measured(
     files: Given,
     options: Mapping[str, Any],
     int8: bool = False,
+    int4: bool = False,
     device: str,
 ) -> tuple[type[RecipeTask[Any]], Evaluation, str]:
     """The task of a model, its evaluation on files or on the data of its recipe, and the name of these data."""
-    model = load(name, int8=int8, device=device)
+    model = load(name, int8=int8, int4=int4, device=device)
     task, recipe = task_of(name, model)
     table = source_given(task.files, files, where=name, like=dict(recipe.data.train) if recipe else None)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
