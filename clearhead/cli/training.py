@@ -65,6 +65,7 @@ def train(
     device: Device | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
     explain: Flag = False,
+    page: Path | None = None,
     sweep: Repeated = (),
     tensorboard: Flag = False,
     json: Flag = False,
@@ -105,6 +106,7 @@ def train(
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
         explain: Print what was chosen to make the run fast, why, and the field that sets it.
+        page: HTML file for the worst mistakes on the test data, each with a link into the explorer.
         sweep: A field with values, such as training.optimizer.lr=1e-3,3e-3: one run for each value (for several fields,
             for each combination), and at the end one table of their scores.
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
@@ -126,6 +128,7 @@ def train(
         columns={"label": label, "text_pair": text_pair},
         out=out,
         explain=explain,
+        page=page,
         tensorboard=tensorboard,
         as_json=json,
     )

@@ -224,6 +224,7 @@ def evaluate(
     length_penalty: float | None = None,
     tokenize: Tokenize | None = None,
     moses: str | None = None,
+    page: Path | None = None,
     int8: Flag = False,
     device: Device = "cpu",
     json: Flag = False,
@@ -246,6 +247,7 @@ def evaluate(
             translations: zh for Chinese, char for other scripts without spaces, 13a for the rest).
         moses: Language of the translations, such as de: also give BLEU lowercased on Moses tokens, as papers on small
             corpora do (pip install 'clearhead[eval]').
+        page: HTML file for the worst mistakes, each with a link into the explorer.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         device: Where to compute.
         json: Print the figures on standard output as one JSON object, and nothing else there.
@@ -254,4 +256,4 @@ def evaluate(
 
     files = {"source": source, "target": target, "text": text, "data": data}
     options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses}
-    evaluate_command(model, files=files, options=options, int8=int8, device=device, as_json=json)
+    evaluate_command(model, files=files, options=options, int8=int8, device=device, page=page, as_json=json)

@@ -43,7 +43,7 @@ from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("out", "tensorboard", "json")
+OPTIONS += ("out", "page", "tensorboard", "json")
 
 
 def train_command(
@@ -56,6 +56,7 @@ def train_command(
     columns: Mapping[str, str | None] | None = None,
     out: Path | None,
     explain: bool = False,
+    page: Path | None = None,
     tensorboard: bool,
     as_json: bool,
 ) -> None:
@@ -74,7 +75,7 @@ def train_command(
                 beginning = checked.model.start
                 tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
             run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
-            drive(run, prepared, folder, explain=explain, tensorboard=tensorboard, as_json=as_json)
+            drive(run, prepared, folder, explain=explain, page=page, tensorboard=tensorboard, as_json=as_json)
 
 
 def sweep_command(
@@ -89,6 +90,8 @@ def sweep_command(
     **options: Any,
 ) -> None:
     """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
+    if options.get("page"):
+        raise UserError("--page: expected one run, got --sweep; write the page with clearhead evaluate RUN --page FILE")
 
     def check(more: Sequence[str]) -> bool:
         splits, columns = {"train": files, "valid": options["valid"]}, options["columns"]
@@ -220,7 +223,14 @@ def resume_command(
 
 
 def drive(
-    run: Run, prepared: Prepared, folder: Path, *, explain: bool = False, tensorboard: bool, as_json: bool
+    run: Run,
+    prepared: Prepared,
+    folder: Path,
+    *,
+    explain: bool = False,
+    page: Path | None = None,
+    tensorboard: bool,
+    as_json: bool,
 ) -> None:
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
     figures: dict[str, JsonValue] = {}
@@ -247,8 +257,8 @@ def drive(
     if not run.ranks.is_first:
         return
     best = run.progress.best_step
-    if prepared.task.samples:
-        figures |= {"held_out": judge(folder, device=run.device.type)}
+    if prepared.task.samples or page:
+        figures |= {"held_out": judge(folder, device=run.device.type, page=page)}
     tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
     tell(f"use it: clearhead {prepared.task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
     tell(f"look inside: clearhead explore {place}")
