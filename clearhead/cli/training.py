@@ -87,8 +87,8 @@ def train(
         changes: Fields of the recipe, as above.
         recipe: translation, lm, classification, multi30k, shakespeare, a recipe file of your own (.toml), or a table
             of labelled texts (.csv, .tsv, .jsonl, .parquet).
-        source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
-            With --data, the column of the sentences.
+        source: Text files of sentences, one a line (UTF-8; .gz and .zst are fine); * and ? in quotes stand for any
+            characters. With --data, the column of the sentences.
         target: Text files of their translations, file by file and line by line. With --data, their column.
         text: Text file to learn from; for a table, or with --data, the column of the texts.
         data: Table to learn from (.csv, .tsv, .jsonl, .parquet).

@@ -22,6 +22,7 @@ from clearhead.commands.table import source_given, table_recipe
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
+from clearhead.recipe.places import absolute
 from clearhead.runs import (
     Keeper,
     Prepared,
@@ -176,10 +177,10 @@ def with_absolute_files(source: Mapping[str, Any], files: Files) -> dict[str, An
     """The source with its files relative to the working directory, not to the recipe's folder."""
     fields = ["path"] if source.get("kind") == "table" else [*files.options.values()]
 
-    def absolute(value: str | Sequence[str]) -> str | list[str]:
-        return str(Path(value).absolute()) if isinstance(value, str) else [str(Path(one).absolute()) for one in value]
+    def whole(value: str | Sequence[str]) -> str | list[str]:
+        return absolute(value) if isinstance(value, str) else [absolute(one) for one in value]
 
-    return {name: absolute(value) if name in fields else value for name, value in source.items()}
+    return {name: whole(value) if name in fields else value for name, value in source.items()}
 
 
 def check_restarts(out: Path | None) -> None:

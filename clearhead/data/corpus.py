@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache as once
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
@@ -28,6 +27,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Preparation, Source, TokenizerConfig
+from clearhead.recipe.places import Place, Url
 
 ON_DISK_FROM = 64 * 2**20
 """Total file size in bytes at which `data.storage = "auto"` starts to keep ids on disk."""
@@ -187,7 +187,9 @@ def _states(source: Source, *, is_kept: bool) -> list[tuple[int, int | str]]:
     return [_state(path) for path in source.files]
 
 
-def _state(path: Path) -> tuple[int, int]:
+def _state(path: Place) -> tuple[int, int]:
+    if isinstance(path, Url):
+        return path.state()
     try:
         found = path.stat()
     except OSError:  # Reading the file reports it.
