@@ -199,6 +199,7 @@ def evaluate(
     tokenize: Tokenize | None = None,
     moses: str | None = None,
     to: str | None = None,
+    page: Path | None = None,
     int8: Flag = False,
     int4: Flag = False,
     device: Device = "cpu",
@@ -223,6 +224,7 @@ def evaluate(
         moses: Language of the translations, such as de: also give BLEU lowercased on Moses tokens, as papers on small
             corpora do (pip install 'clearhead[eval]').
         to: Language that the translations are in, such as de, for a model of several.
+        page: HTML file for the worst mistakes, each with a link into the explorer.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         int4: Round the weights to four bits: smaller, slower, and less accurate.
         device: Where to compute.
@@ -232,4 +234,4 @@ def evaluate(
 
     files = {"source": source, "target": target, "text": text, "data": data}
     options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses, "to": to}
-    evaluate_command(model, files=files, options=options, int8=int8, int4=int4, device=device, as_json=json)
+    evaluate_command(model, files=files, options=options, int8=int8, int4=int4, device=device, page=page, as_json=json)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache as once
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
@@ -29,6 +28,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TokenizerConfig
+from clearhead.recipe.places import Place, Url
 from clearhead.recipe.preparation import Preparation
 
 ON_DISK_FROM = 64 * 2**20
@@ -255,7 +255,9 @@ def _states(source: Source, *, is_kept: bool) -> list[tuple[int, int | str]]:
     return [_state(path) for path in source.files]
 
 
-def _state(path: Path) -> tuple[int, int]:
+def _state(path: Place) -> tuple[int, int]:
+    if isinstance(path, Url):
+        return path.state()
     try:
         found = path.stat()
     except OSError:  # Reading the file reports it.

@@ -75,7 +75,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_in_a_folder")
 def test_a_new_network_takes_the_teachers_tokenizer_and_resumes() -> None:
     run, prepared = start(validate(tables(), where="x"), Path("whole"))
-    assert prepared.data.tokenizer.vocab_size == translation().tokenizer.vocab_size
+    assert prepared.data.vocab_size == translation().tokenizer.vocab_size
     whole = losses(drive(run))
     drive(start(validate(tables(steps=2), where="x"), Path("part"))[0])
     again, _ = resume(Path("part"), changes={"steps": 4})
