@@ -7,7 +7,6 @@ import tokenizers
 from tokenizers import AddedToken, models
 
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.errors import UserError
 
 MASK = "<mask>"
 
@@ -25,10 +24,6 @@ def with_special(tokenizer: Tokenizer, tokens: Sequence[AddedToken], **settings:
 
     `settings` go into tokenizer_config.json. Raises UserError for a tokenizer with a source and a target side.
     """
-    if tokenizer.is_two_sided:
-        raise UserError(
-            "tokenizer: expected one for both sides, to which tokens can be added, got two; try another one"
-        )
     library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
     library.add_special_tokens([*tokens])
     return tokenizer.changed(library, split_special_tokens=False, **settings)

@@ -63,6 +63,7 @@ class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
 
     recipe = MaskedRecipe
     files = Files("a text", {"kind": "text", "paths": "--text"})
+    verb = "fill"
     use = 'predict {} "A text with <mask> in it."'
     main_score = "loss"
     higher_is_better = False
