@@ -17,10 +17,11 @@ from clearhead.training.run import Run
 from clearhead.training.update import update
 
 LR = 1e-2
+UPDATES = pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
 
 
 def require_equal_updates(
-    task: Task, network: Transformer, theirs: Any, loss_of: Callable[[Any, Batch], Tensor], *, steps: int = 20
+    task: Task, network: Transformer, theirs: Any, loss_of: Callable[[Any, Batch], Tensor], *, steps: int
 ) -> None:
     """Their losses in updates with AdamW are ours, to 1e-9; `loss_of` is their mean loss on one of our batches."""
     config = Training(steps=steps, device="cpu", precision="fp32", clip=None, optimizer=AdamW(lr=LR, fused=False))

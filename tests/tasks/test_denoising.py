@@ -20,7 +20,7 @@ from clearhead.runs import resume, start
 from clearhead.tasks.denoising import Denoising
 from clearhead.tasks.registry import suitable, validate
 from clearhead.training.train import train
-from tests.tasks.reference import encoder_decoder_loss, require_equal_updates, small_encoder_decoder
+from tests.tasks.reference import UPDATES, encoder_decoder_loss, require_equal_updates, small_encoder_decoder
 from tests.training.tiny import GENERATION, SMALL, losses, number_pairs
 
 LINES = [f"{a}. {b}" for a, b in zip(number_pairs(40).source, number_pairs(40, seed=2).source, strict=True)]
@@ -74,10 +74,11 @@ def test_each_piece_once_an_epoch_corrupted_anew_within_the_budget(corruption: C
 
 
 @BOTH
-def test_losses_and_updates_are_those_of_the_other_library(corruption: Corruption, tmp_path: Path):
+@UPDATES
+def test_losses_and_updates_are_those_of_the_other_library(steps: int, corruption: Corruption, tmp_path: Path):
     task = task_of(corruption)
     theirs, network = small_encoder_decoder(tmp_path / "model", task.tokenizer.vocab_size)
-    require_equal_updates(task, network, theirs, encoder_decoder_loss)
+    require_equal_updates(task, network, theirs, encoder_decoder_loss, steps=steps)
 
 
 @BOTH

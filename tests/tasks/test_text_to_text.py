@@ -19,7 +19,7 @@ from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.text_to_text import TextToText
 from clearhead.tasks.written_scores import Metric, rouge, written_scores
 from clearhead.training.train import train
-from tests.tasks.reference import encoder_decoder_loss, require_equal_updates, small_encoder_decoder
+from tests.tasks.reference import UPDATES, encoder_decoder_loss, require_equal_updates, small_encoder_decoder
 from tests.training.tiny import GENERATION, SMALL, encoded, losses, number_pairs
 
 PAIRS = number_pairs(40)
@@ -56,10 +56,11 @@ def write(name: str, pairs: Pairs) -> None:
     Path(name).write_text(rows, encoding="utf-8")
 
 
-def test_losses_and_updates_are_those_of_the_other_library(tmp_path: Path):
+@UPDATES
+def test_losses_and_updates_are_those_of_the_other_library(steps: int, tmp_path: Path):
     task = task_of()
     theirs, network = small_encoder_decoder(tmp_path / "model", task.tokenizer.vocab_size)
-    require_equal_updates(task, network, theirs, encoder_decoder_loss)
+    require_equal_updates(task, network, theirs, encoder_decoder_loss, steps=steps)
 
 
 def test_from_a_table_to_texts_with_the_prefix_before_each(capsys: pytest.CaptureFixture[str]):
