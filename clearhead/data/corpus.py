@@ -157,13 +157,19 @@ class Encoded(Generic[T]):
 
 
 def encoded_pairs(
-    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation, tags: Sequence[str] = ()
+    recipe: Recipe,
+    tokenizer: Tokenizer | None,
+    *,
+    held_out: int,
+    preparation: Preparation,
+    tags: Sequence[str] = (),
+    prefix: str = "",
 ) -> Encoded[EncodedPairs]:
     """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has.
 
-    A trained tokenizer has a token for each of `tags`, with which sources begin.
+    A trained tokenizer has a token for each of `tags`, with which sources begin. `prefix` is put before each source.
     """
-    corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out))
+    corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out, prefix=prefix))
 
     def side(i: int) -> Iterator[str]:
         return (untagged(row[i], tags) for row in splits()["train"])
