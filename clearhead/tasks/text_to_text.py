@@ -19,7 +19,8 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import searching
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, Preparation, Source
+from clearhead.recipe.data import Data, Source
+from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.metrics import exact_match, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder

@@ -93,7 +93,7 @@ def test_resumed_as_if_never_stopped():
     list(train(start(validate(tables(steps=2), where="x"), Path("part"))[0]))
     run, prepared = resume(Path("part"), changes={"steps": 4})
     assert isinstance(prepared.task, TextToText)
-    first = prepared.data.tokenizer.decode(prepared.task.train.source[0])
+    first = prepared.task.tokenizer.decode(prepared.task.train.source[0])
     assert first.startswith("shorten: ")
     assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 2}
 
