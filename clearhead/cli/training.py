@@ -76,6 +76,7 @@ def train(
     - `clearhead train lm --text book.txt` learns to continue a text.
     - `clearhead train reviews.csv --text body --label topic` learns to label texts. Without the options it says which
       columns it takes and why. Add --model.start NAME to fine-tune a checkpoint.
+    - `clearhead train pictures` learns to name the class of a picture from a folder with a folder for each class.
 
     Any field of a recipe can be changed on the line: --training.clip 0.5, --model.preset transformer-base,
     --tokenizer.kind unigram; for a wrong name the error suggests the right one. Ctrl-C saves and stops, and
@@ -83,8 +84,8 @@ def train(
 
     Args:
         changes: Fields of the recipe, as above.
-        recipe: translation, lm, classification, multi30k, shakespeare, a recipe file of your own (.toml), or a table
-            of labelled texts (.csv, .tsv, .jsonl, .parquet).
+        recipe: translation, lm, classification, embedding, image_classification, multi30k, shakespeare, mnist, a recipe
+            file of your own (.toml), a table of labelled texts (.csv, .tsv, .jsonl, .parquet), or a folder of pictures.
         source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
         target: Text files of their translations, file by file and line by line.
         text: Text file to learn from; for a table, the column of the texts.
