@@ -104,7 +104,7 @@ def test_a_false_negative_counts_as_if_it_were_not_there():
     found = contrast(vectors, same(groups), 0.05, symmetric=False).item()
     scores = F.normalize(vectors[:3], dim=-1) @ F.normalize(vectors[3:], dim=-1).mT / 0.05
     kept = [[0, 2], [1, 2], [0, 1, 2]]
-    expected = sum(scores[i][rows].logsumexp(0) - scores[i, i] for i, rows in enumerate(kept)).item()
+    expected = sum((scores[i][rows].logsumexp(0) - scores[i, i]).item() for i, rows in enumerate(kept))
     assert found == pytest.approx(expected, rel=1e-9)
 
 
