@@ -80,6 +80,7 @@ def train(
     - `clearhead train lm --text book.txt` learns to continue a text.
     - `clearhead train reviews.csv --text body --label topic` learns to label texts. Without the options it says which
       columns it takes and why. Add --model.start NAME to fine-tune a checkpoint.
+    - `clearhead train pictures` learns to name the class of a picture from a folder with a folder for each class.
 
     Any field of a recipe can be changed on the line: --training.clip 0.5, --model.preset transformer-base,
     --tokenizer.kind unigram; for a wrong name the error suggests the right one. Ctrl-C saves and stops, and
