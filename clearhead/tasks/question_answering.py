@@ -88,7 +88,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
 
     recipe = QuestionRecipe
     files = Files("questions with their contexts", {"kind": "squad", "paths": "--data"})
-    use = 'predict {} "A question?\tA context."'
+    use = r"predict {} $'A question?\tA context.'"
     samples = "worst mistakes"
     heads = ("span",)
     main_score = "f1"
