@@ -16,7 +16,11 @@ from clearhead.tasks.translation import TranslationRecipe
 from clearhead.training.beginning import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})
-FILES = {"translation": {"source": "a", "target": "b"}, "lm": {"paths": ["a"]}}
+FILES = {
+    "parallel": {"source": "a", "target": "b"},
+    "table": {"path": "a.csv"},
+    **dict.fromkeys(("text", "tagged", "squad"), {"paths": ["a"]}),
+}
 BASE = {"task": "translation", "data": {"train": {"kind": "parallel", "source": "a", "target": "b"}}}
 
 
@@ -38,12 +42,12 @@ def test_there_are_recipes():
 def test_recipe_is_valid_and_its_network_can_be_made(path: Path):
     tables = read(path.stem)
     assert tables == read(str(path))
-    missing = {} if "images" in tables["data"]["train"] else FILES.get(tables["task"], {"path": "a.csv"})
+    missing = FILES.get(tables["data"]["train"]["kind"], {})
     recipe = validate(merge(tables, {"data": {"train": missing}}), where=path.name)
     assert (recipe.task == "translation") == isinstance(recipe, TranslationRecipe)
     config = architecture(recipe.model, 777)
     assert config.output.input.model_dump().get("vocab_size", 777) == 777
-    assert (config.encoder is None) == (recipe.task == "lm")
+    assert (config.encoder is None) == (recipe.task in ("lm", "chat"))
     limits = (recipe.training.steps, recipe.training.epochs, recipe.training.minutes)
     assert any(limit is not None for limit in limits)
     assert validate(recipe.model_dump(mode="json"), where="again") == recipe, "a checkpoint's recipe is this one"

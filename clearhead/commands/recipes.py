@@ -15,9 +15,10 @@ def recipes_command(*, as_schema: bool) -> None:
         print(json.dumps(recipe_schema(), indent=2))
         return
     files = {file.stem: file for folder in recipe_folders() for file in sorted(folder.glob("*.toml"))}
+    width = max(map(len, files), default=0) + 2
     for name, file in sorted(files.items()):
         about, *lines = comment(file)
-        print(f"{name:<16}{about}", *(f"{'':<16}{line}" for line in lines), sep="\n")
+        print(f"{name:<{width}}{about}", *(f"{'':<{width}}{line}" for line in lines), sep="\n")
 
 
 def comment(file: Path) -> list[str]:

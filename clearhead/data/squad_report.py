@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from clearhead.config import Config
 from clearhead.data.squad import Question
 from clearhead.data.squad_ids import Windows
+from clearhead.errors import UserError
 
 
 class QuestionSplit(Config):
@@ -75,7 +76,7 @@ class QuestionReport(Config):
 def question_split(
     name: str, questions: Sequence[Question], data: Windows, *, train: Sequence[Question]
 ) -> QuestionSplit:
-    """The report on a split."""
+    """The report on a split. Raises UserError for training windows of which none holds an answer."""
     counts = [0] * len(questions)
     held = [0] * len(questions)
     for window in data.windows:
@@ -84,6 +85,8 @@ def question_split(
         held[window.question] += bool(answers and window.cells(answers[0]))
     answered = [one for one in questions if one.answers]
     lost = [one for one, n in zip(questions, held, strict=True) if one.answers and not n]
+    if name == "train" and not any(held):
+        raise UserError(f"{lost[0].where}: expected a window that holds an answer, got none; try a larger data.overlap")
     moved = [one for one in questions if one.is_moved]
     known = set[str]() if name == "train" else {one.normalized for one in train}
     shared = [one for one in questions if one.normalized in known]

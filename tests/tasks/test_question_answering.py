@@ -289,3 +289,15 @@ def test_an_answer_elsewhere_is_taken_from_the_nearest_place_and_told():
     )
     with pytest.raises(UserError, match=told):
         start(validate(recipe, where="x"), Path("other"))
+
+
+def test_training_windows_of_which_none_holds_an_answer_are_told():
+    answer = " ".join(["plum"] * 20)
+    row = {"question": "which fruit ?", "context": f"the cat ate {answer} .", "answer": answer}
+    Path("train.jsonl").write_text("\n".join([json.dumps(row)] * 2), encoding="utf-8")
+    source = {"kind": "squad", "paths": "train.jsonl"}
+    data = {"train": source, "valid": source, "max_length": 16, "overlap": 2}
+    model = {"preset": "classifier", "stacks": SMALL}
+    recipe = {"task": "question_answering", "data": data, "model": model, "tokenizer": {"kind": "words"}}
+    with pytest.raises(UserError, match=r"train\.jsonl:1: expected a window that holds an answer, got none"):
+        start(validate(recipe | {"training": {"steps": 1}}, where="x"), Path("run"))
