@@ -13,7 +13,7 @@ from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs, read_pairs
 from clearhead.data.splits import pair_splits
-from clearhead.data.tags import known_tags, tag_for, tags_of
+from clearhead.data.tags import known_tags, prefix_of, tag_for, tags_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
@@ -206,5 +206,6 @@ class Translation(RecipeTask[TranslationRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        for text in model.translate(texts, searching(model.generation, {})):
+        prefix = prefix_of(model.tokenizer)  # Of a model for other texts, saved without its recipe.
+        for text in model.translate([prefix + one for one in texts], searching(model.generation, {})):
             yield Prediction(text, {"text": text})
