@@ -13,7 +13,7 @@ from clearhead.data import formats
 from clearhead.data.splits import require_same
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.foundation import adopted, foundation, under_head
+from clearhead.foundation import adopted, foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
 from clearhead.randomness import key
@@ -35,6 +35,7 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
+from clearhead.weights.elsewhere import ADAPTER
 
 DATA = "data.json"
 
@@ -72,7 +73,9 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
         raw=prepared.data.files,
     )
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
-    return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks), prepared
+    teacher = ranks.together(lambda: teacher_for(recipe, network.config, prepared.data.files, ranks))
+    about = {"adapter": recipe.adapter, "teacher": teacher}
+    return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about), prepared
 
 
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
@@ -82,7 +85,8 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
         check_model(architecture(recipe.model, vocab_size=1), recipe.training, ranks)
     else:
         recipe = adopted(recipe, base)
-    prepared = prepare_task(recipe, base.reader.tokenizer if base else None)
+    begun = base or teacher_of(recipe)
+    prepared = prepare_task(recipe, begun.reader.tokenizer if begun else None)
     found = base.network.config if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
@@ -112,7 +116,7 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     before, recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, given))
     ranks = ranks.arranged(recipe.training)
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
-    ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks))
+    ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks, recipe.adapter))
     kept = {name: saved.json[name] for name in (CONFIG, DATA, *prepared.data.documents)}
     own = kept | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Checkpoint(json=own, raw=saved.raw), Transformer(config)
@@ -120,7 +124,9 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
         adapt(network, recipe.adapter)
     ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     changed = differences(before.training, recipe.training)
-    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, changes=changed)
+    teacher = ranks.together(lambda: teacher_for(recipe, config, prepared.data.files, ranks))
+    about = {"changes": changed, "adapter": recipe.adapter, "teacher": teacher}
+    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about)
     run.restore(newest)
     begin_again(run, where=folder)
     ranks.together(lambda: beginning.write_recipe(folder, recipe) if changed and ranks.is_first else None)
@@ -137,11 +143,11 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
     try:
         newest = max(path for path in folder.glob("step-*") if path.is_dir())
         tables = beginning.recorded(folder, read_json(newest / RECIPE, limit=CONFIG_LIMIT), changes)
-        training = validate(tables, where=str(newest / RECIPE)).training
+        recipe = validate(tables, where=str(newest / RECIPE))
         config, _ = read_config(read_json(newest / CONFIG, limit=CONFIG_LIMIT), where=str(newest / CONFIG))
     except BROKEN:
         return
-    check_model(config, training, ranks)
+    check_model(config, recipe.training, ranks, recipe.adapter)
 
 
 def _reopen(
@@ -210,7 +216,8 @@ def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
 def task_of(name: str, model: Model) -> tuple[type[RecipeTask[Any]], Recipe | None]:
     """The task and the recipe of the run that wrote a model. A model from elsewhere gets a task that it can do."""
     folder = Path(name)
-    is_run = folder.is_dir() and ((folder / RECIPE).is_file() or not (folder / CONFIG).is_file())
+    is_whole = (folder / CONFIG).is_file() or (folder / ADAPTER).is_file()
+    is_run = folder.is_dir() and ((folder / RECIPE).is_file() or not is_whole)
     path = model_folder(folder) / RECIPE if is_run else folder
     if not path.is_file():
         return suitable(model.config, where=name), None

@@ -1,5 +1,6 @@
 """`Model`, and `load`, which makes one from a folder or from the hub."""
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ __all__ = [
 ]
 
 
+_log = logging.getLogger("clearhead")
+
+
 def load(
     name: str | Path,
     *,
@@ -96,6 +100,8 @@ def load(
         raise UserError(f"base: expected it with the folder of an adapter, got {top}; leave it out")
     else:
         model = _whole(top, kind, head, place, rounds=bool(rounds))
+        if head is not None:
+            _log.warning("%s: a new head (%s), its weights drawn at random: train before use", top, head.kind)
     model.network.to(place).eval()
     if int8:
         quantized(model.network)
@@ -181,7 +187,9 @@ def _adapted(folder: Path, base: str | Path | None, dtype: torch.dtype | None, h
         ) from None
     if (place / ADAPTER).is_file():
         raise UserError(f"{place}: expected a whole model below {folder}, got an adapter; merge() and save() it first")
-    model = load(place, dtype=dtype, head=head or saved.head(named_config(str(place)))).merge()
+    head = head or saved.head(named_config(str(place)))
+    model = _whole(place, dtype, head, torch.device("cpu"), rounds=False).merge()
+    model.network.eval()
     if dtype is None:
         model.network.to(torch.promote_types(next(model.network.parameters()).dtype, saved.dtype))
     adapters.put_on(model.network, saved, model.family, base=str(place))

@@ -18,7 +18,8 @@ from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST
 from clearhead.storage.tensors import model_tensors
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
-from clearhead.weights.hub import is_path, nearest
+from clearhead.weights.elsewhere import ADAPTER
+from clearhead.weights.hub import is_path, locate, nearest
 
 BEST = "best.json"
 CONFIG = "config.json"
@@ -144,6 +145,9 @@ def named_config(name: str) -> ModelConfig:
                 f"{name}: expected a folder with a model, or an architecture by name, found neither; {nearest(name)}"
             )
         return preset(name)
+    if (folder / ADAPTER).is_file():
+        base = read_json(folder / ADAPTER, limit=CONFIG_LIMIT).get("base_model_name_or_path")
+        return named_config(str(locate(str(base))))
     path = (folder if (folder / CONFIG).is_file() else model_folder(folder)) / CONFIG
     content = read_json(path, limit=CONFIG_LIMIT)
     if "clearhead" in content:

@@ -62,7 +62,6 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
         _log.warning("%s: of several types of number, all become the most common one; dtype names another", folder)
     if head is not None:
         config, tensors = new_head(config, tensors, family.fitting(head))
-        _log.warning("%s: a new head (%s), its weights drawn at random: train before use", folder, head.kind)
 
     def called(name: str) -> str:
         return shown(loaded.origin.get(name) or mapping.origins(rules, [name]).get(name, name))

@@ -1,4 +1,4 @@
-"""`clearhead summary`, `check`, `export` and `push`."""
+"""`clearhead summary`, `check`, `export`, `prune` and `push`."""
 
 from pathlib import Path
 from typing import Literal
@@ -53,7 +53,7 @@ def export(
     model: str,
     /,
     *,
-    to: Literal["hf", "ctranslate2", "onnx"],
+    to: Literal["hf", "peft", "ctranslate2", "onnx"],
     out: Path | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     quantization: Literal["int8", "int8_float16", "int8_bfloat16", "int8_float32", "int16"] | None = None,
@@ -63,6 +63,7 @@ def export(
     """Write a model in the form that another library opens.
 
     - hf: the folder that the Hugging Face libraries (transformers, tokenizers) open. Needs nothing besides clearhead.
+    - peft: the adapters of a run with `--adapter.kind`, which the library PEFT puts on the model they are of.
     - ctranslate2: for CTranslate2, which translates and generates fast on CPUs, by its own converter.
     - onnx: one graph for onnxruntime and others, for batches of any size and length: token ids and mask, or pixels, in;
       logits out. It keeps no cache between calls.
@@ -82,6 +83,24 @@ def export(
 
     options = ExportOptions(dtype=dtype, quantization=quantization, shard_gb=shard_gb)
     export_command(model, to=to, out=out, options=options, revision=revision)
+
+
+@app.command(sort_key=10, help_epilogue="")
+def prune(model: str, /, *, heads: int, out: Path) -> None:
+    """Remove the attention heads that matter least, and write the smaller model.
+
+    Removes as many heads from each attention: those whose absence, each alone, changes the output least on a batch of
+    the run's data. Queries, keys, values and outputs become narrower, so that the model is smaller and quicker. Train
+    it on afterwards: `clearhead train RECIPE --model.start OUT`.
+
+    Args:
+        model: Folder of a run.
+        heads: Heads to remove from each attention.
+        out: New folder to write.
+    """
+    from clearhead.commands.prune import prune_command
+
+    prune_command(model, heads=heads, out=out)
 
 
 @app.command(sort_key=11, help_epilogue="")

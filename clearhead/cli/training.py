@@ -67,6 +67,7 @@ def train(
     device: Device | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
     explain: Flag = False,
+    page: Path | None = None,
     sweep: Repeated = (),
     tensorboard: Flag = False,
     json: Flag = False,
@@ -86,11 +87,11 @@ def train(
 
     Args:
         changes: Fields of the recipe, as above.
-        recipe: translation, lm, classification, tagging, question_answering, multi30k, shakespeare, a recipe file of
-            your own (.toml), a table of labelled texts (.csv, .tsv, .jsonl, .parquet), or words with their tags
-            (.conll, .conllu).
-        source: Text files of sentences, one a line (UTF-8; .gz is fine); * and ? in quotes stand for any characters.
-            With --data, the column of the sentences.
+        recipe: A recipe by its name (`clearhead recipes` lists them), a recipe file of your own (.toml), a table of
+            labelled texts (.csv, .tsv, .jsonl, .parquet), words with their tags (.conll, .conllu), or a folder with a
+            folder of pictures for each class.
+        source: Text files of sentences, one a line (UTF-8; .gz and .zst are fine); * and ? in quotes stand for any
+            characters. With --data, the column of the sentences.
         target: Text files of their translations, file by file and line by line. With --data, their column.
         text: Text file to learn from; for a table, or with --data, the column of the texts.
         data: Table to learn from (.csv, .tsv, .jsonl, .parquet); words with their tags (CoNLL) for tagging.
@@ -110,6 +111,7 @@ def train(
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
         explain: Print what was chosen to make the run fast, why, and the field that sets it.
+        page: HTML file for the worst mistakes on the test data, each with a link into the explorer.
         sweep: A field with values, such as training.optimizer.lr=1e-3,3e-3: one run for each value (for several fields,
             for each combination), and at the end one table of their scores.
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
@@ -132,6 +134,7 @@ def train(
         columns={"label": label, "text_pair": text_pair},
         out=out,
         explain=explain,
+        page=page,
         tensorboard=tensorboard,
         as_json=json,
     )

@@ -199,7 +199,9 @@ def evaluate(
     tokenize: Tokenize | None = None,
     moses: str | None = None,
     to: str | None = None,
+    page: Path | None = None,
     int8: Flag = False,
+    int4: Flag = False,
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
@@ -222,7 +224,9 @@ def evaluate(
         moses: Language of the translations, such as de: also give BLEU lowercased on Moses tokens, as papers on small
             corpora do (pip install 'clearhead[eval]').
         to: Language that the translations are in, such as de, for a model of several.
+        page: HTML file for the worst mistakes, each with a link into the explorer.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        int4: Round the weights to four bits: smaller, slower, and less accurate.
         device: Where to compute.
         json: Print the figures on standard output as one JSON object, and nothing else there.
     """
@@ -230,4 +234,4 @@ def evaluate(
 
     files = {"source": source, "target": target, "text": text, "data": data}
     options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses, "to": to}
-    evaluate_command(model, files=files, options=options, int8=int8, device=device, as_json=json)
+    evaluate_command(model, files=files, options=options, int8=int8, int4=int4, device=device, page=page, as_json=json)

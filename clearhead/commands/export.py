@@ -20,10 +20,11 @@ from clearhead.storage.disk import temporary_name
 from clearhead.storage.manifest import sync
 from clearhead.weights.hub import locate
 
-ExportFormat = Literal["hf", "ctranslate2", "onnx"]
+ExportFormat = Literal["hf", "peft", "ctranslate2", "onnx"]
 
 NEEDS: dict[ExportFormat, tuple[str, ...]] = {
     "hf": (),
+    "peft": (),
     "ctranslate2": ("ctranslate2", "transformers"),
     "onnx": ("onnx", "onnxscript"),
 }
@@ -64,7 +65,7 @@ def export_command(
     check_free(place)
     tell(f"reading {name}")
     folder = locate(name, revision=revision)
-    write = {"hf": to_hf, "ctranslate2": to_ctranslate2, "onnx": to_onnx}[to]
+    write = {"hf": to_hf, "peft": to_peft, "ctranslate2": to_ctranslate2, "onnx": to_onnx}[to]
     written = write(folder, place, options, name)
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     print(f"{place}: {written.what}, {size / 1e6:,.1f} MB", flush=True)
@@ -81,6 +82,8 @@ def check_options(to: ExportFormat, options: ExportOptions) -> None:
         raise UserError(f"--shard-gb: expected it with --to hf, got --to {to}; leave it out")
     if options.shard_gb is not None and options.shard_gb <= 0:
         raise UserError(f"--shard-gb: expected more than 0, got {options.shard_gb:g}; try 5")
+    if options.dtype is not None and to == "peft":
+        raise UserError("--dtype: expected it with a whole model, got --to peft; leave it out")
     if options.dtype == "bfloat16" and to == "onnx":
         raise UserError("--dtype: expected float32 or float16 with --to onnx, got bfloat16; try float16")
 
@@ -98,11 +101,21 @@ def to_hf(source: Path, place: Path, options: ExportOptions, name: str) -> Writt
     )
 
 
+def to_peft(source: Path, place: Path, _: ExportOptions, name: str) -> Written:
+    """The folder of adapters that the library PEFT opens."""
+    model = load(source)
+    if model.base is None:
+        raise UserError(f"{name}: expected a model with adapters, got one without; train it with --adapter.kind lora")
+    tell(f"writing {place}")
+    model.save(place, adapter=True)
+    return Written(f"adapters of {model.base} for PEFT", f"peft.PeftModel.from_pretrained(base, {str(place)!r})")
+
+
 def to_ctranslate2(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
     """The folder that CTranslate2 opens."""
     from clearhead.commands.export_ctranslate2 import convert, reader, refuse
 
-    model = load(source)
+    model = load(source).merge()
     head_there(model, name)
     refuse(model, name)
     stored = dtype_of(model)
@@ -122,7 +135,7 @@ def to_onnx(source: Path, place: Path, options: ExportOptions, name: str) -> Wri
     from clearhead.commands.export_onnx import FILE, signature, write
 
     weights = options.dtype or "float32"
-    model = load(source, dtype=weights)
+    model = load(source, dtype=weights).merge()
     with whole(place) as folder, quiet():
         gap = write(model, folder)
         judge(name, gap, exact=weights == "float32", remedy="try another --dtype")

@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from clearhead.api import load, named_config
 from clearhead.commands import tell
+from clearhead.commands.mistakes import write_page
 from clearhead.commands.table import source_given
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
@@ -33,14 +34,19 @@ def evaluate_command(
     files: Given,
     options: Mapping[str, Any],
     int8: bool,
+    int4: bool = False,
     device: str,
+    page: Path | None = None,
     as_json: bool,
 ) -> None:
     """Measure a model on files, or on the test (else validation) data of its recipe."""
     keep_freed_memory()
-    task, found, where = measured(name, files=files, options=options, int8=int8, device=device)
+    task, found, where = measured(name, files=files, options=options, int8=int8, int4=int4, device=device)
     tell(f"{name} on {where}:")
     report(task, found, sys.stderr if as_json else sys.stdout)
+    if page is not None:
+        write_page(page, model=name, data=where, found=found)
+        tell(f"the worst mistakes: {page}")
     if as_json:
         print(json.dumps(figures(found)))
 
@@ -51,10 +57,11 @@ def measured(
     files: Given,
     options: Mapping[str, Any],
     int8: bool = False,
+    int4: bool = False,
     device: str,
 ) -> tuple[type[RecipeTask[Any]], Evaluation, str]:
     """The task of a model, its evaluation on files or on the data of its recipe, and the name of these data."""
-    model = load(name, int8=int8, device=device)
+    model = load(name, int8=int8, int4=int4, device=device)
     task, recipe = task_of(name, model)
     table = source_given(task.files, files, where=name, like=dict(recipe.data.train) if recipe else None)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
@@ -68,13 +75,19 @@ def measured(
     return task, task.measured(model, recipe, source, given), where
 
 
-def judge(folder: Path, *, device: str) -> dict[str, JsonValue]:
-    """Prints the scores of a run's best model on its own data, with samples, to standard error; returns the scores."""
+def judge(folder: Path, *, device: str, page: Path | None = None) -> dict[str, JsonValue]:
+    """Prints the scores of a run's best model on its own data, with samples, to standard error; returns the scores.
+
+    Writes the page of its worst mistakes if `page` is given.
+    """
     model = load(folder, device=device)
     task, recipe = task_of(str(folder), model)
     found = task.measured(model, recipe, None, {})
     tell(f"the best model on {own_data(recipe)}:")
     report(task, found, sys.stderr)
+    if page is not None:
+        write_page(page, model=str(folder), data=own_data(recipe), found=found)
+        tell(f"the worst mistakes: {page}")
     return figures(found)
 
 

@@ -16,6 +16,7 @@ from clearhead.api import architecture, named_config
 from clearhead.commands import check_positive
 from clearhead.commands.train import with_files
 from clearhead.config import ModelConfig
+from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.model.summary import DEFAULT_LENGTH
 from clearhead.planning.hardware import hardware
@@ -54,6 +55,7 @@ class Subject:
     batch: int
     recipe: str
     """The recipe to train with."""
+    adapter: AdapterConfig | None = None
 
 
 def is_recipe(name: str) -> bool:
@@ -84,7 +86,7 @@ def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Sub
     config = architecture(recipe.model, vocab_size) if start is None else named_config(start)
     natural = dict(recipe.data).get("length", SENTENCE)
     batch = recipe.training.max_tokens * recipe.training.accumulate
-    return Subject(config, recipe.training, *_lengths(config, length or natural), batch, name)
+    return Subject(config, recipe.training, *_lengths(config, length or natural), batch, name, recipe.adapter)
 
 
 def _lengths(config: ModelConfig, length: int) -> tuple[int, int]:
@@ -124,6 +126,7 @@ def plan_command(
         tokens=tokens or TOKENS_A_PARAMETER * Network(subject.config).weights,
         mfu=mfu if mixed else mfu / 2,  # float32 products run at half the rate of bfloat16 ones, with TF32 or oneDNN
         mixed=mixed,
+        adapter=subject.adapter,
     )
     found = plan(job, hardware(gpu, figures), gpus)
     show(found, subject, console_of(as_json=as_json))

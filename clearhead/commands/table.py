@@ -1,13 +1,13 @@
 """Tables on the command line: the recipe for a table of labelled texts, and the source that `--data` gives."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from clearhead import recipe as recipes
 from clearhead.commands import tell
 from clearhead.data.guessing import guess, table_of
 from clearhead.errors import UserError
+from clearhead.recipe.places import absolute, place
 from clearhead.tasks.task import Files, Given
 
 RECIPE = "classification"
@@ -25,10 +25,10 @@ def table_recipe(
     known = {("train", "text"), *((split, "data") for split in others)}
     if any(paths for split, given in files.items() for name, paths in given.items() if (split, name) not in known):
         raise UserError(f"{table}: expected columns of the table, got a file; try --text NAME and --label NAME")
-    found = guess(Path(table), text=None if text is None else str(text), **columns)
+    found = guess(place(table), text=None if text is None else str(text), **columns)
     for reason in found.reasons if is_told else ():
         tell(reason)
-    splits = {split: found.tables["train"] | {"path": str(Path(path).absolute())} for split, path in others.items()}
+    splits = {split: found.tables["train"] | {"path": absolute(path)} for split, path in others.items()}
     return recipes.merge(recipes.read(RECIPE), {"data": found.tables | splits})
 
 
@@ -42,7 +42,7 @@ def source_given(files: Files, given: Given, *, where: str, like: object = None)
         return found
     columns = {name: str(found[name]) for name in files.columns if name in found}
     if columns:
-        return table_of(Path(str(found["path"])), columns)
+        return table_of(place(str(found["path"])), columns)
     if isinstance(like, Mapping) and like.get("kind") == "table":
         return {**{field: value for field, value in like.items() if field != "format"}, **found}
     if files.table["kind"] != "table":

@@ -24,6 +24,7 @@ from clearhead.data.conll import is_conll
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
 from clearhead.recipe import Recipe
+from clearhead.recipe.places import absolute
 from clearhead.runs import (
     Keeper,
     Prepared,
@@ -45,7 +46,7 @@ from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("valid_data", "test_data", "out", "tensorboard", "json")
+OPTIONS += ("valid_data", "test_data", "out", "page", "tensorboard", "json")
 
 
 def train_command(
@@ -59,6 +60,7 @@ def train_command(
     columns: Mapping[str, str | None] | None = None,
     out: Path | None,
     explain: bool = False,
+    page: Path | None = None,
     tensorboard: bool,
     as_json: bool,
 ) -> None:
@@ -77,7 +79,7 @@ def train_command(
                 beginning = checked.model.start
                 tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
             run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
-            drive(run, prepared, folder, explain=explain, tensorboard=tensorboard, as_json=as_json)
+            drive(run, prepared, folder, explain=explain, page=page, tensorboard=tensorboard, as_json=as_json)
 
 
 def sweep_command(
@@ -92,6 +94,8 @@ def sweep_command(
     **options: Any,
 ) -> None:
     """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
+    if options.get("page"):
+        raise UserError("--page: expected one run, got --sweep; write the page with clearhead evaluate RUN --page FILE")
 
     def check(more: Sequence[str]) -> bool:
         splits, columns = {"train": files, **{split: options[split] for split in ("valid", "test")}}, options["columns"]
@@ -180,10 +184,10 @@ def with_absolute_files(source: Mapping[str, Any], files: Files) -> dict[str, An
     """The source with its files relative to the working directory, not to the recipe's folder."""
     fields = ["path"] if source.get("kind") == "table" else [*files.options.values()]
 
-    def absolute(value: str | Sequence[str]) -> str | list[str]:
-        return str(Path(value).absolute()) if isinstance(value, str) else [str(Path(one).absolute()) for one in value]
+    def whole(value: str | Sequence[str]) -> str | list[str]:
+        return absolute(value) if isinstance(value, str) else [absolute(one) for one in value]
 
-    return {name: absolute(value) if name in fields else value for name, value in source.items()}
+    return {name: whole(value) if name in fields else value for name, value in source.items()}
 
 
 def check_restarts(out: Path | None) -> None:
@@ -227,7 +231,14 @@ def resume_command(
 
 
 def drive(
-    run: Run, prepared: Prepared, folder: Path, *, explain: bool = False, tensorboard: bool, as_json: bool
+    run: Run,
+    prepared: Prepared,
+    folder: Path,
+    *,
+    explain: bool = False,
+    page: Path | None = None,
+    tensorboard: bool,
+    as_json: bool,
 ) -> None:
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
     figures: dict[str, JsonValue] = {}
@@ -254,8 +265,8 @@ def drive(
     if not run.ranks.is_first:
         return
     best = run.progress.best_step
-    if prepared.task.samples:
-        figures |= {"held_out": judge(folder, device=run.device.type)}
+    if prepared.task.samples or page:
+        figures |= {"held_out": judge(folder, device=run.device.type, page=page)}
     tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
     tell(f"use it: clearhead {prepared.task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
     tell(f"look inside: clearhead explore {place}")

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from clearhead.data.files import nearest, read_lines
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column
+from clearhead.recipe.places import Place
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U (universaldependencies.org/format.html)."""
@@ -30,7 +30,7 @@ def is_conll(name: str) -> bool:
 
 
 def read_conll(
-    path: Path, words: Column | None, tags: Column | None
+    path: Place, words: Column | None, tags: Column | None
 ) -> Iterator[tuple[list[str], list[str], list[int]]]:
     """Yields the words, tags and line numbers of each sentence.
 
@@ -54,7 +54,7 @@ def read_conll(
             )
 
 
-def _sentences(path: Path) -> Iterator[list[Row]]:
+def _sentences(path: Place) -> Iterator[list[Row]]:
     """The rows of each sentence, which are all as wide as the first one, without comments."""
     sentence: list[Row] = []
     first: Row | None = None
@@ -89,7 +89,7 @@ def _is_universal(row: Row) -> bool:
     return len(row.fields) == len(CONLLU) and re.fullmatch(r"1(-\d+)?|0\.1", row.fields[0]) is not None
 
 
-def _columns(path: Path, row: Row, words: Column | None, tags: Column | None) -> tuple[int, int]:
+def _columns(path: Place, row: Row, words: Column | None, tags: Column | None) -> tuple[int, int]:
     width, is_universal = len(row.fields), _is_universal(row)
     where = f"{path}:{row.line}"
     if width < 2:

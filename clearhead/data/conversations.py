@@ -5,6 +5,7 @@ message to the next says where an answer begins and ends.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,14 @@ class Conversation:
     messages: tuple[Message, ...]
     where: str
     """Its place, such as `chats.jsonl:17`."""
+    is_for_last: bool = False
+    """Whether only the last answer is learnt."""
+
+    @property
+    def answers(self) -> list[int]:
+        """The numbers of the messages that are learnt."""
+        found = [i for i, message in enumerate(self.messages) if message["role"] == ANSWERS]
+        return found[-1:] if self.is_for_last else found
 
     @property
     def text(self) -> str:
@@ -103,6 +112,31 @@ def with_template(tokenizer: Tokenizer) -> Tokenizer:
     return with_special(tokenizer, [], chat_template=TEMPLATE)
 
 
+class Rewritten(UserError):
+    """A template writes a message in another way once others follow."""
+
+
+def split_where_rewritten(
+    splits: Mapping[str, Sequence[Conversation]], tokenizer: Tokenizer
+) -> dict[str, list[Conversation]]:
+    """The conversations as they are, or each cut after each of its answers, of which it then teaches the last alone.
+
+    They are cut if the template rewrites earlier messages, as those do that drop the reasoning before old answers: the
+    first conversation of several answers tells.
+    """
+    several = next((one for split in splits.values() for one in split if len(one.answers) > 1), None)
+    try:
+        if several is not None:
+            written(several, tokenizer)
+    except Rewritten:
+        return {name: [part for one in split for part in _cut(one)] for name, split in splits.items()}
+    return {name: [*split] for name, split in splits.items()}
+
+
+def _cut(one: Conversation) -> list[Conversation]:
+    return [Conversation(one.messages[: i + 1], one.where, is_for_last=True) for i in one.answers] or [one]
+
+
 @dataclass(frozen=True)
 class Turns:
     """A conversation as ids."""
@@ -113,7 +147,7 @@ class Turns:
 
     @classmethod
     def of(cls, conversation: Conversation, tokenizer: Tokenizer) -> "Turns":
-        """Raises UserError, which names the place, if the template rewrites what it wrote for earlier messages."""
+        """Raises UserError as `written` does."""
         text, spans = written(conversation, tokenizer)
         ids = np.array(tokenizer.encode(text), np.int64)
         is_answer = np.zeros(len(ids), dtype=bool)
@@ -124,21 +158,22 @@ class Turns:
 
 
 def written(conversation: Conversation, tokenizer: Tokenizer) -> tuple[str, list[tuple[int, int]]]:
-    """The text of a conversation, and [start, stop) in characters of each answer."""
+    """The text of a conversation, and [start, stop) in characters of each answer that is learnt.
+
+    Raises UserError, which names the place, if the template rewrites what it wrote for earlier messages.
+    """
     template, special, messages = tokenizer.chat_template or TEMPLATE, tokenizer.special_tokens, conversation.messages
     try:
         text = render(template, messages, special=special)
         spans: list[tuple[int, int]] = []
-        for i, message in enumerate(messages):
-            if message["role"] != ANSWERS:
-                continue
+        for i in conversation.answers:
             after = render(template, messages[: i + 1], special=special)
-            before = after[: max(0, after.find(str(message["content"])))]
+            before = after[: max(0, after.find(str(messages[i]["content"])))]
             if i:
                 before = render(template, messages[:i], add_generation_prompt=True, special=special)
             if not (text.startswith(before) and text.startswith(after) and after.startswith(before)):
-                raise UserError("expected a chat template that adds message after message, got one that rewrites")
+                raise Rewritten("expected a chat template that adds message after message, got one that rewrites")
             spans.append((len(before), len(before) + len(after[len(before) :].rstrip())))
     except UserError as error:
-        raise UserError(f"{conversation.where}: {error}") from None
+        raise type(error)(f"{conversation.where}: {error}") from None
     return text, spans

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache as once
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
@@ -29,6 +28,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TokenizerConfig
+from clearhead.recipe.places import Place, Url
 from clearhead.recipe.preparation import Preparation
 
 ON_DISK_FROM = 64 * 2**20
@@ -157,13 +157,19 @@ class Encoded(Generic[T]):
 
 
 def encoded_pairs(
-    recipe: Recipe, tokenizer: Tokenizer | None, *, held_out: int, preparation: Preparation, tags: Sequence[str] = ()
+    recipe: Recipe,
+    tokenizer: Tokenizer | None,
+    *,
+    held_out: int,
+    preparation: Preparation,
+    tags: Sequence[str] = (),
+    prefix: str = "",
 ) -> Encoded[EncodedPairs]:
     """Encodes sentence pairs. Trains a tokenizer unless one is given, and takes from the cache what it has.
 
-    A trained tokenizer has a token for each of `tags`, with which sources begin.
+    A trained tokenizer has a token for each of `tags`, with which sources begin. `prefix` is put before each source.
     """
-    corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out))
+    corpus, splits = Corpus.of(recipe.data), once(lambda: pair_splits(recipe.data, held_out, prefix=prefix))
 
     def side(i: int) -> Iterator[str]:
         return (untagged(row[i], tags) for row in splits()["train"])
@@ -255,7 +261,9 @@ def _states(source: Source, *, is_kept: bool) -> list[tuple[int, int | str]]:
     return [_state(path) for path in source.files]
 
 
-def _state(path: Path) -> tuple[int, int]:
+def _state(path: Place) -> tuple[int, int]:
+    if isinstance(path, Url):
+        return path.state()
     try:
         found = path.stat()
     except OSError:  # Reading the file reports it.

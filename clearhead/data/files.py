@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
+from clearhead.recipe.places import Place, Url
 
-GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 CHUNK = 1 << 16
 """Number of bytes read at once."""
@@ -24,7 +25,7 @@ LONGEST_LINE = 1 << 27
 class Unpacked(gzip.GzipFile):
     """The contents of a gzip file. A read raises UserError if they are far too large for the bytes read so far."""
 
-    def __init__(self, path: Path, packed: BinaryIO) -> None:
+    def __init__(self, path: Place, packed: BinaryIO) -> None:
         super().__init__(fileobj=packed)
         self._path, self._packed = path, packed
 
@@ -35,7 +36,29 @@ class Unpacked(gzip.GzipFile):
         return content
 
 
-def check_expansion(path: Path, unpacked: int, packed: int) -> None:
+class UnpackedFrames:
+    """The contents of a Zstandard file, as `Unpacked` those of gzip."""
+
+    def __init__(self, path: Place, packed: BinaryIO) -> None:
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise UserError(
+                f"{path}: expected pyarrow to read Zstandard, got no such package; try pip install clearhead[data]"
+            ) from None
+        self._path, self._packed, self._n = path, packed, 0
+        self._stream = pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd")
+
+    def read(self, size: int | None = None) -> bytes:
+        """The next bytes, at most `size`."""
+        content = self._stream.read(size)
+        self._n += len(content)
+        if self._packed.seekable():
+            check_expansion(self._path, self._n, self._packed.tell())
+        return content
+
+
+def check_expansion(path: Place, unpacked: int, packed: int) -> None:
     """Raises UserError if a file has unpacked to more than text does, as a decompression bomb does."""
     if unpacked > max(UNPACKED, EXPANSION * packed):
         found = f"{unpacked:,} bytes from {packed:,}"
@@ -45,33 +68,37 @@ def check_expansion(path: Path, unpacked: int, packed: int) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO | Unpacked]:
-    """The contents of a file. Unpacks gzip while reading.
+def opened(path: Place) -> Iterator[BinaryIO | Unpacked | UnpackedFrames]:
+    """The contents of a file. Unpacks gzip and Zstandard while reading.
 
     Raises UserError with the nearest name if there is no such file.
     """
     try:
         with path.open("rb") as file:
-            if file.peek(2).startswith(GZIP_MAGIC):
+            magic = file.peek(4)
+            if magic.startswith(GZIP_MAGIC):
                 with Unpacked(path, file) as unpacked:
                     yield unpacked
+            elif magic.startswith(ZSTD_MAGIC):
+                yield UnpackedFrames(path, file)
             else:
                 yield file
     except FileNotFoundError:
-        raise UserError(f"{path}: expected a file, got none{_instead(path)}") from None
+        instead = "; check the address" if isinstance(path, Url) else _instead(path)
+        raise UserError(f"{path}: expected a file, got none{instead}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: expected a file, got a folder; try a file in it") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: expected a whole gzip file, got {error}; try fetching it again") from None
     except OSError as error:
-        raise UserError(f"{path}: expected a readable file, got {error.strerror}") from None
+        raise UserError(f"{path}: expected a readable file, got {error.strerror or reason(error)}") from None
     except ValueError as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{str(path)!r}: expected the name of a file, got {error}") from None
 
 
-def read_chunks(path: Path) -> Iterator[str]:
+def read_chunks(path: Place) -> Iterator[str]:
     """Yields the text piece by piece while reading, without a byte order mark and with line feeds as line ends.
 
     Raises UserError on reaching a line that is not UTF-8, and at the end if the whole text is blank.
@@ -103,12 +130,12 @@ def read_chunks(path: Path) -> Iterator[str]:
         raise UserError(f"{path}: expected text, got an empty file; try another file")
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Place) -> str:
     """The whole text. Raises UserError as `read_chunks` does."""
     return "".join(read_chunks(path))
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Place) -> Iterator[str]:
     """Yields the lines without their ends. Only a line feed ends a line; U+2028 inside a sentence does not.
 
     Raises UserError as `read_chunks` does, and if a line has more than LONGEST_LINE characters.

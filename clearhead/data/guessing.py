@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from clearhead.config.heads import ProblemType
 from clearhead.data.files import nearest, read_lines
 from clearhead.data.labelled import number_of, written
-from clearhead.data.tables import SUFFIXES, column_names, read_cells, table_format
+from clearhead.data.tables import SUFFIXES, column_names, read_cells, table_format, unpacked_name
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
+from clearhead.recipe.places import Place, absolute
 
 ROWS = 1000
 """Rows of a table that are looked at."""
@@ -34,10 +34,10 @@ class Guess:
 
 def is_table(name: str) -> bool:
     """Whether a name is that of a table file."""
-    return any(name.lower().removesuffix(".gz").endswith(suffix) for suffix in SUFFIXES)
+    return any(unpacked_name(name).endswith(suffix) for suffix in SUFFIXES)
 
 
-def guess(path: Path, *, text: str | None = None, text_pair: str | None = None, label: str | None = None) -> Guess:
+def guess(path: Place, *, text: str | None = None, text_pair: str | None = None, label: str | None = None) -> Guess:
     """The `data` of a recipe for a table of labelled texts.
 
     Guesses each column unless it is given, by its name, or by its index if the table has no header.
@@ -62,7 +62,7 @@ def guess(path: Path, *, text: str | None = None, text_pair: str | None = None, 
     return Guess(data | ({"text_pair": given["text_pair"]} if "text_pair" in given else {}), reasons)
 
 
-def table_of(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:
+def table_of(path: Place, columns: Mapping[str, str]) -> dict[str, Any]:
     """The source that has these columns of a table, by their names, or by their indices if it has no header.
 
     Guesses the separator and the header. Raises UserError if a column is missing.
@@ -75,13 +75,13 @@ def table_of(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:
 def _described(table: Table) -> dict[str, Any]:
     return {
         "kind": "table",
-        "path": str(table.path.absolute()),
+        "path": absolute(table.path),
         "header": table.header,
         **table.model_dump(mode="json", exclude_defaults=True, exclude={"path", "text", "header"}),
     }
 
 
-def _named(path: Path, columns: Sequence[Column], name: str) -> Column:
+def _named(path: Place, columns: Sequence[Column], name: str) -> Column:
     whole = next((column for column in columns if str(column) == name), None)
     nested = name if name.partition(".")[0] in columns else None
     column = nested if whole is None else whole
@@ -93,7 +93,7 @@ def _named(path: Path, columns: Sequence[Column], name: str) -> Column:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def _written(path: Path, columns: Sequence[str]) -> tuple[Table, list[str]]:
+def _written(path: Place, columns: Sequence[str]) -> tuple[Table, list[str]]:
     """The table as it is written, in which these columns are known, and what was guessed of that."""
     table = Table(path=path, text=0)
     if table_format(table) in ("jsonl", "parquet"):
@@ -146,7 +146,7 @@ def _columns(table: Table) -> dict[Column, list[object]]:
 # --- the columns ------------------------------------------------------------------------------------------------------
 
 
-def _text(path: Path, columns: Mapping[Column, Sequence[object]]) -> tuple[Column, str]:
+def _text(path: Place, columns: Mapping[Column, Sequence[object]]) -> tuple[Column, str]:
     """The column of texts, and why."""
     words = {name: _words(cells) for name, cells in columns.items()}
     named = [name for wanted in TEXT_NAMES for name in words if str(name).lower() == wanted and words[name]]
@@ -164,7 +164,7 @@ def _text(path: Path, columns: Mapping[Column, Sequence[object]]) -> tuple[Colum
     return long[0], f"the longest texts, {longest:.0f} words a row"
 
 
-def _label(path: Path, columns: Mapping[Column, Sequence[object]]) -> tuple[Column, str]:
+def _label(path: Place, columns: Mapping[Column, Sequence[object]]) -> tuple[Column, str]:
     """The column of labels, and why."""
     kinds = {name: len(set(map(written, cells))) for name, cells in columns.items()}
     named = [name for name in kinds if str(name).lower() in LABEL_NAMES]

@@ -22,6 +22,8 @@ class LabelledSplit(Config):
     max_length: int
     n_cut: int
     """Examples of more tokens than the limit, of which only the beginning is read."""
+    longest: str
+    """The place of the longest of them."""
     labels: dict[str, int]
     """How many examples have each label; empty for a regression."""
     n_duplicates: int
@@ -33,12 +35,12 @@ class LabelledSplit(Config):
     n_shared: int
     """Examples whose text is also in training, apart from case and white space."""
     shared: str
-    """The place of the first of them."""
+    """The place of the first of them, and its place in training."""
 
     def lines(self, limit: int) -> list[str]:
         """The findings as text."""
         left_out = f" ({self.n_blank:,} empty, left out)" if self.n_blank else ""
-        cut = f"; {self.n_cut:,} cut to {limit:,}" if self.n_cut else ""
+        cut = f"; {self.n_cut:,} cut to {limit:,}, the longest of them {self.longest}" if self.n_cut else ""
         size = f"{self.n_read - self.n_blank:,} of {self.n_read:,} examples{left_out}"
         lines = [f"{self.name}: {size}, {self.mean_length:.1f} tokens each, at most {self.max_length:,}{cut}"]
         if self.labels:
@@ -85,7 +87,9 @@ def labelled_split(
     first: dict[str, LabelledText] = {}
     duplicates = [example for example in told if first.setdefault(example.normalized, example) is not example]
     contradicting = [e for e in duplicates if {*e.labels} != {*first[e.normalized].labels}]
-    known = set() if name == "train" else {example.normalized for example in train}
+    known: dict[str, str] = (
+        {} if name == "train" else {example.normalized: example.where for example in reversed(train)}
+    )
     shared = [example for example in told if example.normalized in known]
     counts = Counter(label for example in told for label in example.labels)
     return LabelledSplit(
@@ -95,10 +99,11 @@ def labelled_split(
         mean_length=sum(lengths) / max(len(lengths), 1),
         max_length=max(lengths, default=0),
         n_cut=sum(length > limit for length in lengths),
+        longest=max(zip(lengths, told, strict=True), key=lambda pair: pair[0])[1].where if told else "",
         labels={label: counts[label] for label in names},
         n_duplicates=len(duplicates),
         n_contradicting=len(contradicting),
         contradiction=contradicting[0].where if contradicting else "",
         n_shared=len(shared),
-        shared=shared[0].where if shared else "",
+        shared=f"{shared[0].where}, which is {known[shared[0].normalized]}" if shared else "",
     )

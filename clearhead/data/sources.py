@@ -3,6 +3,7 @@
 Everything is read row by row, so data may be larger than memory. `read_pairs` and `read_texts` collect all rows.
 """
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -26,11 +27,14 @@ from clearhead.recipe.data import (
     TaggedFiles,
     TextFiles,
 )
+from clearhead.recipe.places import Place
 
 if TYPE_CHECKING:
     import datasets
 
 T = TypeVar("T")
+STREAMED = 1 << 62
+"""The size in bytes of a dataset that is streamed: unknown, and probably too large for memory."""
 DATASET_ROWS = 1024
 """Number of rows of a dataset read at once."""
 
@@ -152,7 +156,7 @@ def _parallel(files: ParallelFiles) -> Iterator[tuple[str, ...]]:
         yield from _aligned(source, target)
 
 
-def _aligned(source_file: Path, target_file: Path) -> Iterator[tuple[str, ...]]:
+def _aligned(source_file: Place, target_file: Place) -> Iterator[tuple[str, ...]]:
     n_source = n_target = 0
     for source, target in zip_longest(read_lines(source_file), read_lines(target_file)):
         n_source, n_target = n_source + (source is not None), n_target + (target is not None)
@@ -165,7 +169,7 @@ def _aligned(source_file: Path, target_file: Path) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _documents(path: Path, files: TextFiles) -> Iterator[str]:
+def _documents(path: Place, files: TextFiles) -> Iterator[str]:
     match files.documents:
         case "file":
             yield read_text(path)
@@ -185,19 +189,20 @@ def _documents(path: Path, files: TextFiles) -> Iterator[str]:
 
 def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
     rows = _load(wanted)
-    names = [str(name) for name in columns]
-    roots = list(dict.fromkeys(name if name in rows.column_names else name.split(".")[0] for name in names))
-    for root in roots:
-        if root not in rows.column_names:
-            remedy = nearest(root, rows.column_names)
-            raise UserError(f"{wanted.name}: expected a column {root!r}, got none{remedy}")
-    if not len(rows):
+    names, first = [str(name) for name in columns], next(iter(rows), None)
+    if first is None:
         raise UserError(f"{wanted.name}: expected rows in split {wanted.split!r}, got none; try another split")
+    known = [*map(str, first)]
+    roots = list(dict.fromkeys(name if name in known else name.split(".")[0] for name in names))
+    for root in roots:
+        if root not in known:
+            raise UserError(f"{wanted.name}: expected a column {root!r}, got none{nearest(root, known)}")
     at, needed = 0, cast(Any, rows.select_columns(roots))
-    tags = {root: known for root in roots if (known := _tag_names(rows.features[root]))}
+    features: Any = rows.features or {}  # A stream may not know them.
+    tags = {root: found for root in roots if root in features and (found := _tag_names(features[root]))}
     for batch in needed.iter(DATASET_ROWS):
-        for root, known in tags.items():
-            batch[root] = [[known[i] for i in row] for row in batch[root]]
+        for root, tag_names in tags.items():
+            batch[root] = [[tag_names[i] for i in row] for row in batch[root]]
         for values in zip(*(batch[root] for root in roots), strict=True):
             chosen = dict(zip(roots, values, strict=True))
             where = f"{wanted.name}:row {at}"
@@ -213,10 +218,14 @@ def _tag_names(feature: Any) -> list[str]:
 def version_of(wanted: HubDataset) -> tuple[int, str]:
     """The size of a dataset in memory in bytes, and a fingerprint that changes with its content."""
     rows = _load(wanted)
-    return rows.data.nbytes, rows._fingerprint  # The key of the library's own caches.
+    import datasets
+
+    if isinstance(rows, datasets.Dataset):
+        return rows.data.nbytes, rows._fingerprint  # The key of the library's own caches.
+    return STREAMED, secrets.token_hex(8)  # It may change between two readings.
 
 
-def _load(wanted: HubDataset) -> "datasets.Dataset":
+def _load(wanted: HubDataset) -> "datasets.Dataset | datasets.IterableDataset":
     try:
         import datasets
     except ImportError:
@@ -226,13 +235,16 @@ def _load(wanted: HubDataset) -> "datasets.Dataset":
     folder = Path(wanted.name)
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:
-        found = datasets.load_from_disk(wanted.name) if is_saved else datasets.load_dataset(wanted.name, wanted.config)
+        if is_saved:
+            found = datasets.load_from_disk(wanted.name)
+        else:
+            found = datasets.load_dataset(wanted.name, wanted.config, streaming=wanted.streaming)
     except Exception as error:  # the network, the hub and the files each raise their own types
         remedy = "a folder of files in one known format" if folder.is_dir() else "its local folder, or the network"
         raise UserError(
             f"{wanted.name}: expected a dataset, got {type(error).__name__}: {reason(error)}; try {remedy}"
         ) from None
-    if isinstance(found, datasets.Dataset):
+    if isinstance(found, datasets.Dataset | datasets.IterableDataset):
         return found
     if wanted.split not in found:
         remedy = nearest(wanted.split, map(str, found))

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from clearhead.data.encoded import running
-from clearhead.data.sources import Stream, documents_of, pairs_of
+from clearhead.data.sources import Stream, documents_of, pairs_of, tagged
 from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TextFiles
@@ -21,15 +21,20 @@ from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TextFiles
 Example = tuple[str, ...]
 
 
-def pair_splits(data: Data, held_out: int) -> dict[str, Stream[Example]]:
+def pair_splits(data: Data, held_out: int, *, prefix: str = "") -> dict[str, Stream[Example]]:
     """The splits of sentence pairs. Without a source for validation, holds out `held_out` training pairs for it.
 
-    Raises UserError if there are too few pairs to hold some out.
+    `prefix` is put before each source that is not empty. Raises UserError if there are too few pairs to hold some out.
     """
     splits = {split: pairs_of(source) for split, source in data.sources.items()}
     if "valid" not in splits:
         splits |= _held_out(splits["train"], held_out)
-    return {split: splits[split] for split in SPLITS if split in splits}
+    found = {split: splits[split] for split in SPLITS if split in splits}
+    return {split: _tagged(prefix, rows) for split, rows in found.items()} if prefix else found
+
+
+def _tagged(tag: str, rows: Stream[Example]) -> Stream[Example]:
+    return Stream(lambda: (tagged(tag, row) for row in rows))
 
 
 def _held_out(rows: Stream[Example], wanted: int) -> dict[str, Stream[Example]]:

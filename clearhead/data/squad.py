@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from clearhead.data.files import nearest, read_text
@@ -13,6 +12,7 @@ from clearhead.data.tables import column_names, text_of
 from clearhead.errors import UserError
 from clearhead.json_text import parse
 from clearhead.recipe.data import SPLITS, Column, Data, HubDataset, Source, SquadFiles, Table
+from clearhead.recipe.places import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class AnswerColumns:
                     f'{source.kind}: expected questions with contexts, got a source of other data; try kind = "squad"'
                 )
 
-    def _read(self, path: Path) -> Iterator[Question]:
+    def _read(self, path: Place) -> Iterator[Question]:
         if not is_table(path.name):
             yield from _squad(path)
             return
@@ -174,7 +174,7 @@ class _Node:
         return text_of(self.value, where=self.where)
 
 
-def _squad(path: Path) -> Iterator[Question]:
+def _squad(path: Place) -> Iterator[Question]:
     """The questions of SQuAD 1.1 or 2.0 (Rajpurkar et al. 2016, 2018), of which the latter may have no answer."""
     root = _Node(parse(read_text(path), str(path)), f"{path}: $")
     n = 0

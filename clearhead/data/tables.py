@@ -5,13 +5,13 @@ import io
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from clearhead.data.files import Unpacked, check_expansion, nearest, opened, read_lines
+from clearhead.data.files import Unpacked, UnpackedFrames, check_expansion, nearest, opened, read_lines
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, Table, TableFormat
+from clearhead.recipe.places import Place
 
 if TYPE_CHECKING:
     from pyarrow import parquet
@@ -69,7 +69,7 @@ def column_names(table: Table) -> list[Column]:
             _, first = next(_json_objects(table.path))
             return [*map(str, first)] if isinstance(first, dict) else []
         case "parquet":
-            with _parquet_file(table.path) as file:
+            with _parquet_file(table.path) as (file, _):
                 return [*file.schema_arrow.names]
         case kind:
             _, fields = next(_records(table, kind))
@@ -81,8 +81,13 @@ def table_format(table: Table) -> TableFormat:
     return table.format or _format(table.path)
 
 
-def _format(path: Path) -> TableFormat:
-    name = path.name.lower().removesuffix(".gz")
+def unpacked_name(name: str) -> str:
+    """The name of a file in lower case, without the ending of a packed one."""
+    return name.lower().removesuffix(".gz").removesuffix(".zst")
+
+
+def _format(path: Place) -> TableFormat:
+    name = unpacked_name(path.name)
     for suffix, kind in SUFFIXES.items():
         if name.endswith(suffix):
             return kind
@@ -128,7 +133,7 @@ def _records(table: Table, kind: Literal["tsv", "csv"]) -> Iterator[tuple[int, l
         ) from None
 
 
-def _index(path: Path, column: Column, header: list[str] | None) -> int:
+def _index(path: Place, column: Column, header: list[str] | None) -> int:
     if isinstance(column, int):
         return column
     if header is None:
@@ -140,12 +145,12 @@ def _index(path: Path, column: Column, header: list[str] | None) -> int:
     return header.index(column)
 
 
-def _json_rows(path: Path, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
+def _json_rows(path: Place, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
     for where, row in _json_objects(path):
         yield where, [cell_at(row, str(column), where=where) for column in columns]
 
 
-def _json_objects(path: Path) -> Iterator[tuple[str, object]]:
+def _json_objects(path: Place) -> Iterator[tuple[str, object]]:
     for line, text in enumerate(read_lines(path), start=1):
         if text.strip():
             where = f"{path}:{line}"
@@ -171,10 +176,10 @@ def text_of(cell: object, *, where: str) -> str:
     return cell
 
 
-def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
+def _parquet(path: Place, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
     at = n_bytes = 0
-    with _parquet_file(path) as file:
-        header, size = list(file.schema_arrow.names), path.stat().st_size
+    with _parquet_file(path) as (file, content):
+        header, size = list(file.schema_arrow.names), content.seek(0, io.SEEK_END)
         names = [header[c] if isinstance(c, int) and c < len(header) else str(c) for c in columns]
         for name in names:
             if name.split(".")[0] not in header:
@@ -189,8 +194,8 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[tuple[str, list[
 
 
 @contextmanager
-def _parquet_file(path: Path) -> Generator["parquet.ParquetFile", None, None]:
-    """A parquet file that is open to read. Raises UserError if it is none, also while it is read."""
+def _parquet_file(path: Place) -> Generator[tuple["parquet.ParquetFile", BinaryIO], None, None]:
+    """A parquet file that is open to read, and its bytes. Raises UserError if it is none, also while it is read."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -199,15 +204,15 @@ def _parquet_file(path: Path) -> Generator["parquet.ParquetFile", None, None]:
             f"{path}: expected pyarrow to read parquet, got no such package; try pip install clearhead[data]"
         ) from None
     with opened(path) as content:
-        if isinstance(content, Unpacked):
-            raise UserError(f"{path}: expected parquet, got a gzip file; try gunzip first")
+        if isinstance(content, Unpacked | UnpackedFrames):
+            raise UserError(f"{path}: expected parquet, got a packed file; try unpacking it first")
         try:
-            yield parquet.ParquetFile(content)
+            yield parquet.ParquetFile(content), content
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path}: expected parquet, got {reason(error)}") from None
 
 
-def _check_pages(path: Path, about: "parquet.FileMetaData", size: int) -> None:
+def _check_pages(path: Place, about: "parquet.FileMetaData", size: int) -> None:
     """Raises UserError if the pages of a row group, which are unpacked at once, are far larger than the file."""
     for group in map(about.row_group, range(about.num_row_groups)):
         check_expansion(path, sum(group.column(i).total_uncompressed_size for i in range(group.num_columns)), size)

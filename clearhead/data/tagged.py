@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from clearhead.data.conll import read_conll
 from clearhead.data.files import nearest
@@ -14,6 +13,7 @@ from clearhead.data.tables import column_names
 from clearhead.data.tag_schemes import OUTSIDE, Scheme, normalized, scheme_of, wrong_places
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, Data, HubDataset, Source, Table, TaggedFiles
+from clearhead.recipe.places import Place
 
 WORDS = ("tokens", "words", "form", "text")
 TAGS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "label")
@@ -53,21 +53,23 @@ class TaggedSentence:
 
 
 def read_tagged(source: Source, words: Column | None, tags: Column | None) -> list[TaggedSentence]:
-    """Every sentence of a source, in order.
+    """Every sentence of a source that has words, in order.
 
     `words` and `tags` are their columns; None takes those that the format has, or that have a usual name. Raises
     UserError, which names the row, for words without tags.
     """
     if isinstance(source, TaggedFiles):
-        return [found for path in source.paths for found in _read(path, words, tags)]
-    if not isinstance(source, Table | HubDataset) or source.text is None:
-        raise UserError(
-            f'{source.kind}: expected words with tags, got a source of other data; try kind = "tagged" with paths'
-        )
-    return [*_rows(source, source.text if words is None else words, TAGS[0] if tags is None else tags)]
+        found = [one for path in source.paths for one in _read(path, words, tags)]
+    elif isinstance(source, Table | HubDataset) and source.text is not None:
+        found = [*_rows(source, source.text if words is None else words, TAGS[0] if tags is None else tags)]
+    else:
+        raise UserError(f'{source.kind}: expected words with tags, got other data; try kind = "tagged" with paths')
+    if kept := [one for one in found if one.words]:
+        return kept
+    raise UserError(f"{source.kind}: expected sentences, got rows without words; try another column with data.words")
 
 
-def _read(path: Path, words: Column | None, tags: Column | None) -> Iterator[TaggedSentence]:
+def _read(path: Place, words: Column | None, tags: Column | None) -> Iterator[TaggedSentence]:
     if not is_table(path.name):
         for forms, found, lines in read_conll(path, words, tags):
             yield TaggedSentence(tuple(forms), tuple(found), str(path), tuple(lines))
@@ -77,7 +79,7 @@ def _read(path: Path, words: Column | None, tags: Column | None) -> Iterator[Tag
     yield from _rows(table, _named(path, known, words, WORDS, "data.words"), _named(path, known, tags, TAGS, "--label"))
 
 
-def _named(path: Path, known: Sequence[Column], given: Column | None, usual: Sequence[str], option: str) -> Column:
+def _named(path: Place, known: Sequence[Column], given: Column | None, usual: Sequence[str], option: str) -> Column:
     """The given column, or the first with a usual name."""
     names = [*map(str, known)]
     wanted = usual if given is None else [str(given)]

@@ -23,6 +23,17 @@ def with_tags(tokenizer: Tokenizer, tags: Sequence[str]) -> Tokenizer:
     return with_special(tokenizer, tokens)
 
 
+def with_prefix(tokenizer: Tokenizer, prefix: str) -> Tokenizer:
+    """A tokenizer whose settings remember what its model expects before a source. Its ids stay the same."""
+    return tokenizer.changed(tokenizer.library, source_prefix=prefix) if prefix else tokenizer
+
+
+def prefix_of(tokenizer: Tokenizer) -> str:
+    """What the model of a tokenizer expects before a source."""
+    found = tokenizer.settings.get("source_prefix")
+    return found if isinstance(found, str) else ""
+
+
 def untagged(text: str, tags: Sequence[str]) -> str:
     """The text without the tag that it begins with."""
     return next((text[len(tag) :] for tag in tags if text.startswith(tag)), text)

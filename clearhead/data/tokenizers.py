@@ -66,12 +66,9 @@ class Tokenizer:
         self.library = library
         self._sides = sides
         self._beside = dict(beside or {})
-        self._settings = dict(settings)
-        self.pad_id = self._special("pad")
-        self.unk_id = self._special("unk")
-        self.bos_id = self._special("bos")
-        self.eos_id = self._special("eos")
-        self.mask_id = self._special("mask")
+        self.settings = dict(settings)
+        """The content of tokenizer_config.json."""
+        self.pad_id, self.unk_id, self.bos_id, self.eos_id, self.mask_id = (self._special(role) for role in ROLES)
         vocabulary = library.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
         """The number of rows an embedding needs, which is the largest id plus one."""
@@ -140,7 +137,7 @@ class Tokenizer:
         """File names and contents for a checkpoint: tokenizer.json, or both sides' original files."""
         if self._sides is not None:
             return dict(self._beside)
-        settings = json.dumps(self._settings, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        settings = json.dumps(self.settings, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         model = self.library.to_str(pretty=True).encode()
         return {formats.MODEL_FILE: model, CONFIG_FILE: settings.encode(), **self._beside}
 
@@ -161,8 +158,15 @@ class Tokenizer:
         return self.changed(library)
 
     def changed(self, library: tokenizers.Tokenizer, **settings: object) -> Self:
-        """A tokenizer with another library's tokenizer, and with these settings in tokenizer_config.json."""
-        return type(self)(library, {**self._settings, **settings}, beside=self._beside)
+        """A tokenizer with another library's tokenizer, and with these settings in tokenizer_config.json.
+
+        Raises UserError for one with a source and a target side.
+        """
+        if self._sides is not None:
+            raise UserError(
+                "tokenizer: expected one for both sides, to which tokens can be added, got two; try another"
+            )
+        return type(self)(library, {**self.settings, **settings}, beside=self._beside)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +175,7 @@ class Tokenizer:
 
     def _special(self, role: Role) -> int | None:
         for key in ROLES[role]:
-            content = content_of(self._settings.get(key))
+            content = content_of(self.settings.get(key))
             if content is not None and (found := self.library.token_to_id(content)) is not None:
                 return found
         return self._unknown_of_model() if role == "unk" else None
@@ -184,11 +188,6 @@ class Tokenizer:
         return self.library.token_to_id(name) if isinstance(name, str) else place
 
     # --- text to ids and back ---
-
-    @property
-    def is_two_sided(self) -> bool:
-        """Whether it has a source and a target language."""
-        return self._sides is not None
 
     @property
     def has_marks(self) -> bool:
@@ -253,7 +252,7 @@ class Tokenizer:
         """Whether decoding drops spaces before punctuation. A model with merges needs a second field for it."""
         model = self._parts["model"]
         assert isinstance(model, dict)
-        return cleans(self._settings, merges="merges" in model)
+        return cleans(self.settings, merges="merges" in model)
 
     def need(self, role: Role) -> int:
         """The id of a special token. Raises UserError if this tokenizer has none."""
@@ -264,7 +263,7 @@ class Tokenizer:
     @property
     def special_tokens(self) -> dict[str, str]:
         """The special tokens that have a name, such as bos_token."""
-        found = {name: content_of(value) for name, value in self._settings.items() if name.endswith("_token")}
+        found = {name: content_of(value) for name, value in self.settings.items() if name.endswith("_token")}
         return {name: content for name, content in found.items() if content is not None}
 
     @cached_property
@@ -272,7 +271,7 @@ class Tokenizer:
         """The Jinja template of a conversation, from chat_template.jinja or otherwise tokenizer_config.json."""
         if formats.TEMPLATE_FILE in self._beside:
             return self._beside[formats.TEMPLATE_FILE].decode("utf-8", "replace")
-        found = self._settings.get("chat_template")
+        found = self.settings.get("chat_template")
         if isinstance(found, list):  # several templates by name
             named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
             found = named.get("default")

@@ -7,7 +7,6 @@ import tokenizers
 from tokenizers import AddedToken, models
 
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.errors import UserError
 
 MASK = "<mask>"
 
@@ -25,10 +24,6 @@ def with_special(tokenizer: Tokenizer, tokens: Sequence[AddedToken], **settings:
 
     `settings` go into tokenizer_config.json. Raises UserError for a tokenizer with a source and a target side.
     """
-    if tokenizer.is_two_sided:
-        raise UserError(
-            "tokenizer: expected one for both sides, to which tokens can be added, got two; try another one"
-        )
     library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
     library.add_special_tokens([*tokens])
     return tokenizer.changed(library, split_special_tokens=False, **settings)
@@ -36,11 +31,15 @@ def with_special(tokenizer: Tokenizer, tokens: Sequence[AddedToken], **settings:
 
 def with_mask(tokenizer: Tokenizer) -> Tokenizer:
     """A tokenizer with a mask token, and with the begin and end tokens around each text, as encoders are pretrained."""
-    marked = tokenizer.templated("{begin} $A {end}", "{begin} $A {end} $B:1 {end}:1")
+    return with_mask_token(tokenizer.templated("{begin} $A {end}", "{begin} $A {end} $B:1 {end}:1"))
+
+
+def with_mask_token(tokenizer: Tokenizer) -> Tokenizer:
+    """A tokenizer with a mask token, to which the spaces around it belong."""
     a, b, both = tokenizer.encode_batch(["a", "b", "a b"])
-    # The spaces around the token belong to it, unless every character is a token.
+    # Where every character is a token, spaces are too.
     before, after = not isinstance(tokenizer.library.model, models.WordLevel) or both == a + b, both == a + b
-    return with_special(marked, [AddedToken(MASK, lstrip=before, rstrip=after, normalized=False)], mask_token=MASK)
+    return with_special(tokenizer, [AddedToken(MASK, lstrip=before, rstrip=after, normalized=False)], mask_token=MASK)
 
 
 def continuing(tokenizer: Tokenizer) -> np.ndarray:

@@ -144,8 +144,3 @@ def freeze(network: Transformer) -> Transformer:
 def adapters(network: nn.Module) -> Iterator[tuple[str, Adapter]]:
     """The adapters of a network, by address."""
     return ((name, module) for name, module in network.named_modules() if isinstance(module, Adapter))
-
-
-def n_trained(network: nn.Module) -> int:
-    """The number of weights that training changes."""
-    return sum(p.numel() for p in network.parameters() if p.requires_grad)

@@ -13,13 +13,16 @@ GROUP = 32
 """Numbers of a row that share a scale."""
 LARGEST = {8: 127, 4: 7}
 """The largest integer, by bits."""
+SMALLER = {8: (1.0,), 4: (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)}
+"""Factors on the scale that are tried. A smaller one cuts off the largest numbers, and rounds all others less."""
 
 
 class GroupedLinear(LinearMap):
     """y = x W^T + b with W = s n: integers n, and for each group of numbers of a row a scale s.
 
-    The largest number of a group becomes the largest integer. Four-bit integers lie two in a byte. W is computed anew
-    for each product, and again in the backward pass, so that it is never kept.
+    The largest number of a group becomes about the largest integer: of a few scales, each group has the one with the
+    least squared error. Four-bit integers lie two in a byte. W is computed anew for each product, and again in the
+    backward pass, so that it is never kept.
     """
 
     integers: Tensor
@@ -38,7 +41,7 @@ class GroupedLinear(LinearMap):
 
     def forward(self, x: Tensor) -> Tensor:
         y = _Product.apply(x, self.integers, self.scale)
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None else y + self.bias.to(y.dtype)
 
 
 def rounded_to(network: nn.Module, bits: Bits) -> None:
@@ -66,8 +69,15 @@ class _Product(torch.autograd.Function):
 def rounded(weight: Tensor, bits: Bits) -> tuple[Tensor, Tensor]:
     """f d -> the integers, f (g 32) of int8, or two in a byte; and f g: the scale of each group of a row."""
     groups = F.pad(weight, (0, -weight.shape[1] % GROUP)).unflatten(1, (-1, GROUP))
-    scale = (groups.abs().amax(2) / LARGEST[bits]).clamp_min(torch.finfo(weight.dtype).tiny)
-    integers = (groups / scale[..., None]).round_().to(torch.int8).flatten(1)
+    whole = (groups.abs().amax(2, keepdim=True) / LARGEST[bits]).clamp_min(torch.finfo(weight.dtype).tiny)
+    best, least, scale = groups, torch.full_like(whole, torch.inf), whole
+    for factor in SMALLER[bits]:
+        integers = (groups / (factor * whole)).round_().clamp_(-LARGEST[bits] - 1, LARGEST[bits])
+        error = (integers * (factor * whole) - groups).square_().sum(2, keepdim=True)
+        better = error < least
+        best, least = torch.where(better, integers, best), torch.where(better, error, least)
+        scale = torch.where(better, factor * whole, scale)
+    integers, scale = best.to(torch.int8).flatten(1), scale[..., 0]
     if bits == 8:
         return integers, scale
     pairs = (integers + 8).to(torch.uint8).unflatten(1, (-1, 2))

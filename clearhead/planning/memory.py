@@ -15,10 +15,12 @@ from typing import Literal, Self
 from torch import nn
 
 from clearhead.config import LanguageHead, ModelConfig, TokenInput
+from clearhead.config.adapter import AdapterConfig
 from clearhead.model.cost import Component, largest_kept, parts
 from clearhead.model.division import share, uneven
 from clearhead.model.loss import CHUNK
 from clearhead.model.shapes import unallocated
+from clearhead.planning.adapted import adapted_sizes
 from clearhead.recipe.training import Muon, Optimizer
 
 Parallel = Literal["ddp", "fsdp"]
@@ -69,6 +71,8 @@ class Setting:
     """bf16: matrices of linear layers and their gradients are kept in 16 bits, and so is the optimizer's state."""
     explicit: bool | None = None
     """Whether attention is step by step, with its matrices; None: up to the length at which a CPU does so."""
+    adapter: AdapterConfig | None = None
+    """Adapters, which alone are trained."""
 
 
 class Network:
@@ -264,19 +268,23 @@ def memory_of(
     shards = setting.data if setting.parallel == "fsdp" else 1
     activations = Activations.of(network, shape, setting)
     halved = network.untied if setting.weights == "bf16" else 0
+    weights, trained = 4 * network.weights - 2 * halved, network.weights
+    if setting.adapter is not None:
+        weights, trained = adapted_sizes(network.config, setting.adapter)
     copies = 2 * (network.linear - halved) if setting.mixed else 0
     if shards > 1:  # the unit at work and the next one, gathered; and the gradients of one, before they are sent
         copies += 3 * 4 * network.largest_unit
+    own = optimizer_bytes(network, optimizer, rounded=setting.weights == "bf16")
     return PeakMemory(
-        weights=(4 * network.weights - 2 * halved) // shards,
+        weights=weights // shards,
         copies=copies,
-        gradients=(4 * network.weights - 2 * halved) // shards,
-        optimizer=optimizer_bytes(network, optimizer, rounded=setting.weights == "bf16") // shards,
-        mean=4 * network.weights // shards if ema else 0,
+        gradients=(4 * trained if setting.adapter else weights) // shards,
+        optimizer=(8 * trained if setting.adapter else own) // shards,
+        mean=4 * trained // shards if ema else 0,
         activations=activations.kept(setting),
         logits=activations.loss(setting),
         working=activations.working(),
-        update=max(update_bytes(network, optimizer) // shards, tied_bytes(network)),
+        update=0 if setting.adapter else max(update_bytes(network, optimizer) // shards, tied_bytes(network)),
         held_over=setting.accumulate > 1 or setting.data > 1,
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from clearhead.config import ModelConfig
+from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.planning.hardware import Hardware
 from clearhead.planning.memory import Network, Parallel, PeakMemory, Setting, Shape, divides, memory_of
@@ -39,6 +40,7 @@ class Job:
     mfu: float = 0.4
     """Share of the GPU's FLOPs that computation reaches: of one GPU, before any communication."""
     mixed: bool = True
+    adapter: AdapterConfig | None = None
 
     @property
     def row(self) -> int:
@@ -165,6 +167,7 @@ def best(job: Job, machine: Hardware, parallel: Parallel, data: int, tensor: int
                 mixed=job.mixed,
                 weights=job.training.weights,
                 explicit=False if machine.is_gpu else None,
+                adapter=job.adapter,
             )
             shape = Shape(rows // accumulate, job.source, job.target)
             last = alternative(job, machine, network, setting, shape)

@@ -1,11 +1,13 @@
 """The data that a run reads and the tokenizer that cuts them, as configurations. Imports no torch."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PlainSerializer, PositiveInt, model_validator
 
 from clearhead.config import Config
+from clearhead.recipe.places import Place, Url
 
 N_SPECIAL = 4
 """<pad>, <unk>, <bos>, <eos> hold the first ids of every tokenizer trained here."""
@@ -93,10 +95,10 @@ Column = str | NonNegativeInt
 
 
 _Several = BeforeValidator(
-    lambda v: (v,) if isinstance(v, str | Path) else v, json_schema_input_type=Path | tuple[Path, ...]
+    lambda v: (v,) if isinstance(v, str | Path) else v, json_schema_input_type=Url | Path | tuple[Place, ...]
 )
-Paths = Annotated[tuple[Path, ...], Field(min_length=1), _Several]
-"""One path or several; * and ? in a path stand for any characters."""
+Paths = Annotated[tuple[Place, ...], Field(min_length=1), _Several]
+"""One path or several, or addresses such as s3://bucket/a.txt; * and ? in a path stand for any characters."""
 Side = Annotated[
     Paths, PlainSerializer(lambda v: str(v[0]) if len(v) == 1 else list(map(str, v)), str | list[str], when_used="json")
 ]
@@ -113,10 +115,10 @@ class FileSource(Config):
         return any(part.is_paired for part in parts) if parts else dict(self).get("source") is not None
 
     @property
-    def files(self) -> list[Path]:
+    def files(self) -> list[Place]:
         """The files that it is read from; none for a dataset."""
         values = [value if isinstance(value, tuple) else (value,) for _, value in self]
-        own = [path for value in values for path in value if isinstance(path, Path)]
+        own = [path for value in values for path in value if isinstance(path, Path | Url)]
         return own + [path for part in self.parts.values() for path in part.files]
 
     @property
@@ -132,14 +134,17 @@ class FileSource(Config):
             if isinstance(value, dict):
                 return {name: part.under(folder) for name, part in self.parts.items()}
             if isinstance(value, tuple):
-                return tuple(path for pattern in value for path in _matching(folder / pattern))
+                return tuple(path for pattern in value for path in _matching(folder, pattern))
             return folder / value if isinstance(value, Path) else value
 
         return self.model_copy(update={name: moved(value) for name, value in self})
 
 
-def _matching(pattern: Path) -> list[Path]:
+def _matching(folder: Path, name: Place) -> Sequence[Place]:
     """The files that match, in order of their names; the path itself if it is no pattern or nothing matches."""
+    if isinstance(name, Url):
+        return name.matching()
+    pattern = folder / name
     if pattern.exists() or not set("*?[") & set(str(pattern)):
         return [pattern]
     return sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))) or [pattern]
@@ -184,7 +189,7 @@ class Table(Columns):
     """TSV, CSV, JSON lines or parquet."""
 
     kind: Literal["table"] = "table"
-    path: Path
+    path: Place
     format: TableFormat | None = None
     """None: taken from the file's name."""
     header: bool = False
@@ -200,6 +205,8 @@ class HubDataset(Columns):
     name: str
     config: str | None = None
     split: str = "train"
+    streaming: bool = False
+    """Read it row by row as it arrives, without storing it first."""
 
 
 class TextFiles(FileSource):

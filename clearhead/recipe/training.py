@@ -100,6 +100,17 @@ class Constant(Config):
 Schedule = Annotated[InverseSqrt | Cosine | WarmupStableDecay | Constant, Field(discriminator="kind")]
 
 
+class Teacher(Config):
+    """A model of the same task, whose answers are learned besides the labels (Hinton et al. 2015)."""
+
+    start: str
+    """Its folder, or its name on the hub. Its tokenizer and its labels must be those of the run."""
+    temperature: PositiveFloat = 2.0
+    """Divides the logits of both, so that the shares of unlikely answers count more."""
+    weight: Share = 0.5
+    """Share of the loss that is the difference from the teacher; the labels have the rest."""
+
+
 # --- the run ------------------------------------------------------------------------------------------------
 
 
@@ -126,6 +137,18 @@ class Training(Config):
     """Largest norm of the gradient of an update; None for no limit."""
     ema: Probability | None = None
     """Decay of a running mean of the weights. The mean is then evaluated and kept as the model."""
+
+    freeze: tuple[str, ...] = ()
+    """Parts that are not trained: `embedding`, `encoder`, `head`, blocks as `decoder.0..3`, or patterns of addresses. A
+    head that is tied to the token table is a part of the embedding."""
+    unfreeze_every: PositiveInt | None = None
+    """Train the head alone at first, and after each so many epochs one part more: the blocks from the last to the
+    first, then the embeddings."""
+    unfreeze_at: tuple[PositiveInt, ...] = ()
+    """The same after each of these numbers of updates."""
+
+    teacher: Teacher | None = None
+    """A trained model to learn from as well. A new network takes its tokenizer."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"

@@ -18,6 +18,7 @@ from clearhead.data.conversations import (
     Turns,
     conversation_splits,
     read_conversations,
+    split_where_rewritten,
     with_roles,
     with_template,
     written,
@@ -170,6 +171,7 @@ class Chat(RecipeTask[ChatRecipe]):
             contents = (str(message["content"]) for one in splits["train"] for message in one.messages)
             tokenizer = with_roles(Tokenizer.train(contents, recipe.tokenizer))
         tokenizer = with_template(tokenizer)
+        splits = split_where_rewritten(splits, tokenizer)
         turns = {name: [Turns.of(one, tokenizer) for one in split] for name, split in splits.items()}
         limit, train = data.length, splits["train"]
         reports = [chat_split(name, one, turns[name], limit=limit, train=train) for name, one in splits.items()]
@@ -192,6 +194,7 @@ class Chat(RecipeTask[ChatRecipe]):
             conversations = splits.get("test", splits["valid"])
         limit = recipe.data.length if recipe else model.network.config.output.max_length or 512
         tokenizer = with_template(model.tokenizer)
+        conversations = split_where_rewritten({"": conversations}, tokenizer)[""]
         turns = [Turns.of(one, tokenizer) for one in conversations]
         chat_split("data", conversations, turns, limit=limit, train=())
         found = Answers.of(conversations, turns, limit=limit)

@@ -1,6 +1,8 @@
 """What a task requires of an architecture."""
 
-from clearhead.config import LanguageHead, ModelConfig, StackConfig, TokenInput
+from typing import Any
+
+from clearhead.config import ClassificationHead, Head, LanguageHead, ModelConfig, StackConfig, TokenInput
 from clearhead.errors import UserError
 
 
@@ -31,3 +33,9 @@ def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
             f"model.{name}: expected tokens below {stack.input.vocab_size}, the size of its embedding, got {largest};"
             " try the tokenizer that belongs to it"
         )
+
+
+def layers_of(head: Head) -> dict[str, Any]:
+    """The fields of a classification head that other heads have too, so that a new head keeps its layers."""
+    names = ("transform", "transform_bias", "bias", "dropout") if isinstance(head, ClassificationHead) else ()
+    return {name: dict(head)[name] for name in names}

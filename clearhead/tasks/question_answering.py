@@ -23,7 +23,7 @@ from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
-from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_answers import batch_of, best_of, check_span_head, logits_of, on_grid, said
 from clearhead.tasks.squad_scores import answer_scores, exact
@@ -123,7 +123,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
             "encoder", config.output, max(max(data.lengths) for data in both), remedy="try a lower data.max_length"
         )
         check_vocabulary("encoder", config.output, largest)
-        head = config.head if isinstance(config.head, SpanHead) else SpanHead()
+        head = config.head if isinstance(config.head, SpanHead) else SpanHead(**layers_of(config.head))
         return ModelConfig.model_validate({**dict(config), "head": head})
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:

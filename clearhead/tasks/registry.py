@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 TASKS = {
     "translation": "clearhead.tasks.translation:Translation",
+    "text_to_text": "clearhead.tasks.text_to_text:TextToText",
+    "denoising": "clearhead.tasks.denoising:Denoising",
     "lm": "clearhead.tasks.language_model:LanguageModel",
     "masked_lm": "clearhead.tasks.masked_lm:MaskedLanguageModel",
     "classification": "clearhead.tasks.classification:Classification",

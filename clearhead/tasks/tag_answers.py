@@ -19,7 +19,9 @@ from clearhead.model.mode import Evaluating
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.task import Prediction
 
-WORD = re.compile(r"https?://\S+|[@#]?\w+(?:[-.'’@/&_]+\w+|[.,:]\d+)*|([^\w\s])\1*")
+WORD = re.compile(
+    r"https?://[^\s)>\]]+|(?:\w\.){2,}|(?<!\S)['’]\w{1,2}(?!\S)|[@#]?\w+(?:[-.'’@/&_]+\w+|[.,:]\d+)*|([^\w\s])\1*"
+)
 """A word of running text, or a run of one punctuation mark."""
 
 

@@ -26,7 +26,7 @@ from clearhead.model.loss import IGNORED
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
-from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
 from clearhead.tasks.label_scores import scored
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_scores import check_span_scores, share, span_scores
@@ -135,7 +135,10 @@ class Tagging(RecipeTask[TaggingRecipe]):
         check_length(name, config.output, max(max(ids.lengths) for ids in both), remedy="try a lower data.max_length")
         check_vocabulary(name, config.output, largest)
         own = {"n_labels": len(self.tags), "labels": self.tags}
-        head = config.head.model_copy(update=own) if isinstance(config.head, TaggingHead) else TaggingHead(**own)
+        if isinstance(config.head, TaggingHead):
+            head = config.head.model_copy(update=own)
+        else:
+            head = TaggingHead(**own, **layers_of(config.head))
         return ModelConfig.model_validate({**dict(config), "head": head})
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:

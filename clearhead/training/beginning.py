@@ -56,13 +56,19 @@ def require_run(folder: Path) -> None:
 def with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with absolute paths, so that the run finds its files from any working directory."""
     data = recipe.data.model_copy(update={"folder": recipe.data.folder.absolute()})
-    start = recipe.model.start
-    here = None if start is None else Path(start).expanduser()
-    if here is None or not here.is_dir():  # A name of the hub, if there is one.
-        return recipe.model_copy(update={"data": data})
-    return recipe.model_copy(
-        update={"data": data, "model": recipe.model.model_copy(update={"start": str(here.absolute())})}
-    )
+    changes: dict[str, Any] = {"data": data}
+    if recipe.model.start is not None:
+        changes["model"] = recipe.model.model_copy(update={"start": _absolute(recipe.model.start)})
+    if (teacher := recipe.training.teacher) is not None:
+        there = teacher.model_copy(update={"start": _absolute(teacher.start)})
+        changes["training"] = recipe.training.model_copy(update={"teacher": there})
+    return recipe.model_copy(update=changes)
+
+
+def _absolute(name: str) -> str:
+    """The absolute path of a folder; a name of the hub as it is."""
+    here = Path(name).expanduser()
+    return str(here.absolute()) if here.is_dir() else name
 
 
 def recipe_begun(folder: Path) -> JsonObject:

@@ -10,7 +10,7 @@ from clearhead.recipe.training import Training
 from clearhead.training.length import LIMITS, Length
 from clearhead.training.run import Run
 
-MADE_WITH = ("optimizer.kind", "weights")
+MADE_WITH = ("optimizer.kind", "weights", "freeze")
 """Fields that decide which tensors a checkpoint holds, besides whether `ema` is set."""
 ARITHMETIC = ("precision", "matmul_precision", "weights")
 """Fields that the arithmetic depends on."""

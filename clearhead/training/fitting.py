@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from clearhead.config import ModelConfig
+from clearhead.config.adapter import AdapterConfig
 from clearhead.machine.device import device_named
 from clearhead.model import Tokens, Transformer
 from clearhead.planning.fit import require_host, require_memory, require_model, shape_of
@@ -23,7 +24,9 @@ def new_network(config: ModelConfig, task: Task, training: Training, ranks: Rank
     return Transformer(config)
 
 
-def check_model(config: ModelConfig, training: Training, ranks: Ranks = ALONE) -> None:
+def check_model(
+    config: ModelConfig, training: Training, ranks: Ranks = ALONE, adapter: AdapterConfig | None = None
+) -> None:
     """Raise OutOfMemory, which says what to lower, unless the network can be trained here on some batch.
 
     The check needs no data, so it comes before they are read.
@@ -33,16 +36,23 @@ def check_model(config: ModelConfig, training: Training, ranks: Ranks = ALONE) -
     device = ranks.device(device_named(training.device))
     if device.type != "cpu" or is_sharded(training, ranks):
         require_host(config)
-    require_model(config, training, setting_of(training, ranks), device)
+    require_model(config, training, setting_of(training, ranks, adapter), device)
 
 
-def check_run(config: ModelConfig, task: Task, training: Training, ranks: Ranks = ALONE) -> None:
+def check_run(
+    config: ModelConfig,
+    task: Task,
+    training: Training,
+    ranks: Ranks = ALONE,
+    adapter: AdapterConfig | None = None,
+) -> None:
     """Raise OutOfMemory unless the network and an update on the task's first batch fit into memory."""
     if not training.check_memory:
         return
-    check_model(config, training, ranks)
+    check_model(config, training, ranks, adapter)
     for examples in task.plan(seed=training.seed, epoch=0)[:1]:
-        check_batch(config, task.collate(ranks.share(examples) or examples[:1]).inputs, training, ranks)
+        inputs = task.collate(ranks.share(examples) or examples[:1]).inputs
+        check_batch(config, inputs, training, ranks, adapter)
 
 
 def check_batch(
@@ -50,6 +60,7 @@ def check_batch(
     inputs: Sequence[Tokens],
     training: Training,
     ranks: Ranks = ALONE,
+    adapter: AdapterConfig | None = None,
     *,
     is_allocated: bool = False,
 ) -> None:
@@ -58,10 +69,10 @@ def check_batch(
     `is_allocated`: weights and their mean are on the device already.
     """
     device, shape = ranks.device(device_named(training.device)), shape_of(config, inputs)
-    require_memory(config, training, shape, setting_of(training, ranks), device, is_allocated=is_allocated)
+    require_memory(config, training, shape, setting_of(training, ranks, adapter), device, is_allocated=is_allocated)
 
 
-def setting_of(training: Training, ranks: Ranks) -> Setting:
+def setting_of(training: Training, ranks: Ranks, adapter: AdapterConfig | None = None) -> Setting:
     """The setting in which each rank of this run computes."""
     return Setting(
         parallel="fsdp" if is_sharded(training, ranks) else "ddp",
@@ -73,4 +84,5 @@ def setting_of(training: Training, ranks: Ranks) -> Setting:
         # Otherwise the probe may try float32 too.
         mixed=training.precision == "bf16" or training.weights == "bf16",
         weights=training.weights,
+        adapter=adapter,
     )

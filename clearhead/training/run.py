@@ -9,6 +9,8 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
+from clearhead.config.adapter import AdapterConfig
+from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
@@ -19,6 +21,8 @@ from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
 from clearhead.tasks.task import Task
+from clearhead.training.distillation import Distillation
+from clearhead.training.freezing import Thaw, freeze
 from clearhead.training.length import Progress
 from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
@@ -43,12 +47,24 @@ class Run:
     """The processes that train the network together."""
     changes: Mapping[str, JsonValue] = field(default_factory=dict)
     """Fields of `config` that have changed since the checkpoint from which it goes on, as [before, after]."""
+    adapter: AdapterConfig | None = None
+    """The adapters of the network, if it has some."""
+    teacher: Transformer | None = None
+    """The network whose answers it learns too."""
 
     def __post_init__(self) -> None:
         self.device = self.ranks.device(prepare_machine(self.config))
         self.network.to(self.device)
         set_levers(self.network, self.config)
-        self.mean = copy.deepcopy(self.network).eval() if self.config.ema is not None else None
+        freeze(self.network, self.config.freeze)
+        self.thaw = Thaw(self.network, self.config)
+        if self.thaw.is_on and self.ranks.size > 1:
+            raise UserError(
+                "training.unfreeze_every: expected one process to unfreeze parts, got several; leave it out"
+            )
+        # The mean of weights that never change is these weights.
+        kept = {id(p): p for p in self.network.parameters() if not p.requires_grad}
+        self.mean = copy.deepcopy(self.network, kept).eval() if self.config.ema is not None else None
         if self.config.weights == "bf16":
             require_one(self.ranks)
             store_in_bfloat16(self.network)
@@ -57,6 +73,9 @@ class Run:
             divide(network, self.config, self.ranks)
         self.optimizer = build(self.network, self.config.optimizer)
         self.replica = replicated(self.network, self.config, self.ranks)
+        self.distillation: Distillation | None = None
+        if self.teacher is not None and self.config.teacher is not None:
+            self.distillation = Distillation(self.network, self.teacher.to(self.device), self.config.teacher)
         self.forward: Callable[..., Tensor] = torch.compile(self.replica) if self.config.compile else self.replica
 
     @property

@@ -17,6 +17,7 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
 from clearhead.model.division import cut, divisions_of, uneven
+from clearhead.model.linear import LinearMap
 from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
@@ -51,6 +52,8 @@ def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks
     """Raises UserError unless the processes can share this training and have all `read` the same data."""
     if ranks.size == 1:
         return
+    if is_sharded(config, ranks) and any(isinstance(module, LinearMap) for module in network.modules()):
+        raise UserError("training.parallel: expected ddp with an adapter, got parts of the weights; try auto")
     check_heads(network, ranks.tensor_size)
     largest = max(map(len, task.plan(seed=config.seed, epoch=0)))
     if largest < ranks.data_size:

@@ -5,10 +5,11 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 
+import torch
+
 from clearhead.errors import NumericError
 from clearhead.machine.device import hand_back_freed_memory
 from clearhead.machine.precision import accurate
-from clearhead.model.adapter import n_trained
 from clearhead.model.dropout import cheap_dropout
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
@@ -104,7 +105,7 @@ def _begin(run: Run, feed: Feed) -> Started:
     config, at, ranks, matrices = run.config, run.progress, run.ranks, shapes(run.network)
     if config.check_memory and at.step == 0:
         inputs = feed.first().inputs
-        ranks.together(lambda: check_batch(run.network.config, inputs, config, ranks, is_allocated=True))
+        ranks.together(lambda: check_batch(run.network.config, inputs, config, ranks, run.adapter, is_allocated=True))
     why = "as when the run began"
     if not at.precision:
         # Half a batch in float32 keeps about as much as a whole one in bfloat16, and takes half the time.
@@ -115,8 +116,8 @@ def _begin(run: Run, feed: Feed) -> Started:
     hand_back_freed_memory()
     run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
-    found, arithmetic = levers(run, why), str(at.arithmetic)
-    return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained(run.network))
+    found, arithmetic, n_trained = levers(run, why), str(at.arithmetic), sum(map(torch.numel, run.optimizer.parameters))
+    return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained)
 
 
 def _is_finite(run: Run, norm: float) -> bool:

@@ -21,13 +21,17 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     """
     config, at, ranks = run.config, run.progress, run.ranks
     run.network.train()
+    run.thaw.at(at.step, at.epoch)
     torch.manual_seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
     count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
     total = 0.0
     for i, (batch, counts) in enumerate(batches):
         with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
             with at.arithmetic.autocast(run.device):
-                loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
+                if run.distillation is not None:
+                    loss, _ = run.distillation.loss(run.task, batch, smoothing=config.label_smoothing)
+                else:
+                    loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
             # Gradients are averaged over processes; the factor turns that mean into a sum.
             (loss * (ranks.data_size if counts else 0) / count).backward()
         total += loss.item() if counts else 0.0
@@ -44,9 +48,10 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
 
 @torch.no_grad()
 def average_into(mean: nn.Module, network: nn.Module, decay: float) -> None:
-    """mean <- decay mean + (1 - decay) weights"""
-    means: list[Tensor] = [p.data for p in mean.parameters()]
-    weights: list[Tensor] = [p.data for p in network.parameters()]
+    """mean <- decay mean + (1 - decay) weights, apart from weights that both share"""
+    both = [(a, b) for a, b in zip(mean.parameters(), network.parameters(), strict=True) if a is not b]
+    means: list[Tensor] = [a.data for a, _ in both]
+    weights: list[Tensor] = [b.data for _, b in both]
     if all(a.dtype == b.dtype for a, b in zip(means, weights, strict=True)):
         torch._foreach_lerp_(means, weights, 1 - decay)
     else:

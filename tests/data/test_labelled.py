@@ -103,14 +103,17 @@ def test_the_report_counts_what_may_mislead():
     valid = [LabelledText((" b",), ("x",), "v.csv:2"), LabelledText(("c",), ("x",), "v.csv:3")]
     told = labelled_split("train", train, [3, 4, 5, 9], names=("x", "y"), limit=8, train=train).lines(8)
     assert told == [
-        "train: 4 of 5 examples (1 empty, left out), 5.2 tokens each, at most 9; 1 cut to 8",
+        (
+            "train: 4 of 5 examples (1 empty, left out), 5.2 tokens each, at most 9; 1 cut to 8,"
+            " the longest of them t.csv:3"
+        ),
         "  labels: x 25.0%, y 75.0%",
         "  2 duplicates, kept",
         "  2 of them with another label, such as t.csv:2",
     ]
     told = labelled_split("valid", valid, [1, 1], names=("x", "y"), limit=8, train=train).lines(8)
     assert "  no example of y: its scores say nothing about that" in told
-    assert "  1 (50.0%) are also in train, such as v.csv:2" in told
+    assert "  1 (50.0%) are also in train, such as v.csv:2, which is t.csv:1" in told
 
 
 def test_texts_are_cut_to_the_limit_and_never_empty():

@@ -11,7 +11,7 @@ import torch
 from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.config import ModelConfig
-from clearhead.data.conversations import TEMPLATE, Conversation, Turns, with_roles, with_template
+from clearhead.data.conversations import TEMPLATE, Conversation, Turns, split_where_rewritten, with_roles, with_template
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
@@ -24,7 +24,7 @@ from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
 from clearhead.training.train import train
 from tests.data.test_chat import TEMPLATES
-from tests.tasks.reference import require_equal_updates
+from tests.tasks.reference import UPDATES, require_equal_updates
 from tests.training.tiny import GENERATION, losses, number_pairs
 
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
@@ -138,7 +138,8 @@ def test_each_conversation_once_an_epoch_with_the_labels_of_its_answers():
     assert task.evaluate(network_of(task)).value("loss") > 0
 
 
-def test_losses_and_updates_are_those_of_the_other_library(tmp_path: Path):
+@UPDATES
+def test_losses_and_updates_are_those_of_the_other_library(steps: int, tmp_path: Path):
     transformers = pytest.importorskip("transformers")
     task = task_of()
     network = network_of(task, "gpt2")
@@ -156,7 +157,7 @@ def test_losses_and_updates_are_those_of_the_other_library(tmp_path: Path):
         # Its own loss rounds the logits to float32.
         return torch.nn.functional.cross_entropy(logits[tokens.valid], batch.labels)
 
-    require_equal_updates(task, network, theirs, loss_of)
+    require_equal_updates(task, network, theirs, loss_of, steps=steps)
 
 
 # --- a run -------------------------------------------------------------------------------------------------------
@@ -221,14 +222,24 @@ def test_wrong_conversations_are_told_with_their_row(rows: Any, changes: Mapping
     assert not Path("run").exists()
 
 
-def test_a_template_that_rewrites_earlier_messages_is_told():
-    tokenizer = tokenizer_of(Words())
-    latest = "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}"
-    tokenizer = tokenizer.changed(tokenizer.library, chat_template=latest)
-    with pytest.raises(
-        UserError, match=r"^x:1: expected a chat template that adds message after message, got one that"
-    ):
-        Turns.of(Conversation(tuple(messages("one", "eins", "two", "zwei")), "x:1"), tokenizer)
+def test_a_template_that_rewrites_earlier_messages_teaches_one_answer_at_a_time():
+    """Like templates that write the reasoning of the last answer alone."""
+    tokenizer = tokenizer_of(ByteBPE(vocab_size=300))
+    thinking = (
+        "{% for m in messages %}<|{{ m.role }}|>{% if loop.last and m.role == 'assistant' %}five {% endif %}"
+        "{{ m.content }}<eos>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    tokenizer = tokenizer.changed(tokenizer.library, chat_template=thinking)
+    one = Conversation(tuple(messages("one", "eins", "two", "zwei")), "x:1")
+    with pytest.raises(UserError, match=r"^x:1: expected a chat template that adds message after message, got"):
+        Turns.of(one, tokenizer)
+    cut = split_where_rewritten({"train": [one, Conversation(tuple(messages("one")), "x:2")]}, tokenizer)["train"]
+    assert [(part.where, len(part.messages)) for part in cut] == [("x:1", 2), ("x:1", 4), ("x:2", 1)]
+    for part, said in zip(cut, ("five eins<eos>", "five zwei<eos>", ""), strict=True):
+        turns = Turns.of(part, tokenizer)
+        assert tokenizer.library.decode(turns.ids[turns.is_answer].tolist(), skip_special_tokens=False) == said
+    plain = tokenizer_of(Words())
+    assert split_where_rewritten({"train": [one]}, plain) == {"train": [one]}
 
 
 def test_a_network_that_cannot_do_it_is_told():

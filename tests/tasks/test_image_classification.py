@@ -161,7 +161,7 @@ def tables(**training: Any) -> dict[str, Any]:
         "model": {"preset": "image-classifier", "stacks": SMALL},
         "batch_size": 8,
         "augment": {"shift": 1, "flip": True},
-        "training": {**TRAINING, "steps": 6, "save_every": 3, **training},
+        "training": {**TRAINING, "steps": 6, "save_every": 3, "evaluate_every": 100, **training},
     }
 
 

@@ -25,7 +25,7 @@ from clearhead.tasks.masked_lm import MaskedLanguageModel
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
 from clearhead.training.train import train
-from tests.tasks.reference import require_equal_updates
+from tests.tasks.reference import UPDATES, require_equal_updates
 from tests.training.tiny import GENERATION, losses, number_pairs
 
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
@@ -117,7 +117,8 @@ def test_a_long_text_is_cut_and_each_piece_gets_marks():
 # --- the loss ----------------------------------------------------------------------------------------------------
 
 
-def test_losses_and_updates_are_those_of_the_other_library(tmp_path: Path):
+@UPDATES
+def test_losses_and_updates_are_those_of_the_other_library(steps: int, tmp_path: Path):
     """Several texts share a row; a mask over pairs of cells keeps them apart there."""
     transformers = pytest.importorskip("transformers")
     task = task_of(masked=0.3)
@@ -135,7 +136,7 @@ def test_losses_and_updates_are_those_of_the_other_library(tmp_path: Path):
         mask = torch.zeros(apart.shape, dtype=torch.float64).masked_fill(apart, torch.finfo(torch.float64).min)
         return model(tokens.ids, attention_mask=mask, position_ids=tokens.positions, labels=labels).loss
 
-    require_equal_updates(task, network, theirs, loss_of)
+    require_equal_updates(task, network, theirs, loss_of, steps=steps)
 
 
 def test_only_masked_places_count_however_many_logits_are_made_at_once():

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from clearhead.api import Model, load
 from clearhead.cli import main
-from clearhead.config import ModelConfig, SpanHead
+from clearhead.config import ModelConfig
 from clearhead.data.squad import Answer, AnswerColumns, Question
 from clearhead.data.squad_ids import Windows
 from clearhead.data.tokenizers import Tokenizer
@@ -142,6 +142,17 @@ def test_updates_are_those_of_the_other_library(n: int, tmp_path: Path, monkeypa
     assert expected[-1] < expected[0]
 
 
+@pytest.mark.parametrize("name", ["classifier", "bert-base"])
+def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
+    transformers = pytest.importorskip("transformers")
+    task = task_of()
+    network = network_of(task, name).float()
+    folder = Model(network, task.tokenizer).save(tmp_path / "model")
+    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([task.train.data.windows[0].ids])
+    torch.testing.assert_close(theirs(ids).start_logits, network(ids)[..., 0], atol=1e-5, rtol=1e-5)
+
+
 # --- windows and scores -------------------------------------------------------------------------------------------
 
 
@@ -189,7 +200,7 @@ def test_from_a_file_to_answers(capsys: pytest.CaptureFixture[str]):
     ):
         assert told in said.err
     model = load("run")
-    assert model.config.head == SpanHead()
+    assert model.config.head.kind == "span"
     assert suitable(model.config, where="x") is QuestionAnswering
     main(["predict", "run", "which fruit ?\tthe dog ate the plum .", "which tool ?\tthe cat ate the pear .", "--json"])
     first, second = map(json.loads, capsys.readouterr().out.splitlines())

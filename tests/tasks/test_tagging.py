@@ -131,6 +131,17 @@ def test_updates_are_those_of_the_other_library(n: int, tmp_path: Path):
     assert expected[-1] < 0.7 * expected[0]
 
 
+@pytest.mark.parametrize("name", ["classifier", "bert-base", "gpt2"])
+def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
+    transformers = pytest.importorskip("transformers")
+    task = task_of()
+    network = network_of(task, name).float()
+    folder = Model(network, task.tokenizer).save(tmp_path / "model")
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = torch.tensor([task.train.ids.parts[0].ids])
+    torch.testing.assert_close(theirs(ids).logits, network(ids), atol=1e-5, rtol=1e-5)
+
+
 # --- tags ---------------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +193,8 @@ def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
     ):
         assert told in said.err
     model = load("run")
-    assert model.config.head == TaggingHead(n_labels=4, labels=("O", "B-person", "I-person", "B-place"))
+    assert isinstance(model.config.head, TaggingHead)
+    assert model.config.head.labels == ("O", "B-person", "I-person", "B-place")
     assert suitable(model.config, where="x") is Tagging
     main(["predict", "run", "Dora  Smith likes Rome.", "."])
     assert capsys.readouterr().out.splitlines() == ["person 0-11 Dora  Smith\tplace 18-22 Rome", ""]

@@ -1,0 +1,157 @@
+"""Text to text: summaries, corrections, or anything else that an encoder-decoder writes (Raffel et al. 2020)."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import PositiveInt
+from torch import Tensor
+
+from clearhead.config import Config, ModelConfig
+from clearhead.data.batches import token_budget_batches
+from clearhead.data.corpus import encoded_pairs
+from clearhead.data.encoded import EncodedPairs
+from clearhead.data.sources import Pairs, read_pairs
+from clearhead.data.splits import pair_splits
+from clearhead.data.tags import prefix_of, with_prefix
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.generation.settings import searching
+from clearhead.model import Transformer
+from clearhead.recipe import Recipe
+from clearhead.recipe.data import Data, Source
+from clearhead.recipe.preparation import Preparation
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.metrics import exact_match, perplexity
+from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.written_scores import MAIN, Metric, written_scores
+
+N_SAMPLES = 4
+
+
+class TextToTextData(Data):
+    """Sources and targets, in two columns of a table or dataset."""
+
+    test: Source | None = None
+    held_out: PositiveInt = 1000
+    """Training pairs that are the validation data where `valid` is None, chosen by their source's hash."""
+    prefix: str = ""
+    """What is put before each source, in training and in use: "summarize: " for a checkpoint that knows it."""
+    preparation: Preparation = Preparation(max_length=512, too_long="cut")
+
+
+class WritingConfig(Config):
+    """The score that chooses the best checkpoint."""
+
+    metric: Metric = "rouge"
+    """rouge for summaries, bleu for sentences, chrf for any script, exact_match where one output is right."""
+
+
+class TextToTextRecipe(Recipe):
+    """How to train a writer of texts."""
+
+    task: Literal["text_to_text"]
+    data: TextToTextData
+    evaluation: WritingConfig = WritingConfig()
+
+
+class TextToText(RecipeTask[TextToTextRecipe]):
+    """p(target | prefix source), one token after another."""
+
+    recipe = TextToTextRecipe
+    files = Files("a table of sources and targets", {"kind": "table", "path": "--data"})
+    measures = ("beams", "length_penalty")
+    verb = "summarize"
+    use = 'predict {} "A text."'
+    higher_is_better = True
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        train: EncodedPairs,
+        valid: EncodedPairs,
+        *,
+        max_tokens: int,
+        packed: bool = True,
+        generation: GenerationConfig,
+        metric: Metric = "rouge",
+    ) -> None:
+        """Pairs whose sources begin with the prefix. Raises UserError if the metric cannot judge the targets."""
+        written_scores(metric, valid.text.target, valid.text.target)
+        self.tokenizer, self.train, self.valid = tokenizer, train, valid
+        self.generation, self.metric, self.main_score = generation, metric, MAIN[metric]
+        self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        lengths = self.pairs.lengths(self.train.source, self.train.target)
+        return token_budget_batches(lengths, max_tokens=self.pairs.max_tokens, seed=seed, epoch=epoch)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        return self.pairs.batch([self.train.source[i] for i in examples], [self.train.target[i] for i in examples])
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        check_encoder_decoder(config, "to write a text for another", where=where, remedy=remedy)
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        self.check_kind(config, where="model", remedy="try preset transformer-tiny")
+        self.pairs.check(config, self.train, self.valid, remedy="try a lower data.preparation.max_length")
+        return config
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return head_loss(network, batch, smoothing=smoothing)
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        """The scores of the metric, exact match and perplexity."""
+        text = self.valid.text
+        outputs = self.pairs.write(network, self.valid.source, self.generation)
+        nats, n_tokens = self.pairs.log_loss(network, self.valid.source, self.valid.target)
+        found = written_scores(self.metric, outputs, text.target)
+        exact = () if self.metric == "exact_match" else (exact_match(outputs, [[one] for one in text.target]),)
+        triples = zip(text.source, outputs, text.target, strict=True)
+        samples = tuple(Sample(*triple) for triple in itertools.islice(triples, N_SAMPLES))
+        scores = (*found, *exact, perplexity(nats, n_tokens))
+        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens)
+
+    @classmethod
+    def prepared(cls, recipe: TextToTextRecipe, tokenizer: Tokenizer | None) -> Prepared:
+        data = recipe.data
+        found = encoded_pairs(
+            recipe, tokenizer, held_out=data.held_out, preparation=data.preparation, prefix=data.prefix
+        )
+        task = cls(
+            with_prefix(found.tokenizer, data.prefix),
+            found.train,
+            found.valid,
+            max_tokens=recipe.training.max_tokens,
+            packed=recipe.training.packed,
+            generation=recipe.generation,
+            metric=recipe.evaluation.metric,
+        )
+        return Prepared(task, replace(found, tokenizer=task.tokenizer))
+
+    @classmethod
+    def measured(
+        cls, model: Trained, recipe: TextToTextRecipe | None, source: Source | None, options: Mapping[str, Any]
+    ) -> Evaluation:
+        prefix = prefix_of(model.tokenizer)
+        if source is not None:
+            text = read_pairs(source)
+            text = Pairs([prefix + one for one in text.source], text.target)
+        else:
+            assert recipe is not None
+            splits = pair_splits(recipe.data, recipe.data.held_out, prefix=prefix)
+            text = Pairs.of(splits.get("test", splits["valid"]))
+        pairs = EncodedPairs.of(text, model.tokenizer)
+        metric: Metric = recipe.evaluation.metric if recipe else "rouge"
+        generation = searching(model.generation, options)
+        task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, metric=metric)
+        return task.evaluate(model.network)
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """The text that the model writes for each, after its prefix."""
+        prefix = prefix_of(model.tokenizer)
+        for text in model.translate([prefix + one for one in texts], searching(model.generation, {})):
+            yield Prediction(text, {"text": text})
