@@ -467,8 +467,8 @@ def test_generate_shows_each_piece_at_once(writer: Path, monkeypatch: pytest.Mon
 def test_each_command_says_what_its_model_is_for(shell: Shell, translator: Path, writer: Path):
     said = shell("generate", translator, "one")
     assert (said.code, said.out) == (2, ""), "not even the prompt"
-    assert "try translate" in said.error
-    assert "try generate" in shell("translate", writer, "one").error
+    assert "try clearhead translate" in said.error
+    assert "try clearhead generate" in shell("translate", writer, "one").error
     Path("a").write_text("one two\n" * 20)
     assert "give --source FILE --target FILE" in shell("evaluate", translator, "--text", "a").error
     assert "got --source; give --source FILE --target FILE" in shell("evaluate", translator, "--source", "a").error

@@ -1,6 +1,7 @@
 """What a model says of inputs, by its task: `Model.predict`, and the commands and routes that share it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from clearhead.brief import brief
@@ -11,8 +12,8 @@ from clearhead.tasks.task import Prediction, RecipeTask
 if TYPE_CHECKING:
     from clearhead.api.model import Model
 
-Row: TypeAlias = str | Sequence[str] | Mapping[str, str]
-"""A text; or two texts, in order or by the names that the task gives them."""
+Row: TypeAlias = str | Path | Sequence[str] | Mapping[str, str]
+"""A text, or the path of a picture; or two texts, in order or by the names that the task gives them."""
 NOTHING = Prediction("", {})
 """The prediction for a blank text."""
 
@@ -68,8 +69,8 @@ def _line(task: type[RecipeTask[Any]], row: Row, *, pairs: bool | None, where: s
 
 def _texts(task: type[RecipeTask[Any]], row: Row, *, where: str) -> tuple[str, ...]:
     """The texts of an input. Raises UserError for anything else."""
-    if isinstance(row, str):
-        return (row,)
+    if isinstance(row, str | Path):
+        return (str(row),)
     if isinstance(row, Mapping):
         names = task.pair if task.pair is not None and task.pair[1] in row else (task.pair or ("text",))[:1]
         if {*row} != {*names}:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearhead.api import Model, load
+from clearhead.api import Model, load, predicting
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines, read_text
 from clearhead.data.tags import known_tags, tag_for
@@ -41,6 +41,8 @@ def translate_command(
         check_page(page, int8=int8)
     keep_freed_memory()
     model = load(name, int8=int8, device=device)
+    if not model.is_encoder_decoder:
+        predicting.task_of(model, verb="translate", name=name)
     config = searching(model.generation, search)
     tag = "" if to is None else tag_for(to, known_tags(model.tokenizer, task_of(name, model)[1]))
     shown: list[tuple[str, tuple[int, ...]]] = []
@@ -166,6 +168,8 @@ def generate_command(
     prompt = (prompt or "\n") if file is None else read_text(file).removesuffix("\n")
     keep_freed_memory()
     model = load(name, int8=int8, compile=compiles, device=device)
+    if model.config.encoder is not None:
+        predicting.task_of(model, verb="generate", name=name)
     given = {name: value for name, value in sampling.items() if value is not None}
     pieces = model.stream(prompt, stop=stop, **given)
     if unknown := model.tokenizer.unknown(prompt):

@@ -84,7 +84,7 @@ class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
         self.tokenizer, self.length = tokenizer, length
         masking = Masking.of(tokenizer, share=masked, whole_words=whole_words)
         marks = template_marks(tokenizer)
-        self.use = f'predict {{}} "A text with {tokenizer.library.id_to_token(masking.mask_id)} in it."'
+        self.use = f'fill {{}} "A text with {tokenizer.library.id_to_token(masking.mask_id)} in it."'
         self.train = MaskedRows(train, length, marks=marks, masking=masking, seed=seed)
         self.valid = MaskedRows(valid, length, marks=marks, masking=masking, seed="validation")
         self.largest = max(train.largest, valid.largest, masking.mask_id)

@@ -20,8 +20,8 @@ from clearhead.generation.settings import searching
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Source
-from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.metrics import exact_match, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
@@ -63,7 +63,7 @@ class TextToText(RecipeTask[TextToTextRecipe]):
     files = Files("a table of sources and targets", {"kind": "table", "path": "--data"})
     measures = ("beams", "length_penalty")
     verb = "summarize"
-    use = 'predict {} "A text."'
+    use = 'summarize {} "A text."'
     higher_is_better = True
 
     def __init__(

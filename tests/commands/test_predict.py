@@ -129,6 +129,8 @@ def test_a_table_is_read_as_the_training_data_were(folder: str):
             ("answer", "{}", "one?", "--context", "two"),
             "expected a model to answer, got one to classify; try clearhead",
         ),
+        (("translate", "{}", "one"), "expected a model to translate, got one to classify; try clearhead classify {}"),
+        (("generate", "{}", "one"), "expected a model to generate, got one to classify; try clearhead classify {}"),
         (("classify", "{}", "one", "--file", "a.csv"), "--file a.csv: expected it alone, got a text on the line too"),
         (("classify", "{}", "one", "--text", "a"), "--text: expected --file with a table, got none"),
         (
