@@ -17,7 +17,7 @@ from clearhead.commands import tell
 from clearhead.commands.changes import tables_given
 from clearhead.commands.train import next_folder, recipe_of
 from clearhead.data.labelled import LabelledText, hold_out, names_of
-from clearhead.errors import UserError
+from clearhead.errors import Interrupted, UserError
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.runs import begin
@@ -26,6 +26,7 @@ from clearhead.tasks.classification import Classification, ClassificationRecipe
 from clearhead.tasks.registry import validate
 from clearhead.training.beginning import RECIPE, require_new
 from clearhead.training.consumers import ProgressBar
+from clearhead.training.events import Ended
 from clearhead.training.run import Run
 from clearhead.training.train import train
 from clearhead.weights.documents import read_json
@@ -194,6 +195,8 @@ def trained(
         with ProgressBar() as bar:
             for event in train(run):
                 bar(event)
+                if isinstance(event, Ended) and event.signal is not None:
+                    raise Interrupted("stopped; the models of the folds that ended are in the folder", event.signal)
         task = run.task
         assert isinstance(task, Classification)
         logits = logits_of(run.model, task.valid.inputs, task.tokenizer)
