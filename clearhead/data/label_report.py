@@ -87,7 +87,7 @@ def labelled_split(
     first: dict[str, LabelledText] = {}
     duplicates = [example for example in told if first.setdefault(example.normalized, example) is not example]
     contradicting = [e for e in duplicates if {*e.labels} != {*first[e.normalized].labels}]
-    others = [] if name == "train" else train
+    others: Sequence[LabelledText] = () if name == "train" else train
     known = {example.normalized: example.where for example in reversed(others)}
     shared = [example for example in told if example.normalized in known]
     counts = Counter(label for example in told for label in example.labels)
