@@ -21,6 +21,7 @@ from clearhead.errors import Interrupted, UserError
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.runs import begin
+from clearhead.storage.disk import replace_file
 from clearhead.tasks.answers import head_of, logits_of
 from clearhead.tasks.classification import Classification, ClassificationRecipe
 from clearhead.tasks.registry import validate
@@ -89,7 +90,8 @@ def wrong_labels_command(
     folder = out or next_folder(Path("runs"), f"{Path(name).stem}-wrong-labels")
     found = judged(recipe, examples, parts, folder)
     rows = [*found.rows(folder)]
-    (folder / LIST).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    replace_file(folder / LIST, content.encode("utf-8", "backslashreplace"))
     given = np.array([found.names.index(example.labels[0]) for example in found.examples])
     tell(f"the models agree with {(found.shares.argmax(1) == given).mean():.1%} of the labels")
     tell(f"{len(rows):,} of {len(given):,} labels are likely wrong, {folder / LIST}; the likeliest:")
