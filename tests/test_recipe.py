@@ -19,6 +19,7 @@ RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*
 FILES = {
     "parallel": {"source": "a", "target": "b"},
     "table": {"path": "a.csv"},
+    "image_folder": {"path": "a"},
     **dict.fromkeys(("text", "tagged", "squad"), {"paths": ["a"]}),
 }
 BASE = {"task": "translation", "data": {"train": {"kind": "parallel", "source": "a", "target": "b"}}}

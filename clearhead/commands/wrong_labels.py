@@ -17,15 +17,17 @@ from clearhead.commands import tell
 from clearhead.commands.changes import tables_given
 from clearhead.commands.train import next_folder, recipe_of
 from clearhead.data.labelled import LabelledText, hold_out, names_of
-from clearhead.errors import UserError
+from clearhead.errors import Interrupted, UserError
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.runs import begin
+from clearhead.storage.disk import replace_file
 from clearhead.tasks.answers import head_of, logits_of
 from clearhead.tasks.classification import Classification, ClassificationRecipe
 from clearhead.tasks.registry import validate
 from clearhead.training.beginning import RECIPE, require_new
 from clearhead.training.consumers import ProgressBar
+from clearhead.training.events import Ended
 from clearhead.training.run import Run
 from clearhead.training.train import train
 from clearhead.weights.documents import read_json
@@ -88,7 +90,8 @@ def wrong_labels_command(
     folder = out or next_folder(Path("runs"), f"{Path(name).stem}-wrong-labels")
     found = judged(recipe, examples, parts, folder)
     rows = [*found.rows(folder)]
-    (folder / LIST).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    replace_file(folder / LIST, content.encode("utf-8", "backslashreplace"))
     given = np.array([found.names.index(example.labels[0]) for example in found.examples])
     tell(f"the models agree with {(found.shares.argmax(1) == given).mean():.1%} of the labels")
     tell(f"{len(rows):,} of {len(given):,} labels are likely wrong, {folder / LIST}; the likeliest:")
@@ -194,6 +197,8 @@ def trained(
         with ProgressBar() as bar:
             for event in train(run):
                 bar(event)
+                if isinstance(event, Ended) and event.signal is not None:
+                    raise Interrupted("stopped; the models of the folds that ended are in the folder", event.signal)
         task = run.task
         assert isinstance(task, Classification)
         logits = logits_of(run.model, task.valid.inputs, task.tokenizer)

@@ -87,9 +87,8 @@ def labelled_split(
     first: dict[str, LabelledText] = {}
     duplicates = [example for example in told if first.setdefault(example.normalized, example) is not example]
     contradicting = [e for e in duplicates if {*e.labels} != {*first[e.normalized].labels}]
-    known: dict[str, str] = (
-        {} if name == "train" else {example.normalized: example.where for example in reversed(train)}
-    )
+    others: Sequence[LabelledText] = () if name == "train" else train
+    known = {example.normalized: example.where for example in reversed(others)}
     shared = [example for example in told if example.normalized in known]
     counts = Counter(label for example in told for label in example.labels)
     return LabelledSplit(

@@ -102,11 +102,9 @@ def test_the_report_counts_what_may_mislead():
     train = [LabelledText((text,), (label,), f"t.csv:{i}") for i, (text, label) in enumerate(both)]
     valid = [LabelledText((" b",), ("x",), "v.csv:2"), LabelledText(("c",), ("x",), "v.csv:3")]
     told = labelled_split("train", train, [3, 4, 5, 9], names=("x", "y"), limit=8, train=train).lines(8)
+    cut = "1 cut to 8, the longest of them t.csv:3"
     assert told == [
-        (
-            "train: 4 of 5 examples (1 empty, left out), 5.2 tokens each, at most 9; 1 cut to 8,"
-            " the longest of them t.csv:3"
-        ),
+        f"train: 4 of 5 examples (1 empty, left out), 5.2 tokens each, at most 9; {cut}",
         "  labels: x 25.0%, y 75.0%",
         "  2 duplicates, kept",
         "  2 of them with another label, such as t.csv:2",
