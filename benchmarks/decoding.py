@@ -21,8 +21,8 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.model import Transformer
-from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Words
 
 Flag = Annotated[bool, Parameter(negative="")]
 

@@ -6,8 +6,8 @@ from clearhead.api import Model, architecture
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
-from clearhead.recipe.data import TokenizerConfig, Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import TokenizerConfig, Words
 from tests.training.tiny import SMALL, number_pairs
 
 PAIRS = number_pairs(24)

@@ -17,8 +17,8 @@ from clearhead.families.family import canonical
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
-from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Words
 from clearhead.storage import checkpoints
 from tests.small_models import PAIRS, STACKS, TEXTS, model_of
 

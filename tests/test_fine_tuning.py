@@ -21,8 +21,8 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.recipe import Recipe, changed, read
-from clearhead.recipe.data import ByteBPE, Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import ByteBPE, Words
 from clearhead.runs import resume, start
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Documents, RunningText

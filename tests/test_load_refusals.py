@@ -20,7 +20,7 @@ from clearhead.api import load
 from clearhead.cli import main
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import Characters
+from clearhead.recipe.tokenizers import Characters
 from tests.hostile import (
     CONFIG,
     FIRST,

@@ -8,7 +8,7 @@ from clearhead.api import architecture
 from clearhead.config import Learned, Rotary
 from clearhead.errors import UserError
 from clearhead.recipe import ModelChoice, changed, merge, nested, read, recipe_folders
-from clearhead.recipe.data import Characters
+from clearhead.recipe.tokenizers import Characters
 from clearhead.recipe.training import AdamW, Constant, Muon, WarmupStableDecay
 from clearhead.tasks.language_model import LanguageRecipe
 from clearhead.tasks.registry import validate
@@ -20,7 +20,7 @@ FILES = {
     "parallel": {"source": "a", "target": "b"},
     "table": {"path": "a.csv"},
     "image_folder": {"path": "a"},
-    **dict.fromkeys(("text", "tagged", "squad"), {"paths": ["a"]}),
+    **{kind: {"paths": ["a"]} for kind in ("text", "tagged", "squad")},
 }
 BASE = {"task": "translation", "data": {"train": {"kind": "parallel", "source": "a", "target": "b"}}}
 

@@ -12,8 +12,8 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.model import Transformer
-from clearhead.recipe.data import ByteBPE
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.storage.manifest import MANIFEST
 
 N_FLIPS = 300

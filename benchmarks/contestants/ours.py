@@ -11,8 +11,8 @@ from clearhead.data.sequences import Sequences
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
-from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Words
 from clearhead.recipe.training import AdamW, Constant, MatmulPrecision, Training
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.translation import EncodedPairs, Translation

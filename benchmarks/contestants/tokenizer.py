@@ -87,7 +87,8 @@ class Ours(Contestant):
     def train(self) -> None:
         from clearhead.data.sources import read_texts
         from clearhead.data.tokenizers import Tokenizer
-        from clearhead.recipe.data import ByteBPE, TextFiles
+        from clearhead.recipe.data import TextFiles
+        from clearhead.recipe.tokenizers import ByteBPE
 
         texts = read_texts(TextFiles(paths=(self.corpus,), documents="line"))
         self.tokenizer = Tokenizer.train(texts, ByteBPE(vocab_size=self.vocab_size))

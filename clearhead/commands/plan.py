@@ -22,7 +22,7 @@ from clearhead.model.summary import DEFAULT_LENGTH
 from clearhead.planning.hardware import hardware
 from clearhead.planning.memory import Network
 from clearhead.planning.plan import Alternative, Job, Plan, command, levers, plan
-from clearhead.recipe.data import Characters
+from clearhead.recipe.tokenizers import Characters
 from clearhead.recipe.training import Training
 from clearhead.tasks.registry import validate
 

@@ -12,7 +12,8 @@ from clearhead.data.files import opened, read_lines
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe import explain
-from clearhead.recipe.data import TextFiles, TokenizerConfig
+from clearhead.recipe.data import TextFiles
+from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.weights.hub import locate
 
 _config: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)

@@ -27,9 +27,10 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TokenizerConfig
+from clearhead.recipe.data import SPLITS, Data, HubDataset, Source
 from clearhead.recipe.places import Place, Url
 from clearhead.recipe.preparation import Preparation
+from clearhead.recipe.tokenizers import TokenizerConfig
 
 ON_DISK_FROM = 64 * 2**20
 """Total file size in bytes at which `data.storage = "auto"` starts to keep ids on disk."""

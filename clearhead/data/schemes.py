@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.models import Model
 
-from clearhead.recipe.data import BPE, N_SPECIAL, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from clearhead.recipe.tokenizers import BPE, N_SPECIAL, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<bos>", "<eos>"
 SPECIAL = (PAD, UNK, BOS, EOS)

@@ -20,7 +20,7 @@ from clearhead.data.formats.two_sided import Pieces, Sides
 from clearhead.data.formats.visible_bytes import readable, word_around
 from clearhead.data.schemes import BOS, EOS, PAD, SPACE, UNK, fit
 from clearhead.errors import UserError
-from clearhead.recipe.data import TokenizerConfig
+from clearhead.recipe.tokenizers import TokenizerConfig
 
 Role = Literal["pad", "unk", "bos", "eos", "mask"]
 

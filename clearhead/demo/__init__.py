@@ -24,8 +24,8 @@ from clearhead.explorer.hosting.serving import open_browser, serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.recipe import ModelChoice
-from clearhead.recipe.data import BPE
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import BPE
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints

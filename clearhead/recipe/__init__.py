@@ -16,9 +16,10 @@ from clearhead.config import Config, ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson, parse
-from clearhead.recipe.data import BPE, Data, TokenizerConfig
+from clearhead.recipe.data import Data
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.names import Names, Schema, options
+from clearhead.recipe.tokenizers import BPE, TokenizerConfig
 from clearhead.recipe.training import Training
 
 Overrides = dict[str, JsonValue]

@@ -33,8 +33,9 @@ from clearhead.model.loss import IGNORED
 from clearhead.model.mode import Evaluating
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import ByteBPE, Data, Source, TokenizerConfig
+from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import side_by_side

@@ -33,7 +33,8 @@ from clearhead.model.mode import Evaluating
 from clearhead.model.sentences import Mode
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
+from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.contrast import contrast, pooled, retrieval, same, with_correlation
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Trained

@@ -20,8 +20,9 @@ from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Characters, Data, Source, TokenizerConfig
+from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio

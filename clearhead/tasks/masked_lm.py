@@ -26,7 +26,8 @@ from clearhead.model import Transformer
 from clearhead.model.loss import CHUNK, IGNORED
 from clearhead.model.mode import Evaluating
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Data, Source, TokenizerConfig, WordPiece
+from clearhead.recipe.data import Data, Source
+from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.filling import fill
 from clearhead.tasks.masked_rows import MaskedRows

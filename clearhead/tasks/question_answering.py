@@ -21,7 +21,8 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
+from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
 from clearhead.tasks.metrics import Score

@@ -24,7 +24,8 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source, TokenizerConfig, WordPiece
+from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
 from clearhead.tasks.label_scores import scored

@@ -13,7 +13,7 @@ from clearhead.api import Model
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.families import preset
 from clearhead.model import Transformer
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 
 
 def turn(n_tokens: int, seconds: float) -> Turn:

@@ -13,7 +13,7 @@ from clearhead.commands import predict as module
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 from tests.explorer.traced import CONFIGS, stack
 from tests.explorer.traced import model_of as traced
 

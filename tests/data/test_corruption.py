@@ -5,7 +5,7 @@ from clearhead.data.corruption import Infiller, SpanCorruptor, corruptor, extend
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.corruption import Corruption, Infilling, Spans
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 
 TEXTS = ["one two three. four five! six seven eight nine ten"]
 

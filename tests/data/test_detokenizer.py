@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clearhead.data.detokenizer import UNFINISHED, Detokenizer
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 from tests.serve.tiny import texts_of
 
 TEXTS = [

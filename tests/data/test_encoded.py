@@ -14,7 +14,7 @@ from clearhead.data.marks import Marks
 from clearhead.data.schemes import joins_at_spaces as kind_joins_at_spaces
 from clearhead.data.sequences import Sequences, Shelf
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.recipe.data import TokenizerConfig, Words
+from clearhead.recipe.tokenizers import TokenizerConfig, Words
 
 WORDS = "It is a truth universally acknowledged, that 2 men (or more) must\nbe in  want of Größe: e.g. 10,000 a-b. "
 TEXT = WORDS * 20

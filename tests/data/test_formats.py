@@ -14,7 +14,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 
 TEXTS = [
     "A man in an orange hat, starring at something (a dog?), in 1999.",

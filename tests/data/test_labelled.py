@@ -10,7 +10,8 @@ from clearhead.data.labelled import LabelledText, Labelling, hold_out, names_of
 from clearhead.data.labelled_ids import Inputs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import Table, TextFiles, Words
+from clearhead.recipe.data import Table, TextFiles
+from clearhead.recipe.tokenizers import Words
 
 
 def examples(n: int) -> list[LabelledText]:

@@ -6,8 +6,8 @@ from tokenizers.processors import TemplateProcessing
 from clearhead.data.marks import Marks, document_marks, source_marks, target_marks, template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Words
 
 TEXTS = ["a b c", "", "c", "d a"]
 DEFAULT = GenerationConfig()

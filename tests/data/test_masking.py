@@ -7,7 +7,7 @@ from clearhead.data.masking import Masking
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.data.vocabulary import continuing, special_ids, with_mask
 from clearhead.errors import UserError
-from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, WordPiece, Words
+from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, WordPiece, Words
 
 TEXTS = ["unhappy players are playing, and playful cats play on", "the cat's player unplayed 42 games"] * 3
 KINDS = [WordPiece(vocab_size=60), BPE(vocab_size=60), ByteBPE(vocab_size=290), Words(), Characters()]

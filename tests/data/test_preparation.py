@@ -15,8 +15,8 @@ from clearhead.data.sequences import Sequences, Shelf
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import Words
 from clearhead.recipe.preparation import Preparation
+from clearhead.recipe.tokenizers import Words
 
 # One token a word: lengths are plain to see.
 TRAIN = Pairs(

@@ -10,17 +10,8 @@ from clearhead.data.tagged import TaggedSentence, checked, read_tagged, tags_in
 from clearhead.data.tagged_ids import WordIds, pieces_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import (
-    BPE,
-    ByteBPE,
-    Characters,
-    Column,
-    TaggedFiles,
-    TokenizerConfig,
-    Unigram,
-    WordPiece,
-    Words,
-)
+from clearhead.recipe.data import Column, TaggedFiles
+from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 
 CONLLU = """# sent_id = 1
 # text = It's 3 pm.

@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 from clearhead.data.merges import BytePairModel, Merge
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import (
-    BPE,
-    ByteBPE,
-    Characters,
-    TokenizerConfig,
-    Unigram,
-    WordPiece,
-    Words,
-)
+from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 from tests import processes
 
 TEXTS = [

@@ -9,8 +9,8 @@ from clearhead.api import Model
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
-from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Words
 from tests.small_models import TEXTS
 
 TOKENIZER = Tokenizer.train(TEXTS, Words())

@@ -4,8 +4,8 @@ import pytest
 
 from clearhead.data.detokenizer import UNFINISHED
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.recipe.data import BPE, ByteBPE, TokenizerConfig, Unigram, WordPiece
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Unigram, WordPiece
 from clearhead.serve.replies import ReplyFormat
 from clearhead.serve.writing import Prompt, ScoredToken, Update
 

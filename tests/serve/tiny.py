@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.recipe.data import ByteBPE
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.serve.engine import Engine
 from clearhead.serve.server import Routes, application
 from clearhead.serve.service import Service

@@ -17,7 +17,7 @@ from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
-from clearhead.recipe.data import BPE, ByteBPE, TokenizerConfig, Words
+from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Words
 from clearhead.runs import resume, start
 from clearhead.tasks.chat import Answers, Chat
 from clearhead.tasks.registry import suitable, validate

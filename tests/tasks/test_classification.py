@@ -19,7 +19,7 @@ from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.classification import Classification, Labelled
 from clearhead.tasks.registry import validate

@@ -15,7 +15,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.recipe.corruption import Corruption, Infilling, Spans
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.denoising import Denoising
 from clearhead.tasks.registry import suitable, validate

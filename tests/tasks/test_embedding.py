@@ -19,7 +19,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.model import Transformer
-from clearhead.recipe.data import WordPiece
+from clearhead.recipe.tokenizers import WordPiece
 from clearhead.recipe.training import AdamW, Constant, Training
 from clearhead.runs import resume, start
 from clearhead.tasks.contrast import contrast, retrieval, same

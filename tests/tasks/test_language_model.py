@@ -14,8 +14,8 @@ from clearhead.families import preset
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
-from clearhead.recipe.data import Characters, Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Characters, Words
 from clearhead.recipe.training import AdamW, Constant
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Reading, RunningText

@@ -10,7 +10,7 @@ from clearhead.cli import main
 from clearhead.data.tags import known_tags
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation

@@ -19,7 +19,7 @@ from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.masked_lm import MaskedLanguageModel
 from clearhead.tasks.registry import suitable, validate

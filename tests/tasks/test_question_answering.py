@@ -19,7 +19,8 @@ from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
-from clearhead.recipe.data import SquadFiles, Words
+from clearhead.recipe.data import SquadFiles
+from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start
 from clearhead.tasks.question_answering import Asked, QuestionAnswering, with_pairs
 from clearhead.tasks.registry import suitable, validate

@@ -21,7 +21,8 @@ from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
-from clearhead.recipe.data import HubDataset, WordPiece
+from clearhead.recipe.data import HubDataset
+from clearhead.recipe.tokenizers import WordPiece
 from clearhead.runs import start
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.tag_answers import Decoder

@@ -13,7 +13,7 @@ from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.text_to_text import TextToText

@@ -21,7 +21,8 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Characters, Source, TokenizerConfig
+from clearhead.recipe.data import Source
+from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.runs import resume, start
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.registry import TASKS, validate

@@ -18,8 +18,8 @@ from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, merge, nested, read
-from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Words
 from clearhead.recipe.training import AdamW, Constant, Muon, Training
 from clearhead.runs import Keeper, start
 from clearhead.storage import checkpoints

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.explorer.answering.words import tokenized
-from clearhead.recipe.data import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 from tests.data.test_formats import pieces_model
 from tests.small_models import TEXTS
 

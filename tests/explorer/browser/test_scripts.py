@@ -4,7 +4,7 @@ from functools import partial
 
 from clearhead import config as c
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.recipe.data import Words
+from clearhead.recipe.tokenizers import Words
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.page import Opened, becomes, fragment
 from tests.explorer.browser.trained import random_model, stack

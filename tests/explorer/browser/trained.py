@@ -18,8 +18,8 @@ from clearhead.api import Model
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Tokens, Transformer
-from clearhead.recipe.data import Words
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Words
 from tests.training.tiny import number_pairs
 
 Batch = tuple[list[Tokens], Tensor]

@@ -5,7 +5,7 @@ import pytest
 from clearhead.api import Model
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.explorer.recording.tokens import matched, read
-from clearhead.recipe.data import ByteBPE
+from clearhead.recipe.tokenizers import ByteBPE
 from tests.explorer.traced import CONFIGS, inputs, model_of
 from tests.small_models import TEXTS
 
