@@ -12,6 +12,9 @@ from torch import Tensor
 
 import clearhead
 from clearhead.api import Model
+from clearhead.config.adapter import AdapterConfig
+from clearhead.errors import UserError
+from clearhead.model.adapter import adapt, adapters
 
 peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
@@ -116,3 +119,55 @@ def test_logits_folders_and_updates_are_those_of_peft(name: str, settings: str, 
     assert found[1] == pytest.approx(found[0], rel=1e-9)
     assert found[0][-1] < 0.99 * found[0][0]
     assert json.loads((tmp_path / "again/adapter_config.json").read_text())["lora_alpha"] == 6
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_adapters_on_some_parts_of_one_matrix_of_theirs(kind: Any, tmp_path: Path) -> None:
+    """Each part has a matrix A of its own here, and none has an adapter on q."""
+    theirs("decoder", tmp_path)
+    ours = clearhead.load(tmp_path / "base")
+    torch.manual_seed(1)
+    adapt(ours.network, AdapterConfig(kind=kind, rank=2, targets=("k", "v", "decoder.blocks.1.ffn.up")))
+    for _, adapter in adapters(ours.network):
+        torch.nn.init.normal_(adapter.up)
+    ours.base = str(tmp_path / "base")
+    ours.save(tmp_path / "ours", adapter=True)
+    said = json.loads((tmp_path / "ours/adapter_config.json").read_text())
+    assert said["target_modules"] == ["attn.c_attn", "transformer.h.1.mlp.c_fc"]
+    assert set(said["rank_pattern"].values()) <= {2, 6}
+    base = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "base", dtype=torch.float64)
+    back = peft.PeftModel.from_pretrained(base, tmp_path / "ours", autocast_adapter_dtype=False).double().eval()
+    expected = ours.network(IDS)
+    torch.testing.assert_close(back(IDS).logits, expected, rtol=1e-9, atol=1e-9)
+    again = clearhead.load(tmp_path / "ours")
+    assert torch.equal(again.network(IDS), expected)
+    again.save(tmp_path / "again", adapter=True)
+    before, after = (load_file(tmp_path / part / "adapter_model.safetensors") for part in ("ours", "again"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_adapter_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
+    theirs("encoder", tmp_path)
+    (tmp_path / "other").mkdir()
+    theirs("decoder", tmp_path / "other")
+    with pytest.raises(UserError, match=r"query: expected a matrix of .*base, got none; give the model that it was"):
+        clearhead.load(tmp_path / "adapter", base=tmp_path / "other/base")
+    wide = transformers.BertConfig(**{**SMALL["encoder"][1], "hidden_size": 32})
+    transformers.BertModel(wide).save_pretrained(tmp_path / "wide")
+    with pytest.raises(UserError, match=r"query: expected shapes \[r, 32\] and \[32, r\], got \[3, 16\] and \[16, 3\]"):
+        clearhead.load(tmp_path / "adapter", base=tmp_path / "wide")
+    with pytest.raises(UserError, match=r"expected the model that it is of; .*gone.*: expected a folder with a model"):
+        clearhead.load(tmp_path / "adapter", base=tmp_path / "gone")
+    with pytest.raises(UserError, match="base: expected it with the folder of an adapter"):
+        clearhead.load(tmp_path / "base", base=tmp_path / "base")
+    with pytest.raises(UserError, match="expected a model with adapters, got one without"):
+        clearhead.load(tmp_path / "base").save(tmp_path / "x", adapter=True)
+    path = tmp_path / "adapter/adapter_config.json"
+    said = json.loads(path.read_text())
+    for field, value in {"peft_type": "IA3", "bias": "all", "init_lora_weights": "pissa", "lora_bias": True}.items():
+        path.write_text(json.dumps({**said, field: value}))
+        with pytest.raises(UserError, match=f"adapter_config.json:{field}: expected"):
+            clearhead.load(tmp_path / "adapter")

@@ -34,6 +34,7 @@ from clearhead.model.adapter import adapt
 from clearhead.model.assign import filled, new_head
 from clearhead.model.grouped import rounded_to
 from clearhead.model.int8 import quantized
+from clearhead.model.linear import is_rounded
 from clearhead.model.shapes import unallocated
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import check_finite
@@ -102,6 +103,8 @@ def load(
         model = _whole(top, kind, head, place, rounds=bool(rounds))
         if head is not None:
             _log.warning("%s: a new head (%s), its weights drawn at random: train before use", top, head.kind)
+    if rounds and not is_rounded(model.network):
+        model = model.merge()  # One product in place of three, with adapters.
     model.network.to(place).eval()
     if int8:
         quantized(model.network)

@@ -9,6 +9,9 @@ from clearhead.commands.export import check_free
 from clearhead.errors import UserError
 from clearhead.runs import prepare_task, task_of
 
+EXAMPLES = 32
+"""Examples on which heads are measured. The network runs on them once for each head."""
+
 
 def prune_command(name: str, *, heads: int, out: Path) -> None:
     """Measures every head on a batch of the run's data, removes the weakest of each attention, and saves the rest."""
@@ -18,7 +21,7 @@ def prune_command(name: str, *, heads: int, out: Path) -> None:
     if recipe is None:
         raise UserError(f"{name}: expected a run, whose data show which heads matter, got a model alone; train it")
     task = prepare_task(recipe, model.tokenizer).task
-    batch = task.collate(task.plan(seed=0, epoch=0)[0])
+    batch = task.collate(task.plan(seed=0, epoch=0)[0][:EXAMPLES])
     tell(f"{name}: measuring heads on {batch.count:,} labels of its data ...")
     found = without_heads(model.network, [x.padded() for x in batch.inputs], heads)
     before, after = (sum(p.numel() for p in one.parameters()) for one in (model.network, found.network))

@@ -57,6 +57,11 @@ def plain(linear: LinearMap) -> nn.Linear:
     return made.train(linear.training)
 
 
+def is_rounded(network: nn.Module) -> bool:
+    """Whether a linear map has rounded its weights."""
+    return any(isinstance(module, LinearMap) and module.rounded for module in network.modules())
+
+
 def refuse_rounded(network: nn.Module, what: str) -> None:
     """Raises UserError, which names `what`, if a linear map has rounded its weights."""
     for module in network.modules():

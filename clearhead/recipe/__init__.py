@@ -152,7 +152,7 @@ def changed(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = merge(base, over)
     if _start(result) is None:
         return result
-    return merge(merge(FINE_TUNING, ADAPTING) if "adapter" in result else FINE_TUNING, result)
+    return merge(merge(FINE_TUNING, ADAPTING) if result.get("adapter") else FINE_TUNING, result)
 
 
 def _start(tables: Mapping[str, Any]) -> object:

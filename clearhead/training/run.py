@@ -62,13 +62,13 @@ class Run:
             raise UserError(
                 "training.unfreeze_every: expected one process to unfreeze parts, got several; leave it out"
             )
-        # The mean of weights that never change is these weights.
-        kept = {id(p): p for p in self.network.parameters() if not p.requires_grad}
+        self.is_sharded = is_sharded(self.config, self.ranks)
+        # The mean of weights that never change is these weights, unless each network is divided.
+        kept = {id(p): p for p in self.network.parameters() if not p.requires_grad and not self.is_sharded}
         self.mean = copy.deepcopy(self.network, kept).eval() if self.config.ema is not None else None
         if self.config.weights == "bf16":
             require_one(self.ranks)
             store_in_bfloat16(self.network)
-        self.is_sharded = is_sharded(self.config, self.ranks)
         for network in filter(None, (self.network, self.mean)):
             divide(network, self.config, self.ranks)
         self.optimizer = build(self.network, self.config.optimizer)

@@ -127,7 +127,7 @@ def test_an_architecture_of_our_own_stays_here(export: Export, to: str, tmp_path
     ("line", "says"),
     [
         ("nowhere --to hf --out x", "nowhere"),
-        ("writer --to torch", 'Invalid value "torch" for --to. Choose from: "hf", "ctranslate2", "onnx"'),
+        ("writer --to torch", 'Invalid value "torch" for --to. Choose from: "hf", "peft", "ctranslate2", "onnx"'),
         ("writer", "--to requires an argument"),
         ("writer --to hf --dtype int8", 'Invalid value "int8" for --dtype'),
         ("writer --to hf --quantization int8", "--quantization: expected it with --to ctranslate2, got --to hf"),

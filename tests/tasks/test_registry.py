@@ -8,6 +8,7 @@ from clearhead.config import TaggingHead
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.model import Tokens
+from clearhead.recipe import merge
 from clearhead.runs import resume, start
 from clearhead.tasks.registry import TASKS, find, suitable, validate
 from clearhead.tasks.task import Batch
@@ -21,9 +22,11 @@ OLD = sorted((Path(__file__).parent / "old_runs").glob("*.json"))
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
 def test_the_recipe_of_a_run_of_an_older_version_opens_and_means_the_same(path: Path):
-    """As clearhead wrote it when recipes were not yet part of their tasks."""
+    """As clearhead wrote it when recipes were not yet part of their tasks; newer fields have their defaults."""
     tables = json.loads(path.read_bytes())
-    assert validate(tables, where="old").model_dump(mode="json") == tables
+    now = validate(tables, where="old").model_dump(mode="json")
+    assert merge(now, tables) == now
+    assert (now["adapter"], now["training"]["teacher"], now["training"]["freeze"]) == (None, None, [])
 
 
 def test_a_run_of_an_older_version_is_resumed(tmp_path: Path):
@@ -36,7 +39,8 @@ def test_a_run_of_an_older_version_is_resumed(tmp_path: Path):
     tables["generation"] |= {"max_new_tokens": 4}
     whole = losses(drive(start(validate(tables, where="x"), tmp_path / "run")[0]))
     rewound(tmp_path / "run", 2)
-    assert json.loads((tmp_path / "run" / "step-00000002" / RECIPE).read_bytes()) == tables, "in the old form"
+    kept = json.loads((tmp_path / "run" / "step-00000002" / RECIPE).read_bytes())
+    assert merge(kept, tables) == kept, "in the old form"
     assert losses(drive(resume(tmp_path / "run")[0])) == {step: loss for step, loss in whole.items() if step > 2}
 
 

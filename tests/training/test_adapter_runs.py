@@ -100,6 +100,11 @@ def test_a_run_is_exported_and_comes_back(capsys: pytest.CaptureFixture[str]) ->
     assert torch.equal(load("folder").network(*tokens), model.network(*tokens))
     model.merge().save("merged")
     torch.testing.assert_close(load("merged").network(*tokens), model.network(*tokens), atol=1e-5, rtol=1e-5)
+    # Rounded, it is the rounded sum.
+    rounded = load("run", int4=True)
+    assert not list(adapters(rounded.network))
+    names = {name for name, module in rounded.network.named_modules() if isinstance(module, GroupedLinear)}
+    assert "encoder.blocks.0.attn.q" in names
     # A run goes on from the sum of both.
     again = start(validate(merge(tables(LORA), {"model": {"start": "run"}}), where="x"), Path("second"))[0]
     torch.testing.assert_close(again.network.eval()(*tokens), model.network(*tokens), atol=1e-5, rtol=1e-5)
