@@ -146,7 +146,7 @@ def test_version(shell: Shell):
         ("summary gpt2 --batch 0", "batch: expected 1 or more, got 0"),
         (
             "train recipe --training.bogus 1",
-            "recipe: expected a recipe file or name, found none; try one of class",
+            "recipe: expected a recipe file or name, found none; try one of chat, class",
         ),
         ("train lm --training.stpes 1", "lm:training.stpes: no such field; did you mean steps?"),
         ("train translation --model.presett gpt2", "model.presett: no such field; did you mean preset?"),
@@ -289,7 +289,7 @@ def test_files_to_train_and_validate_on(shell: Shell, tmp_path: Path):
 
 def test_recipes_are_listed(shell: Shell):
     listed = shell("recipes").out
-    assert "\ntranslation     Your own sentence pairs: two text files, one sentence a line.\n" in listed
+    assert re.search(r"\ntranslation +Your own sentence pairs: two text files, one sentence a line\.\n", listed)
     assert "clearhead train lm --text book.txt" in listed
 
 

@@ -181,7 +181,7 @@ def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | 
 
 def _adapted(folder: Path, base: str | Path | None, dtype: torch.dtype | None, head: Head | None) -> Model:
     """The model that an adapter is of, with the adapter on it, in the wider type of the two."""
-    saved = adapters.Saved.read(folder)
+    saved = adapters.SavedAdapter.read(folder)
     try:
         place = locate(saved.base if base is None else base, revision=saved.revision if base is None else None)
     except UserError as error:

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from clearhead.brief import brief
 from clearhead.config import ClassificationHead, Head, ModelConfig, SpanHead, TaggingHead
 from clearhead.errors import UserError, reason
 from clearhead.families import family_for
@@ -23,7 +24,7 @@ from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, freeze
 from clearhead.storage.tensors import check_finite
 from clearhead.weights import mapping
-from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, brief, read_json, shown
+from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, read_json, short, shown
 from clearhead.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
 from clearhead.weights.mapping import Rule
 
@@ -42,8 +43,10 @@ READ = frozenset(
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedAdapter:
     """The content of an adapter's folder."""
+
+    __repr__ = brief
 
     where: Path
     document: Mapping[str, Any]
@@ -54,19 +57,19 @@ class Saved:
     """Our description of the head, if we wrote the folder."""
 
     @classmethod
-    def read(cls, folder: Path) -> "Saved":
+    def read(cls, folder: Path) -> "SavedAdapter":
         """Raises UserError for another kind of adapter, and for a file that is damaged or of an older form."""
         where = folder / ADAPTER
         document = read_json(where, limit=CONFIG_LIMIT)
         if document.get("peft_type") != "LORA":
-            got = brief(document.get("peft_type"))
+            got = short(document.get("peft_type"))
             raise UserError(f"{where}:peft_type: expected LORA, got {got}; try merging it with PEFT: merge_and_unload")
         init, bias = document.get("init_lora_weights"), document.get("bias", "none")
         odd = {name: value for name, value in document.items() if name not in READ and value}
         odd |= {} if init in PLAIN_INIT else {"init_lora_weights": init}
         odd |= {} if bias == "none" else {"bias": bias}
         for name, value in odd.items():
-            expected = f"{where}:{shown(name)}: expected an adapter without it, got {brief(value)}"
+            expected = f"{where}:{shown(name)}: expected an adapter without it, got {short(value)}"
             raise UserError(f"{expected}; try merging it with PEFT: merge_and_unload, then save_pretrained")
         path = folder / ADAPTER_WEIGHTS
         if not path.is_file():
@@ -138,7 +141,7 @@ def _our_end(name: str) -> str:
     return name
 
 
-def put_on(network: Transformer, saved: Saved, family: str | None, *, base: str) -> None:
+def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, base: str) -> None:
     """Puts the adapters on the network, in place. Raises UserError for those of another model."""
     rules = rules_of(network, family, base)
     plain = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)}
@@ -163,7 +166,9 @@ def put_on(network: Transformer, saved: Saved, family: str | None, *, base: str)
             parameter.requires_grad_(name in loaded.tensors)
 
 
-def _put(network: Transformer, saved: Saved, module: str, linears: Mapping[str, nn.Linear], another: str) -> None:
+def _put(
+    network: Transformer, saved: SavedAdapter, module: str, linears: Mapping[str, nn.Linear], another: str
+) -> None:
     """The adapters of one matrix of theirs, on those of ours that it holds."""
     parts = {part: saved.tensors.get(f"{module}.{part}") for part in PARTS.values()}
     down, up = parts["down"], parts["up"]
@@ -199,7 +204,7 @@ def _put(network: Transformer, saved: Saved, module: str, linears: Mapping[str, 
         network.set_submodule(name, made.train(linear.training))
 
 
-def _is_blocks(saved: Saved, module: str, up: Tensor, n: int) -> bool:
+def _is_blocks(saved: SavedAdapter, module: str, up: Tensor, n: int) -> bool:
     """Whether each of n parts of the rows reads only its own part of the columns."""
     if up.shape[1] % n or module not in (saved.document.get("rank_pattern") or {}) or not up.any():
         return False

@@ -12,7 +12,7 @@ from clearhead.json_text import JsonObject
 from clearhead.model.sentences import ACTIVATIONS, Dense, Mode, Pooling, Step, Unit, VectorLayerNorm
 from clearhead.storage.tensors import check_finite
 from clearhead.weights import safetensors
-from clearhead.weights.documents import AGAIN, brief, read_json, shown
+from clearhead.weights.documents import AGAIN, read_json, short, shown
 from clearhead.weights.modules import CONFIG, MODULES, Listed
 
 REMEDY = "try model.network"
@@ -93,12 +93,12 @@ def _pooling(config: JsonObject, place: Path) -> Step:
         found = [*new] if isinstance(new, list) else [new]
     known = get_args(Mode)
     if not found or not all(mode in known for mode in found):
-        raise UserError(f"{where}:pooling_mode: expected some of {', '.join(known)}, got {brief(new)}; {REMEDY}")
+        raise UserError(f"{where}:pooling_mode: expected some of {', '.join(known)}, got {short(new)}; {REMEDY}")
     widths = ("embedding_dimension", "word_embedding_dimension")
     only_known(config, (*OLD_MODES, *widths, "pooling_mode", "include_prompt"), where)
     include = config.get("include_prompt", True)
     if not isinstance(include, bool):
-        raise UserError(f"{where}:include_prompt: expected true or false, got {brief(include)}; {REMEDY}")
+        raise UserError(f"{where}:include_prompt: expected true or false, got {short(include)}; {REMEDY}")
     return Pooling(tuple(found), include)
 
 
@@ -108,7 +108,7 @@ def _dense(config: JsonObject, place: Path) -> Step:
     name = said.rpartition(".")[2] if isinstance(said, str) and said.startswith("torch.nn.") else None
     if name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise UserError(f"{where}:activation_function: expected one of torch.nn's {known}, got {brief(said)}; {REMEDY}")
+        raise UserError(f"{where}:activation_function: expected one of torch.nn's {known}, got {short(said)}; {REMEDY}")
     only_known(config, ("activation_function", "bias", "use_residual", "in_features", "out_features", *STREAMS), where)
     _in_the_stream(config, where)
     n_in, n_out = config.get("in_features"), config.get("out_features")
@@ -142,13 +142,13 @@ KINDS: dict[str, Callable[[JsonObject, Path], Step]] = {
 def _in_the_stream(config: JsonObject, where: str) -> None:
     for name in STREAMS:
         if config.get(name) not in (None, SENTENCE):
-            raise UserError(f"{where}:{name}: expected {SENTENCE}, got {brief(config[name])}; {REMEDY}")
+            raise UserError(f"{where}:{name}: expected {SENTENCE}, got {short(config[name])}; {REMEDY}")
 
 
 def only_known(config: JsonObject, known: tuple[str, ...], where: str) -> None:
     """Raises UserError for another setting."""
     for name in config.keys() - {*known}:
-        raise UserError(f"{where}:{shown(name)}: expected no such setting, got {brief(config[name])}; {REMEDY}")
+        raise UserError(f"{where}:{shown(name)}: expected no such setting, got {short(config[name])}; {REMEDY}")
 
 
 def _tensors(place: Path, shapes: Mapping[str, list[Any]]) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from clearhead.json_text import JsonObject
 from clearhead.model.sentences import Mode, Pooling, Step, Unit
 from clearhead.storage.checkpoints import Checkpoint
 from clearhead.weights import modules
-from clearhead.weights.documents import MODEL, brief, read_json, shown
+from clearhead.weights.documents import MODEL, read_json, short, shown
 from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 
 _log = logging.getLogger("clearhead")
@@ -55,7 +55,7 @@ class Sentences:
         if prompt is not None or name is None:
             return prompt or ""
         if name not in self.prompts:
-            raise UserError(f"prompt_name: expected one of {', '.join(self.prompts)}, got {brief(name)}; try prompt=")
+            raise UserError(f"prompt_name: expected one of {', '.join(self.prompts)}, got {short(name)}; try prompt=")
         return self.prompts[name]
 
     @property
@@ -197,12 +197,12 @@ def _texts(said: JsonObject, *, where: str) -> tuple[int | None, bool]:
     only_known(said, (*ONLY, *WITHOUT_EFFECT, "max_seq_length", "do_lower_case"), where)
     for name, value in said.items():
         if name in ONLY and value not in ONLY[name]:
-            raise UserError(f"{where}:{name}: expected {ONLY[name][0]!r}, got {brief(value)}; {REMEDY}")
+            raise UserError(f"{where}:{name}: expected {ONLY[name][0]!r}, got {short(value)}; {REMEDY}")
     length, lowercase = said.get("max_seq_length"), said.get("do_lower_case", False)
     if length is not None and (type(length) is not int or length < 1):
-        raise UserError(f"{where}:max_seq_length: expected a whole number from 1 on, got {brief(length)}; {REMEDY}")
+        raise UserError(f"{where}:max_seq_length: expected a whole number from 1 on, got {short(length)}; {REMEDY}")
     if not isinstance(lowercase, bool):
-        raise UserError(f"{where}:do_lower_case: expected true or false, got {brief(lowercase)}; {REMEDY}")
+        raise UserError(f"{where}:do_lower_case: expected true or false, got {short(lowercase)}; {REMEDY}")
     return length, lowercase
 
 
@@ -210,10 +210,10 @@ def _prompts(said: JsonObject, *, where: str) -> tuple[dict[str, str], str | Non
     """The prompts by name, and the name of the default."""
     found = said.get("prompts", {})
     if not isinstance(found, dict) or not all(isinstance(text, str | None) for text in found.values()):
-        raise UserError(f"{where}:prompts: expected a table of names and texts, got {brief(found)}; {REMEDY}")
+        raise UserError(f"{where}:prompts: expected a table of names and texts, got {short(found)}; {REMEDY}")
     prompts = PROMPTS | {name: str(text or "") for name, text in found.items()}
     default = said.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         known = ", ".join(map(shown, prompts))
-        raise UserError(f"{where}:default_prompt_name: expected one of {known}, got {brief(default)}; {REMEDY}")
+        raise UserError(f"{where}:default_prompt_name: expected one of {known}, got {short(default)}; {REMEDY}")
     return prompts, default

@@ -13,7 +13,7 @@ from clearhead.commands import check_vectors
 from clearhead.config import ClassificationHead, LanguageHead, PatchInput, TaggingHead
 from clearhead.generation import complete
 from clearhead.generation.settings import GREEDY, changed
-from clearhead.weights.documents import brief, shown
+from clearhead.weights.documents import short, shown
 from clearhead.weights.modules import network_folder
 
 TEXTS = (
@@ -84,7 +84,7 @@ def _vectors(model: Model, folder: Path, opened: Any) -> Answer:
             return Answer(what, False, f"a width of {len(here)}, there {len(there)}")
         gap = float((here - there).abs().max())
         if not gap <= CLOSE * float(there.abs().max()):
-            return Answer(what, False, f"a difference of {gap:.1e} for {brief((prompt or '') + text)}")
+            return Answer(what, False, f"a difference of {gap:.1e} for {short((prompt or '') + text)}")
     return Answer(what, True)
 
 

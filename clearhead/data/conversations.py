@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import AddedToken
 
+from clearhead.brief import brief
 from clearhead.data.chat import Message, render
 from clearhead.data.sources import cells_of
 from clearhead.data.tokenizers import Tokenizer
@@ -140,6 +141,8 @@ def _cut(one: Conversation) -> list[Conversation]:
 @dataclass(frozen=True)
 class Turns:
     """A conversation as ids."""
+
+    __repr__ = brief
 
     ids: np.ndarray
     is_answer: np.ndarray

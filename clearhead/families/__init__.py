@@ -8,7 +8,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.families import bart, bert, gpt2, llama, marian, modernbert, qwen, roberta, small, t5, transformer, vit
 from clearhead.families.family import Family, HeadMap
-from clearhead.weights.documents import brief
+from clearhead.weights.documents import short
 from clearhead.weights.elsewhere import refuse_quantized
 
 __all__ = ["FAMILIES", "Family", "HeadMap", "family_for", "family_of", "preset", "presets"]
@@ -42,7 +42,7 @@ def family_of(document: Mapping[str, Any], *, where: str) -> Family:
         if family.model_type == name:
             return family
     known = ", ".join(family.model_type for family in FAMILIES)
-    raise UserError(f"{where}:model_type: expected one of {known}, got {brief(name)}; try one of those")
+    raise UserError(f"{where}:model_type: expected one of {known}, got {short(name)}; try one of those")
 
 
 def family_for(config: ModelConfig, prefer: str | None = None) -> tuple[Family, HeadMap, dict[str, Any]] | None:

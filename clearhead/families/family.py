@@ -11,7 +11,7 @@ from clearhead.config import ClassificationHead, Head, Init, ModelConfig, Rotary
 from clearhead.config.positions import Positions
 from clearhead.errors import UserError
 from clearhead.recipe import explain
-from clearhead.weights.documents import brief
+from clearhead.weights.documents import short
 from clearhead.weights.fields import ANOTHER, Decision, FieldMap, FieldRule, Only, get, ignored, put
 from clearhead.weights.mapping import Rule
 
@@ -61,7 +61,7 @@ class Family:
             if isinstance(names, list) and len(names) == 1 and names[0] in (head.architecture, *head.also):
                 return head
         known = ", ".join(head.architecture for head in self.heads)
-        raise UserError(f"{where}:architectures: expected one of {known}, got {brief(names)}; try one of those")
+        raise UserError(f"{where}:architectures: expected one of {known}, got {short(names)}; try one of those")
 
     def map_of(self, head: HeadMap) -> FieldMap:
         """The field map of one head. The head's own entries come first."""

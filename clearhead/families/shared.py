@@ -7,7 +7,7 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig, NoHead
 from clearhead.errors import UserError
 from clearhead.families.family import Document, HeadMap
-from clearhead.weights.documents import brief
+from clearhead.weights.documents import short
 from clearhead.weights.fields import Field, FieldRule, Values, computed, extra, implied, named, same
 from clearhead.weights.mapping import Rule, rename, tie
 
@@ -47,9 +47,9 @@ def labels(default: int = 2) -> tuple[Field, ...]:
             return numbered(default if n is None else n)
         by_id = {int(key): name for key, name in id2label.items()}
         if sorted(by_id) != [*range(len(id2label))]:
-            raise UserError(f"expected a name for each number from 0 to {len(id2label) - 1}, got {brief(id2label)}")
+            raise UserError(f"expected a name for each number from 0 to {len(id2label) - 1}, got {short(id2label)}")
         if not all(isinstance(name, str) for name in by_id.values()):
-            raise UserError(f"expected a name for each number, got {brief(id2label)}")
+            raise UserError(f"expected a name for each number, got {short(id2label)}")
         return [by_id[i] for i in range(len(by_id))] if n in (None, len(by_id)) else numbered(n)
 
     def called(values: Values) -> list[str]:
@@ -76,7 +76,7 @@ def labels(default: int = 2) -> tuple[Field, ...]:
 
 def _count(n: int | None, _: Values) -> None:
     if n is not None and (type(n) is not int or not 0 < n <= MOST_LABELS):
-        raise UserError(f"expected a whole number from 1 to {MOST_LABELS}, got {brief(n)}")
+        raise UserError(f"expected a whole number from 1 to {MOST_LABELS}, got {short(n)}")
 
 
 def problem_type() -> Field:
@@ -123,7 +123,7 @@ def encoder_sizes(*, dropout: float) -> tuple[FieldRule, ...]:
 def local_layers(kinds: Sequence[str], n_layers: int) -> list[int]:
     """The layers that `layer_types` gives a window."""
     if len(kinds) != min(n_layers, MOST_LAYERS) or not {*kinds} <= {FULL, LOCAL}:
-        raise UserError(f"expected {FULL} or {LOCAL} for each of num_hidden_layers={n_layers}, got {brief(kinds)}")
+        raise UserError(f"expected {FULL} or {LOCAL} for each of num_hidden_layers={n_layers}, got {short(kinds)}")
     return [i for i, kind in enumerate(kinds) if kind == LOCAL]
 
 

@@ -7,7 +7,7 @@ from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, Pat
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import encoder_sizes, head_width, labels, pooler_rules, problem_type
-from clearhead.weights.documents import brief
+from clearhead.weights.documents import short
 from clearhead.weights.fields import Only, Values, computed, ignored, implied, inherited, same
 from clearhead.weights.mapping import Rule, leave_out, rename, reshape
 
@@ -33,7 +33,7 @@ def _side(size: int | list[int], _: Values | None = None) -> int:
     """The side of a square, given as one number or two equal ones."""
     sides = size if isinstance(size, list) else [size, size]
     if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int or sides[0] < 1:
-        raise UserError(f"expected a square, one number or twice the same, got {brief(size)}")
+        raise UserError(f"expected a square, one number or twice the same, got {short(size)}")
     return sides[0]
 
 

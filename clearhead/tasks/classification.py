@@ -29,7 +29,7 @@ from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
 from clearhead.tasks.label_tables import judged
 from clearhead.tasks.metrics import Score, mean
-from clearhead.tasks.resampling import Rows
+from clearhead.tasks.resampling import ScoredRows
 from clearhead.tasks.task import (
     Batch,
     Evaluation,
@@ -183,7 +183,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         mistakes = worst(examples, N_MISTAKES)
         samples = tuple(Sample(f"{one.place}: {one.source}", one.output, one.reference) for one in mistakes)
         loss = each.mean().item()
-        found = (*self.scores(logits, targets), Score("loss", loss, rows=Rows(mean, (each.double().numpy(),))))
+        found = (*self.scores(logits, targets), Score("loss", loss, rows=ScoredRows(mean, (each.double().numpy(),))))
         tables = judged(self.labels, logits, targets, self.problem_type)
         return Evaluation(found, samples, outputs, loss, examples, tables)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from clearhead.tasks.metrics import Score
-from clearhead.tasks.resampling import Rows, interval
+from clearhead.tasks.resampling import ScoredRows, interval
 
 
 def accuracy(references: np.ndarray, outputs: np.ndarray) -> float:
@@ -42,5 +42,5 @@ def scored(
     name: str, score: Callable[[np.ndarray, np.ndarray], float], references: np.ndarray, outputs: np.ndarray, unit: str
 ) -> Score:
     """A score of these rows with its 95% bootstrap interval."""
-    rows = Rows(score, (references, outputs))
+    rows = ScoredRows(score, (references, outputs))
     return Score(name, score(references, outputs), unit=unit, interval=interval(rows), rows=rows)

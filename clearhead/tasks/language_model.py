@@ -27,7 +27,7 @@ from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.reading import read_as
-from clearhead.tasks.resampling import Rows
+from clearhead.tasks.resampling import ScoredRows
 from clearhead.tasks.task import (
     Batch,
     Evaluation,
@@ -135,7 +135,7 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
                 total, count = self.loss(network, batch.to(device))
                 found.append((total.item(), count))
         nats, n_tokens = sum(one for one, _ in found), sum(n for _, n in found)
-        rows = Rows(ratio, (np.array([one for one, _ in found]), np.array([n for _, n in found])))
+        rows = ScoredRows(ratio, (np.array([one for one, _ in found]), np.array([n for _, n in found])))
         per_byte = bits_per_byte(nats, self.valid_text.n_bytes)
         return (Score("loss", nats / n_tokens, unit="nats a token", rows=rows), perplexity(nats, n_tokens), per_byte)
 

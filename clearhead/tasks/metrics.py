@@ -11,7 +11,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
 from clearhead.errors import UserError
-from clearhead.tasks.resampling import Rows
+from clearhead.tasks.resampling import ScoredRows
 from clearhead.tasks.scripts import bleu_tokenizer
 
 Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]
@@ -33,7 +33,7 @@ class Score:
     unit: str = ""
     interval: tuple[float, float] | None = None
     """Where 95% of bootstrap resamples of the rows fall."""
-    rows: Rows | None = field(default=None, compare=False, repr=False)
+    rows: ScoredRows | None = field(default=None, compare=False, repr=False)
     """What each example adds to it, from which intervals and comparisons with another model come."""
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     """Share of outputs, 0..1, that equal one of their references, ignoring white space at both ends."""
     _check(outputs, references)
     hits = [o.strip() in {r.strip() for r in rs} for o, rs in zip(outputs, references, strict=True)]
-    return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1", rows=Rows(mean, (np.array(hits),)))
+    return Score("exact_match", sum(hits) / len(outputs), unit="0 to 1", rows=ScoredRows(mean, (np.array(hits),)))
 
 
 def perplexity(nats: float, n_tokens: int) -> Score:
@@ -133,10 +133,10 @@ def ratio(parts: np.ndarray, wholes: np.ndarray) -> float:
     return float(parts.sum() / wholes.sum())
 
 
-def _rows(metric: BLEU | CHRF, outputs: Sequence[str], streams: list[list[str]]) -> Rows:
+def _rows(metric: BLEU | CHRF, outputs: Sequence[str], streams: list[list[str]]) -> ScoredRows:
     """What each sentence adds: the statistics that sacreBLEU's own paired tests resample."""
     statistics = metric._extract_corpus_statistics(outputs, streams)
-    return Rows(partial(_of_sums, metric), (np.array(statistics),))
+    return ScoredRows(partial(_of_sums, metric), (np.array(statistics),))
 
 
 def _of_sums(metric: BLEU | CHRF, statistics: np.ndarray) -> float:

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clearhead.brief import brief
+
 RESAMPLES = 1000
 SHARE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ScoredRows:
     """A score as a function of the examples it is measured on."""
+
+    __repr__ = brief
 
     score: Callable[..., float]
     """A function of the columns, which may be sent to another process: one of a module, or a `partial` of it."""
@@ -37,12 +41,12 @@ class Difference:
     """How often resamples of two equal models differ by as much, two-sided."""
 
 
-def interval(rows: Rows) -> tuple[float, float]:
+def interval(rows: ScoredRows) -> tuple[float, float]:
     """The 95% percentile bootstrap interval of a score (Efron and Tibshirani 1993, 13.3)."""
     return _middle(np.array([rows.of(draw) for draw in _draws(len(rows))]))
 
 
-def difference(first: Rows, second: Rows) -> Difference:
+def difference(first: ScoredRows, second: ScoredRows) -> Difference:
     """The difference of two scores, by paired bootstrap resampling of their examples (Koehn 2004).
 
     The p-value counts the resamples whose difference is as far from their mean as the measured difference is from 0.

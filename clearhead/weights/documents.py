@@ -71,7 +71,7 @@ def size_of(path: Path) -> int:
     return about.st_size
 
 
-def brief(value: object) -> str:
+def short(value: object) -> str:
     """The Python repr of a value from elsewhere, cut if it is long."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"

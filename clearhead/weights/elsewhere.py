@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.errors import UserError
-from clearhead.weights.documents import brief, shown
+from clearhead.weights.documents import short, shown
 
 ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -55,7 +55,7 @@ def refuse_quantized(document: Mapping[str, Any], *, where: str) -> None:
         if (said := document.get(field)) is not None:
             method = said.get("quant_method") if isinstance(said, dict) else None
             bits = said.get("bits") or said.get("w_bit") if isinstance(said, dict) else None
-            got = brief(said) if method is None else f"{shown(str(method))}{f' in {bits} bits' if bits else ''}"
+            got = short(said) if method is None else f"{shown(str(method))}{f' in {bits} bits' if bits else ''}"
             raise UserError(f"{where}:{field}: expected weights of plain numbers, got quantised ones, {got}; {ORIGIN}")
 
 

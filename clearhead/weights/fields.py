@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from clearhead.errors import UserError
-from clearhead.weights.documents import brief, shown
+from clearhead.weights.documents import short, shown
 
 Values = Mapping[str, Any]
 """The fields of their config, absent ones at their defaults."""
@@ -107,7 +107,7 @@ def implied(theirs: str, value: Callable[[Values], Any], *, write: Callable[[Val
     def read(said: Any, values: Values) -> None:
         expected = value(values)
         if said not in (None, expected):
-            raise UserError(f"expected {brief(expected)}, {what}, got {brief(said)}")
+            raise UserError(f"expected {short(expected)}, {what}, got {short(said)}")
 
     return computed(theirs, read=read, write=lambda _, config: write(config), default=None)
 
@@ -118,7 +118,7 @@ def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: Json
 
     def read(value: Any, _: Values) -> JsonValue:
         if value not in names:
-            raise UserError(f"expected {' or '.join(names)}, got {brief(value)}")
+            raise UserError(f"expected {' or '.join(names)}, got {short(value)}")
         return names[value]
 
     return Field(theirs, ours, default, read, lambda value, _: back[value], like="")
@@ -177,7 +177,7 @@ class FieldMap:
                 value = document.get(entry.theirs)
                 if value is not None and value != entry.value:
                     expected = f"expected {entry.value!r}, the only value that is supported"
-                    raise UserError(f"{where}:{entry.theirs}: {expected}, got {brief(value)}; {ANOTHER}")
+                    raise UserError(f"{where}:{entry.theirs}: {expected}, got {short(value)}; {ANOTHER}")
         return values
 
     def _renamed(self, document: Values, where: str) -> Values:
@@ -186,8 +186,8 @@ class FieldMap:
             if isinstance(entry, Alias) and entry.theirs in document:
                 value = document[entry.theirs]
                 if document.get(entry.of, value) != value:
-                    expected = f"expected {entry.of}={brief(document[entry.of])}, of which it is another name"
-                    raise UserError(f"{where}:{entry.theirs}: {expected}, got {brief(value)}; {ANOTHER}")
+                    expected = f"expected {entry.of}={short(document[entry.of])}, of which it is another name"
+                    raise UserError(f"{where}:{entry.theirs}: {expected}, got {short(value)}; {ANOTHER}")
                 document = {name: said for name, said in document.items() if name != entry.theirs} | {entry.of: value}
         return document
 
@@ -270,7 +270,7 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
         told = shown(str(error))
         raise UserError(f"{where}:{field.theirs}: {told}{'' if '; ' in told else f'; {ANOTHER}'}") from None
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
-        got = f"{brief(value)} ({shown(str(error))})"
+        got = f"{short(value)} ({shown(str(error))})"
         raise UserError(f"{where}:{field.theirs}: expected another kind of value, got {got}; {ANOTHER}") from None
 
 
@@ -280,7 +280,7 @@ def _alike(value: Any, field: Field, where: str) -> Any:
     if value is None and field.default is None and field.nullable:
         return None
     if kind in KINDS and type(value) is not kind and not (kind is float and type(value) is int):
-        raise UserError(f"{where}:{field.theirs}: expected {KINDS[kind]}, got {brief(value)}; {ANOTHER}")
+        raise UserError(f"{where}:{field.theirs}: expected {KINDS[kind]}, got {short(value)}; {ANOTHER}")
     return value
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clearhead.errors import UserError
 from clearhead.json_text import PLAIN_NAME, JsonObject
-from clearhead.weights.documents import brief, read_json, read_list, shown
+from clearhead.weights.documents import read_json, read_list, short, shown
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -77,14 +77,14 @@ def texts_file(folder: Path) -> Path | None:
 
 def _entry(value: object, where: str) -> Listed:
     if not isinstance(value, dict):
-        raise UserError(f"{where}: expected a table with name, path and type, got {brief(value)}; try another file")
+        raise UserError(f"{where}: expected a table with name, path and type, got {short(value)}; try another file")
     for field in ("name", "path", "type"):
         if not isinstance(value.get(field), str):
-            raise UserError(f"{where}:{field}: expected text, got {brief(value.get(field))}; try the file it came with")
+            raise UserError(f"{where}:{field}: expected text, got {short(value.get(field))}; try the file it came with")
     path = value["path"].strip("/") if not value["path"].startswith("/") else value["path"]
     if path and not all(PLAIN_NAME.fullmatch(part) for part in path.split("/")):
-        raise UserError(f"{where}:path: expected a folder in this one, got {brief(value['path'])}; try its plain name")
+        raise UserError(f"{where}:path: expected a folder in this one, got {short(value['path'])}; try its plain name")
     if not value["type"].startswith(LIBRARY):
-        expected = f"expected a class of {LIBRARY.rstrip('.')}, got {brief(value['type'])}, which is code of its own"
+        expected = f"expected a class of {LIBRARY.rstrip('.')}, got {short(value['type'])}, which is code of its own"
         raise UserError(f"{where}:type: {expected}; try a model without it")
     return Listed(value["name"], path, value["type"])

@@ -209,5 +209,5 @@ def test_mistakes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     with listen() as taken:
         assert "which is taken" in error(capsys, folder, "--port", taken.getsockname()[1])
     assert "port: expected 0 to 65535" in error(capsys, folder, "--port", 70000)
-    encoder = model_of("bert-base").save(tmp_path / "encoder")
-    assert "expected a model that writes" in error(capsys, encoder, "--port", 0)
+    seer = model_of("image-classifier").save(tmp_path / "seer")
+    assert "expected a model that reads text" in error(capsys, seer, "--port", 0)

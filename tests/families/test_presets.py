@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from clearhead.config import ClassificationHead, ModelConfig, TokenInput
+from clearhead.config import ClassificationHead, ModelConfig, PatchInput, TokenInput
 from clearhead.errors import UserError
 from clearhead.families import preset, presets
 from clearhead.model import Tokens, Transformer
@@ -17,6 +17,13 @@ def parameters(config: ModelConfig) -> int:
     """Parameters, each tied one counted once."""
     with torch.device("meta"):
         return sum(p.numel() for p in Transformer(config).parameters())
+
+
+def example(reads: TokenInput | PatchInput) -> torch.Tensor:
+    """One text or image."""
+    if isinstance(reads, TokenInput):
+        return torch.tensor([[1, 2, 3]])
+    return torch.zeros(1, reads.n_channels, reads.image_size, reads.image_size)
 
 
 def paper_count(d: int, n: int, d_ff: int, vocab_size: int) -> int:
@@ -79,10 +86,7 @@ def test_every_preset_runs_when_made_small(name: str) -> None:
             changes[side] = stack.model_copy(update=small | {"input": stack.input.model_copy(update=smaller)})
     network = Transformer(config.model_copy(update=changes)).eval()
     stacks = [stack for stack in (network.config.encoder, network.config.decoder) if stack is not None]
-    inputs = [
-        Tokens(torch.tensor([[1, 2, 3]]) if isinstance(stack.input, TokenInput) else torch.zeros(1, 3, 224, 224))
-        for stack in stacks
-    ]
+    inputs = [Tokens(example(stack.input)) for stack in stacks]
     labels = (config.head.n_labels,) if isinstance(config.head, ClassificationHead) else (3, 11)
     assert network(*inputs).shape == (1, *labels)
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from clearhead.tasks.metrics import bleu, chrf, exact_match, of_each
-from clearhead.tasks.resampling import Rows, difference, interval
+from clearhead.tasks.resampling import ScoredRows, difference, interval
 
 
 def mean(values: np.ndarray) -> float:
     return float(values.mean())
 
 
-def of(values: np.ndarray) -> Rows:
-    return Rows(mean, (values,))
+def of(values: np.ndarray) -> ScoredRows:
+    return ScoredRows(mean, (values,))
 
 
 def test_a_clear_difference_and_none():

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def go(folder: Path, entry: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
             case Skipped():
                 seen["skipped"].append(event.step)
             case Evaluated():
-                seen["evaluated"][event.step] = [asdict(score) for score in event.evaluation.scores]
+                seen["evaluated"][event.step] = [asdict(replace(score, rows=None)) for score in event.evaluation.scores]
             case Ended():
                 seen["ended"] = [event.step, event.reason, event.signal]
             case _:

@@ -333,9 +333,9 @@ def test_a_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_a_path_to_nothing(name: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inside" / "here").mkdir(parents=True)  # ".." has no folders of other tests.
+    monkeypatch.chdir(tmp_path / "inside")
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "here").mkdir()
     with pytest.raises(UserError, match=r": expected a folder with a model, found nothing; check the path$"):
         hub.locate(name)
 
