@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from clearhead.api import load, named_config
 from clearhead.commands import tell
@@ -66,13 +66,26 @@ def measured(
     table = source_given(task.files, files, where=name, like=dict(recipe.data.train) if recipe else None)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
-    source = _source.validate_python(table).under(Path()) if table else None
+    source = _source_of(table, where=name) if table else None
     given = {option: value for option, value in options.items() if value is not None}
     for option in given.keys() - set(task.measures):
         raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
     tell(f"{name}: measuring ...")
     where = " and ".join(map(str, source.files)) if source else own_data(recipe)
     return task, task.measured(model, recipe, source, given), where
+
+
+def _source_of(table: Mapping[str, Any], *, where: str) -> Source:
+    """The source of a table. Raises UserError if it lacks columns, which a model without a recipe does not know."""
+    try:
+        return _source.validate_python(table).under(Path())
+    except ValidationError as error:
+        if table.keys() & {"source", "target", "text"}:
+            raise UserError(f"{where}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+        raise UserError(
+            f"{where}: expected the columns of {table.get('path')}, got none;"
+            " give --text NAME, or --source NAME and --target NAME"
+        ) from None
 
 
 def judge(folder: Path, *, device: str, page: Path | None = None) -> dict[str, JsonValue]:

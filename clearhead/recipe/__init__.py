@@ -82,6 +82,15 @@ class Recipe(Config):
     training: Training = Training()
     generation: GenerationConfig = GenerationConfig()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _preset_of_task(cls, tables: object) -> object:
+        """The preset of the task stays where other fields of `model` are given."""
+        model = tables.get("model") if isinstance(tables, Mapping) else None
+        if not isinstance(tables, Mapping) or not isinstance(model, Mapping) or model.get("start") is not None:
+            return tables
+        return {**tables, "model": {"preset": cls.model_fields["model"].default.preset, **model}}
+
     @model_validator(mode="after")
     def _adapter_of_start(self) -> Self:
         if self.adapter is not None and self.model.start is None:

@@ -11,6 +11,7 @@ from clearhead.data.sources import read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table
 from clearhead.tasks.classification import ClassificationRecipe
+from tests.small_models import model_of
 from tests.training.tiny import SMALL, number_pairs
 
 
@@ -90,3 +91,20 @@ def test_train_and_evaluate_by_columns(capsys: pytest.CaptureFixture[str]):
     by_recipe = capsys.readouterr().out
     main(["evaluate", "run", "--data", "pairs.csv", "--source", "en", "--target", "de", "--json"])
     assert capsys.readouterr().out == by_recipe
+
+
+def test_a_classifier_without_a_recipe_is_measured_on_a_table(capsys: pytest.CaptureFixture[str]):
+    model_of("classifier").save("model")
+    Path("x.csv").write_text("body,label\n" + "one two,LABEL_0\nthree,LABEL_1\n" * 5, encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["evaluate", "model", "--data", "x.csv"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: model: expected the columns of x.csv, got none; give --text NAME")
+    main(["evaluate", "model", "--data", "x.csv", "--text", "body"])
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_a_field_of_the_model_leaves_the_preset_of_the_task():
+    Path("x.csv").write_text("body,label\n" + "one two,a\nthree,b\n" * 5, encoding="utf-8")
+    found = recipe_for("x.csv", "--model.stacks.n_layers", "1")
+    assert (found.model.preset, found.model.stacks["n_layers"]) == ("classifier", 1)
