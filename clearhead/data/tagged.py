@@ -46,6 +46,10 @@ class TaggedSentence:
         """Equal for sentences that differ only in case and white space."""
         return " ".join(self.text.casefold().split())
 
+    def written(self, tags: Sequence[str]) -> str:
+        """Each word with its tag of `tags`, where it has one."""
+        return " ".join(f"{word}/{tag}" if tag else word for word, tag in zip(self.words, tags, strict=True))
+
     def place(self, i: int = 0) -> str:
         """The place of a word, such as `train.conll:17`; past the last word, that of the last."""
         i = min(i, len(self.words) - 1)

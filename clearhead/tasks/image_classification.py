@@ -24,7 +24,9 @@ from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source
 from clearhead.tasks.answers import head_of, losses, names_in, said
+from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.label_scores import accuracy, macro_f1, scored
+from clearhead.tasks.label_tables import judged
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
 
@@ -178,12 +180,18 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         targets = self.targets(data, numbers)
         each = losses(logits, targets, PROBLEM)
         outputs = [one.line for one in said(network.config, logits)]
-        wrong = [i for i in each.argsort(descending=True, stable=True).tolist() if logits[i].argmax() != targets[i]]
-        samples = [Sample(data.examples[i].where, outputs[i], data.examples[i].labels[0]) for i in wrong[:N_MISTAKES]]
         both = targets.numpy(), logits.argmax(-1).numpy()
+        examples = tuple(
+            Example(one.where, output, one.labels[0], own, bool(is_wrong), one.where)
+            for one, output, own, is_wrong in zip(
+                data.examples, outputs, each.tolist(), both[0] != both[1], strict=True
+            )
+        )
+        samples = [Sample(one.source, one.output, one.reference) for one in worst(examples, N_MISTAKES)]
         found = scored("accuracy", accuracy, *both, "0 to 1"), scored("macro_f1", macro_f1, *both, "0 to 1")
         loss = each.mean().item()
-        return Evaluation((*found, Score("loss", loss)), tuple(samples), tuple(outputs), loss)
+        tables = judged(self.labels, logits, targets, PROBLEM)
+        return Evaluation((*found, Score("loss", loss)), tuple(samples), tuple(outputs), loss, examples, tables)
 
     @classmethod
     def prepared(cls, recipe: ImageRecipe, tokenizer: Tokenizer | None) -> Prepared:

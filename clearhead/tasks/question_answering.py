@@ -25,6 +25,7 @@ from clearhead.recipe.data import Column, Data, Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
+from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_answers import batch_of, best_of, check_span_head, logits_of, on_grid, said
 from clearhead.tasks.squad_scores import answer_scores, exact
@@ -146,18 +147,23 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
         for window, rows in zip(asked.data.windows, logits, strict=True):
             loss = span_loss(torch.from_numpy(rows)[None], torch.tensor([asked.label(window)]))
             losses[window.question] = max(losses[window.question], float(loss))
-        wrong = [i for i in np.argsort(-losses, kind="stable") if not exact(outputs[i], references[i])][:N_MISTAKES]
-        samples = [
-            Sample(
-                f"{asked.questions[i].where.rpartition('/')[2]}: {asked.questions[i].question}",
-                outputs[i],
-                " | ".join(dict.fromkeys(references[i])) or "(no answer)",
+        examples = tuple(
+            Example(
+                one.question,
+                output,
+                " | ".join(dict.fromkeys(right)) or "(no answer)",
+                float(own),
+                not exact(output, right),
+                one.where.rpartition("/")[2],
             )
-            for i in wrong
+            for one, output, right, own in zip(asked.questions, outputs, references, losses, strict=True)
+        )
+        samples = [
+            Sample(f"{one.place}: {one.source}", one.output, one.reference) for one in worst(examples, N_MISTAKES)
         ]
         loss = float(losses.mean())
         scores = (*answer_scores(references, outputs), Score("loss", loss))
-        return Evaluation(scores, tuple(samples), tuple(outputs), loss)
+        return Evaluation(scores, tuple(samples), tuple(outputs), loss, examples)
 
     @classmethod
     def prepared(cls, recipe: QuestionRecipe, tokenizer: Tokenizer | None) -> Prepared:

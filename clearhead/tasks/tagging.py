@@ -28,6 +28,7 @@ from clearhead.recipe.data import Column, Data, Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
+from clearhead.tasks.examples import Example
 from clearhead.tasks.label_scores import scored
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_scores import check_span_scores, share, span_scores
@@ -179,7 +180,11 @@ class Tagging(RecipeTask[TaggingRecipe]):
         order = sorted(range(len(losses)), key=lambda i: -sum(losses[i]))
         wrong = [i for i in order if hits[i] < n_known[i]][:N_MISTAKES]
         samples = tuple(mistake(data.sentences[i], outputs[i]) for i in wrong)
-        return Evaluation((*spans, accuracy, Score("loss", loss)), samples, loss=loss)
+        examples = tuple(
+            Example(one.text, one.written(tags), one.written(one.tags), sum(own), hit < sum(there), one.place())
+            for one, tags, own, hit, there in zip(data.sentences, outputs, losses, hits, known, strict=True)
+        )
+        return Evaluation((*spans, accuracy, Score("loss", loss)), samples, loss=loss, examples=examples)
 
     @classmethod
     def prepared(cls, recipe: TaggingRecipe, tokenizer: Tokenizer | None) -> Prepared:

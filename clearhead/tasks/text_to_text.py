@@ -1,6 +1,5 @@
 """Text to text: summaries, corrections, or anything else that an encoder-decoder writes (Raffel et al. 2020)."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,7 +21,8 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
-from clearhead.tasks.metrics import exact_match, perplexity
+from clearhead.tasks.examples import Example
+from clearhead.tasks.metrics import chrf, exact_match, of_each, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 from clearhead.tasks.written_scores import MAIN, Metric, written_scores
@@ -109,10 +109,14 @@ class TextToText(RecipeTask[TextToTextRecipe]):
         nats, n_tokens = self.pairs.log_loss(network, self.valid.source, self.valid.target)
         found = written_scores(self.metric, outputs, text.target)
         exact = () if self.metric == "exact_match" else (exact_match(outputs, [[one] for one in text.target]),)
-        triples = zip(text.source, outputs, text.target, strict=True)
-        samples = tuple(Sample(*triple) for triple in itertools.islice(triples, N_SAMPLES))
+        triples = [*zip(text.source, outputs, text.target, strict=True)]
+        samples = tuple(Sample(*triple) for triple in triples[:N_SAMPLES])
+        shares = of_each(chrf(outputs, [[one] for one in text.target]))
+        examples = tuple(
+            Example(*triple, 100 - share, triple[1] != triple[2]) for triple, share in zip(triples, shares, strict=True)
+        )
         scores = (*found, *exact, perplexity(nats, n_tokens))
-        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens)
+        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
 
     @classmethod
     def prepared(cls, recipe: TextToTextRecipe, tokenizer: Tokenizer | None) -> Prepared:

@@ -129,7 +129,8 @@ def test_from_a_folder_to_predictions(capsys: pytest.CaptureFixture[str]):
     line = "train pictures --out run --steps 30 --precision fp32 --training.optimizer.lr 1e-2 --batch_size 8 --json"
     main([*line.split(), *CHANGES, "--training.evaluate_every", "30", "--training.ema", "null"])
     said = capsys.readouterr()
-    assert json.loads(said.out)["held_out"].keys() == {"accuracy", "macro_f1", "loss"}
+    tables = {"confusion", "by_label", "calibration"}
+    assert json.loads(said.out)["held_out"].keys() == {"accuracy", "macro_f1", "loss"} | tables
     for told in (
         "task: image classification (a folder of pictures for each of 2 classes: dark, light)",
         "pictures: 8 x 8 pixels, grey",
@@ -150,7 +151,8 @@ def test_from_a_folder_to_predictions(capsys: pytest.CaptureFixture[str]):
     for one, (best, *_) in zip(found, model.classify(paths), strict=True):
         assert one["probabilities"][best[0]] == pytest.approx(best[1], abs=1e-6)
     Path("pictures/dark/1.png").rename("pictures/light/other.png")
-    main(["evaluate", "run", "--data", "pictures"])
+    main(["evaluate", "run", "--data", "pictures", "--page", "mistakes.html"])
+    assert "<!doctype html>" in Path("mistakes.html").read_text(encoding="utf-8").lower()
     assert "pictures/light/other.png" in capsys.readouterr().out
 
 

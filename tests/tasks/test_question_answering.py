@@ -209,7 +209,8 @@ def test_from_a_file_to_answers(capsys: pytest.CaptureFixture[str]):
     assert (second["answer"], second["start"]) == ("", None)
     assert 0.5 < first["probability"] <= 1.0
     Path("more.jsonl").write_text("\n".join(map(json.dumps, rows()[:6])), encoding="utf-8")
-    main(["evaluate", "run", "--data", "more.jsonl"])
+    main(["evaluate", "run", "--data", "more.jsonl", "--page", "mistakes.html"])
+    assert "<!doctype html>" in Path("mistakes.html").read_text(encoding="utf-8").lower()
     assert capsys.readouterr().out.startswith("f1 ")
     with pytest.raises(SystemExit):
         main(["predict", "run", "which fruit ?"])

@@ -209,7 +209,8 @@ def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
     ]
     assert all(0.5 < one["probability"] <= 1.0 for one in values["entities"])
     Path("other.conll").write_text("Bob B-person\nsees O\nAnn B-place\n", encoding="utf-8")
-    main(["evaluate", "run", "--data", "other.conll"])
+    main(["evaluate", "run", "--data", "other.conll", "--page", "mistakes.html"])
+    assert "<!doctype html>" in Path("mistakes.html").read_text(encoding="utf-8").lower()
     said = capsys.readouterr().out
     assert said.startswith("span_f1                0.5000")
     assert "other.conll:1: Bob sees Ann" in said

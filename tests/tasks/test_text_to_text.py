@@ -77,7 +77,8 @@ def test_from_a_table_to_texts_with_the_prefix_before_each(capsys: pytest.Captur
     found = json.loads(capsys.readouterr().out)["text"]
     assert found == model.translate(["shorten: one two"], beams=5)[0]
     write("other.jsonl", number_pairs(6, seed=5))
-    main(["evaluate", "run", "--data", "other.jsonl"])
+    main(["evaluate", "run", "--data", "other.jsonl", "--page", "mistakes.html"])
+    assert "<!doctype html>" in Path("mistakes.html").read_text(encoding="utf-8").lower()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == names
     assert "95% interval" in lines[0]
