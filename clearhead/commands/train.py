@@ -243,7 +243,7 @@ def drive(
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
     figures: dict[str, JsonValue] = {}
     place = shlex.quote(str(folder))  # As a shell reads it.
-    with ProgressBar() as bar:
+    with ProgressBar(unit=run.task.unit) as bar:
         consumers: list[Callable[[Event], None]] = []
         if run.ranks.is_first:
             for line in prepared.data.lines():

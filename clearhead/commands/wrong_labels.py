@@ -194,7 +194,7 @@ def trained(
         fold = validate(tables, where="fold")
         _, network, prepared = begin(fold)
         run = Run(network, prepared.task, fold.training, None)
-        with ProgressBar() as bar:
+        with ProgressBar(unit=run.task.unit) as bar:
             for event in train(run):
                 bar(event)
                 if isinstance(event, Ended) and event.signal is not None:

@@ -86,6 +86,7 @@ class Chat(RecipeTask[ChatRecipe]):
     use = 'predict {} "A question?"'
     main_score = "loss"
     higher_is_better = False
+    unit = "trained tokens"
 
     def __init__(
         self,

@@ -106,6 +106,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
     samples = "worst mistakes"
     heads = ("classification",)
     higher_is_better = True
+    unit = "texts"
 
     def __init__(
         self,

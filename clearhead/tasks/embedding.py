@@ -95,6 +95,7 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
     samples = "worst mistakes"
     heads = ("none",)
     higher_is_better = True
+    unit = "pairs"
 
     def __init__(
         self,

@@ -87,6 +87,7 @@ class ImageClassification(RecipeTask[ImageRecipe]):
     heads = ("classification",)
     main_score = "accuracy"
     higher_is_better = True
+    unit = "pictures"
 
     def __init__(
         self,

@@ -68,6 +68,7 @@ class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
     use = 'fill {} "A text with <mask> in it."'
     main_score = "loss"
     higher_is_better = False
+    unit = "masked tokens"
 
     def __init__(
         self,

@@ -96,6 +96,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
     heads = ("span",)
     main_score = "f1"
     higher_is_better = True
+    unit = "windows"
 
     def __init__(
         self, tokenizer: Tokenizer, train: Asked, valid: Asked, *, max_tokens: int, packed: bool = True

@@ -85,6 +85,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
     samples = "worst mistakes"
     heads = ("tagging",)
     higher_is_better = True
+    unit = "words"
 
     def __init__(
         self,

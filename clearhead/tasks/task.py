@@ -98,6 +98,8 @@ class Task(ABC):
     main_score: str
     """The score that chooses the best checkpoint; between equal scores the loss decides."""
     higher_is_better: bool
+    unit: str = "tokens"
+    """What the losses of a batch are counted by, for the speed of a run: `texts`."""
 
     @abstractmethod
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:

@@ -37,15 +37,16 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
     """One bar for the whole run, with results and sample outputs above it.
 
     If `stream` (standard error by default) is not a terminal, it prints one line about every 10 seconds and at each
-    evaluation. `quiet` shows warnings only. A terminal that goes away ends the display, never the run.
+    evaluation. `quiet` shows warnings only. A terminal that goes away ends the display, never the run. `unit` is what
+    the task's losses are counted by.
     """
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, *, unit: str = "tokens", quiet: bool = False, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._live = self._stream.isatty()
         self._bar: tqdm[Any] | None = None
-        self._pace = _Pace()
+        self._pace = _Pace(unit)
         self._last_line = -math.inf
 
     def __call__(self, event: Event) -> None:
@@ -116,8 +117,8 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
 class _Pace:
     """Loss, speed and remaining time as text, from the last updates."""
 
-    def __init__(self) -> None:
-        self.left = self.text = ""
+    def __init__(self, unit: str) -> None:
+        self.unit, self.left, self.text = unit, "", ""
         self._loss = self._n_losses = self._tokens = self._seconds = 0.0
         self._first: Stepped | None = None
         self._before: float | None = None
@@ -144,7 +145,7 @@ class _Pace:
             seconds, progress = event.seconds, max(event.progress, 1e-9)
         left = tqdm.format_interval(seconds / progress * (1 - event.progress))
         self.left = f"{left} left" if event.progress < 1.0 else "last evaluation"
-        speed = f"  {tqdm.format_sizeof(self._tokens / self._seconds)} tokens/s" if self._seconds else ""
+        speed = f"  {tqdm.format_sizeof(self._tokens / self._seconds)} {self.unit}/s" if self._seconds else ""
         self.text = f"loss {self._loss:.3f}{speed}  epoch {event.epoch + 1}  lr {event.lr:.2g}"
 
 

@@ -111,6 +111,12 @@ def test_bar_is_closed_when_the_run_fails():
     assert terminal.lines()[-1] == ""
 
 
+def test_the_speed_is_in_the_unit_of_the_task():
+    terminal = Terminal()
+    feed(ProgressBar(stream=terminal, unit="texts"), [*run(0, 100), Ended(100, 100.0, "finished")])
+    assert "  1.00k texts/s  " in terminal.lines()[-2]
+
+
 def test_time_left_is_at_this_process_pace():
     stream = io.StringIO()
     # 900,000 s went into the first half, elsewhere; here an update takes a minute.
