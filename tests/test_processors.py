@@ -11,21 +11,24 @@ import torch
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCTS = (
-    *("model/test_int8.py", "model/test_packing.py", "test_int8.py"),
-    *("training/test_probe.py", "machine/test_precision.py"),
-)
-ALL = (
+EIGHT_BITS = ("model/test_int8.py", "test_int8.py")
+PRODUCTS = (*EIGHT_BITS, "model/test_packing.py", "training/test_probe.py", "machine/test_precision.py")
+MOST = (
     *(*PRODUCTS, "training/test_levers.py", "serve/test_engine.py", "generation/test_generate.py"),
-    *("model/test_attention.py", "model/test_heads.py", "generation/test_compiled.py"),
+    *("model/test_attention.py", "model/test_heads.py"),
 )
+ALL = (*MOST, "generation/test_compiled.py")
 PROCESSORS = {
-    "avx2": ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, ALL),
+    "avx2": ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, MOST),
     "avx512": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, PRODUCTS),
-    "avx512_vnni": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, PRODUCTS),
+    "avx512_vnni": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, EIGHT_BITS),
     **{
-        f"{name}-all": pytest.param({"ONEDNN_MAX_CPU_ISA": isa}, ALL, marks=pytest.mark.slow)
-        for name, isa in (("avx512", "AVX512_CORE"), ("avx512_vnni", "AVX512_CORE_VNNI"))
+        f"{name}-all": pytest.param({"ONEDNN_MAX_CPU_ISA": isa, **more}, ALL, marks=pytest.mark.slow)
+        for name, isa, more in (
+            ("avx2", "AVX2", {"ATEN_CPU_CAPABILITY": "avx2"}),
+            ("avx512", "AVX512_CORE", {}),
+            ("avx512_vnni", "AVX512_CORE_VNNI", {}),
+        )
     },
 }
 """Laptops and older servers; servers without and with eight-bit sums. This machine itself runs the whole suite."""

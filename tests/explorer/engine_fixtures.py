@@ -28,7 +28,7 @@ from clearhead.trace import Trace, trace
 from tests.explorer import export_fixtures
 from tests.explorer.traced import CONFIGS
 
-RANDOM = 60
+RANDOM = 40
 """Models whose every choice is random."""
 VOCABULARY = 23
 CLOSABLE = (".scores", ".masked")
