@@ -171,12 +171,20 @@ def _label(path: Place, columns: Mapping[Column, Sequence[object]]) -> tuple[Col
     n_rows = max(map(len, columns.values()), default=0)
     repeated = [name for name, n in kinds.items() if 2 <= n <= min(MOST_LABELS, max(2, n_rows // 5))]
     found = named if len(named) == 1 else [name for name in repeated if name in named] or named or repeated
+    if not found and len(measures := [name for name, cells in columns.items() if _is_measure(cells)]) == 1:
+        return measures[0], "the only column of decimal numbers"
     if not found:
         raise UserError(f"{path}: expected a column of labels, got none whose values repeat; give --label NAME")
     if len(found) > 1:
         raise UserError(f"{path}: expected one column of labels, got {', '.join(map(str, found))}; give --label NAME")
     why = "by its name" if named else "its values repeat"
     return found[0], f"{why}, {kinds[found[0]]} values in {n_rows:,} rows"
+
+
+def _is_measure(cells: Sequence[object]) -> bool:
+    """Whether cells are numbers and not all of them whole, as those of an index are."""
+    numbers = [number_of(written(cell)) for cell in cells]
+    return None not in numbers and any(number is not None and not number.is_integer() for number in numbers)
 
 
 def _words(cells: Sequence[object]) -> float:

@@ -69,6 +69,14 @@ def test_many_different_numbers_are_a_regression(tmp_path: Path):
     assert guess(path).tables["problem_type"] == "regression"
 
 
+def test_decimal_numbers_are_a_label_and_an_index_is_none(tmp_path: Path):
+    found = guess(written(tmp_path / "t.csv", ["id", "said", "stars"], [[i, f"{LONG} {i}", i / 7] for i in range(30)]))
+    assert (found.tables["label"], found.tables["problem_type"]) == ("stars", "regression")
+    assert "label: column 'stars' (the only column of decimal numbers); another with --label" in found.reasons
+    with pytest.raises(UserError, match="expected a column of labels, got none whose values repeat"):
+        guess(written(tmp_path / "u.csv", ["id", "said"], [[i, f"{LONG} {i}"] for i in range(30)]))
+
+
 @pytest.mark.parametrize(
     ("header", "more", "told"),
     [
