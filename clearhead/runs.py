@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from clearhead.api import BEST, CONFIG, Model, architecture, model_folder, model_json, read_config
+from clearhead.api import BEST, CONFIG, Model, architecture, model_json, predicting, read_config
 from clearhead.api.room import BROKEN
 from clearhead.data import formats
 from clearhead.data.splits import require_same
@@ -21,7 +21,7 @@ from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
 from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
-from clearhead.tasks.registry import find, suitable, validate
+from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
 from clearhead.training import beginning
 from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
@@ -35,7 +35,6 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
-from clearhead.weights.elsewhere import ADAPTER
 
 DATA = "data.json"
 
@@ -215,11 +214,5 @@ def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
 
 def task_of(name: str, model: Model) -> tuple[type[RecipeTask[Any]], Recipe | None]:
     """The task and the recipe of the run that wrote a model. A model from elsewhere gets a task that it can do."""
-    folder = Path(name)
-    is_whole = (folder / CONFIG).is_file() or (folder / ADAPTER).is_file()
-    is_run = folder.is_dir() and ((folder / RECIPE).is_file() or not is_whole)
-    path = model_folder(folder) / RECIPE if is_run else folder
-    if not path.is_file():
-        return suitable(model.config, where=name), None
-    recipe = validate(read_json(path), where=str(path))
-    return find(recipe.task, where=str(path)), recipe
+    recipe = None if model.recipe is None else validate(model.recipe, where=f"{name}:{RECIPE}")
+    return predicting.task_of(model, name=name), recipe

@@ -10,6 +10,7 @@ from clearhead.data.batches import token_budget_batches
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.marks import source_marks, target_marks
 from clearhead.data.sequences import largest_of, lengths_of
+from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
@@ -17,6 +18,8 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
+from clearhead.tasks.examples import Example
+from clearhead.tasks.metrics import Score, of_each
 from clearhead.tasks.task import Batch, head_loss
 
 Ids = Sequence[Sequence[int]]
@@ -43,6 +46,11 @@ class SequenceToSequence:
         inputs = Tokens.pad(read, fill=self.pad, packed=self.packed)
         outputs = Tokens.pad([[self.start, *ids[:-1]] for ids in written], fill=self.pad, packed=self.packed)
         return Batch((inputs, outputs), torch.tensor([token for ids in written for token in ids]))
+
+    def plan(self, train: EncodedPairs, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        """The batches of one epoch as numbers of pairs."""
+        lengths = self.lengths(train.source, train.target)
+        return token_budget_batches(lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     @property
     def pad(self) -> int:
@@ -82,6 +90,14 @@ class SequenceToSequence:
                 total, count = head_loss(network, batch.to(next(network.parameters()).device))
                 nats, n_tokens = nats + total.item(), n_tokens + count
         return nats, n_tokens
+
+
+def written_examples(outputs: Sequence[str], text: Pairs, score: Score) -> tuple[Example, ...]:
+    """Each output beside its pair; its error is 100 less the score of that sentence alone."""
+    triples = zip(text.source, outputs, text.target, of_each(score), strict=True)
+    return tuple(
+        Example(source, output, target, 100 - share, output != target) for source, output, target, share in triples
+    )
 
 
 def check_encoder_decoder(config: ModelConfig, what: str, *, where: str, remedy: str) -> None:

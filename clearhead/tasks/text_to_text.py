@@ -8,7 +8,6 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from clearhead.config import Config, ModelConfig
-from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs, read_pairs
@@ -21,9 +20,8 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
-from clearhead.tasks.examples import Example
-from clearhead.tasks.metrics import chrf, exact_match, of_each, perplexity
-from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
+from clearhead.tasks.metrics import chrf, exact_match, perplexity
+from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder, written_examples
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 from clearhead.tasks.written_scores import MAIN, Metric, written_scores
 
@@ -84,8 +82,7 @@ class TextToText(RecipeTask[TextToTextRecipe]):
         self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        lengths = self.pairs.lengths(self.train.source, self.train.target)
-        return token_budget_batches(lengths, max_tokens=self.pairs.max_tokens, seed=seed, epoch=epoch)
+        return self.pairs.plan(self.train, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.pairs.batch([self.train.source[i] for i in examples], [self.train.target[i] for i in examples])
@@ -109,12 +106,8 @@ class TextToText(RecipeTask[TextToTextRecipe]):
         nats, n_tokens = self.pairs.log_loss(network, self.valid.source, self.valid.target)
         found = written_scores(self.metric, outputs, text.target)
         exact = () if self.metric == "exact_match" else (exact_match(outputs, [[one] for one in text.target]),)
-        triples = [*zip(text.source, outputs, text.target, strict=True)]
-        samples = tuple(Sample(*triple) for triple in triples[:N_SAMPLES])
-        shares = of_each(chrf(outputs, [[one] for one in text.target]))
-        examples = tuple(
-            Example(*triple, 100 - share, triple[1] != triple[2]) for triple, share in zip(triples, shares, strict=True)
-        )
+        examples = written_examples(outputs, text, chrf(outputs, [[one] for one in text.target]))
+        samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
         scores = (*found, *exact, perplexity(nats, n_tokens))
         return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
 

@@ -8,7 +8,6 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from clearhead.config import Config, ModelConfig
-from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs, read_pairs
@@ -22,7 +21,6 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
-from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import (
     Score,
     Tokenize,
@@ -32,11 +30,10 @@ from clearhead.tasks.metrics import (
     chrf,
     exact_match,
     moses_bleu,
-    of_each,
     perplexity,
 )
 from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
+from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder, written_examples
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 
 N_SAMPLES = 4
@@ -104,8 +101,7 @@ class Translation(RecipeTask[TranslationRecipe]):
         self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        lengths = self.pairs.lengths(self.train.source, self.train.target)
-        return token_budget_batches(lengths, max_tokens=self.pairs.max_tokens, seed=seed, epoch=epoch)
+        return self.pairs.plan(self.train, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.pairs.batch([self.train.source[i] for i in examples], [self.train.target[i] for i in examples])
@@ -134,13 +130,9 @@ class Translation(RecipeTask[TranslationRecipe]):
             exact_match(outputs, [[text] for text in pairs.text.target]),
             perplexity(nats, n_tokens),
         )
-        triples = [*zip(pairs.text.source, outputs, pairs.text.target, strict=True)]
         sentences = scores[1] if not self.tags else chrf(outputs, [[text] for text in pairs.text.target])
-        examples = tuple(
-            Example(*triple, 100 - share, triple[1] != triple[2])
-            for triple, share in zip(triples, of_each(sentences), strict=True)
-        )
-        samples = tuple(Sample(*triple) for triple in triples[:N_SAMPLES])
+        examples = written_examples(outputs, pairs.text, sentences)
+        samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
         return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
 
     def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
