@@ -14,11 +14,8 @@ from clearhead.config import ModelConfig
 from clearhead.data.batches import OnDemand, pieces_of, token_budget_batches
 from clearhead.data.corpus import encoded_text
 from clearhead.data.corruption import Corruptor, corruptor, extended_for
-from clearhead.data.encoded import EncodedText
 from clearhead.data.marks import Marks
 from clearhead.data.sequences import Sequences
-from clearhead.data.sources import read_texts
-from clearhead.data.splits import text_splits
 from clearhead.data.text_report import TextReport, text_report
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import changed
@@ -31,6 +28,7 @@ from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.metrics import Score, perplexity
+from clearhead.tasks.reading import bare_text
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 
@@ -207,15 +205,7 @@ class Denoising(RecipeTask[DenoisingRecipe]):
         cls, model: Trained, recipe: DenoisingRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         data = DenoisingData.model_construct() if recipe is None else recipe.data
-        if source is not None:
-            documents: Any = [[text] for text in read_texts(source)]
-            running = len(documents) == 1
-        else:
-            assert recipe is not None
-            train, documents = text_splits(data, data.held_out)
-            running = train.n_documents == 1
-        own = {"running": running, "generation": model.generation, "marks": Marks()}
-        text = EncodedText.of(documents, model.tokenizer, **own).ids
+        text = bare_text(model, source, data, data.held_out)
         both = {"corruption": data.corruption, "generation": model.generation}
         return cls(model.tokenizer, text, text, length=data.length, max_tokens=4096, **both).evaluate(model.network)
 

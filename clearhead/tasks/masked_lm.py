@@ -12,12 +12,9 @@ from torch import Tensor
 from clearhead.config import LanguageHead, ModelConfig, Share
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import encoded_text
-from clearhead.data.encoded import EncodedText
 from clearhead.data.marks import Marks, template_marks
 from clearhead.data.masking import Masking
 from clearhead.data.sequences import Sequences
-from clearhead.data.sources import read_texts
-from clearhead.data.splits import text_splits
 from clearhead.data.text_report import TextReport, count, text_report
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.data.vocabulary import special_ids, with_mask
@@ -32,6 +29,7 @@ from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.filling import fill
 from clearhead.tasks.masked_rows import MaskedRows
 from clearhead.tasks.metrics import Score, perplexity
+from clearhead.tasks.reading import bare_text
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
 
 N_SAMPLES = 2
@@ -190,15 +188,7 @@ class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
         cls, model: Trained, recipe: MaskedRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         data = MaskedData.model_construct() if recipe is None else recipe.data
-        if source is not None:
-            documents: Any = [[text] for text in read_texts(source)]
-            running = len(documents) == 1
-        else:
-            assert recipe is not None
-            train, documents = text_splits(data, data.held_out)
-            running = train.n_documents == 1
-        own = {"running": running, "generation": model.generation, "marks": Marks()}
-        text = EncodedText.of(documents, model.tokenizer, **own).ids
+        text = bare_text(model, source, data, data.held_out)
         length = min(data.length, model.network.config.output.max_length or data.length)
         both = {"masked": data.masked, "whole_words": data.whole_words}
         return cls(model.tokenizer, text, text, length=length, max_tokens=length, **both).evaluate(model.network)

@@ -1,20 +1,23 @@
 """The examples of a language model: windows of one running text, or rows packed with whole documents."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 
 from clearhead.data.batches import DocumentSlice, pack_documents, spans, windows
 from clearhead.data.encoded import EncodedText
-from clearhead.data.marks import template_marks
+from clearhead.data.marks import Marks, template_marks
 from clearhead.data.sequences import Sequences
+from clearhead.data.sources import read_texts
+from clearhead.data.splits import text_splits
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.randomness import key
-from clearhead.tasks.task import Batch
+from clearhead.recipe.data import Data, Source
+from clearhead.tasks.task import Batch, Trained
 
 IGNORED = -1
 """The document number of padding cells."""
@@ -124,3 +127,15 @@ def read_as(text: EncodedText, length: int, tokenizer: Tokenizer, *, name: str) 
     if text.is_running:
         return RunningText(text.ids, length, name=name, begin=template_marks(tokenizer).before)
     return Documents(text.ids, length)
+
+
+def bare_text(model: Trained, source: Source | None, data: Data, held_out: float) -> Sequences:
+    """The ids of a source's texts without marks; if it is None, of the texts that `data` hold out."""
+    documents: Iterable[Iterable[str]]
+    if source is not None:
+        documents = [[text] for text in read_texts(source)]
+        running = len(documents) == 1
+    else:
+        train, documents = text_splits(data, held_out)
+        running = train.n_documents == 1
+    return EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation, marks=Marks()).ids
