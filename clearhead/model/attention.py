@@ -95,7 +95,7 @@ class Attention(nn.Module):
         memory: tuple[Tensor, Layout] | None = None,
         cache: KeyValues | None = None,
     ) -> Tensor:
-        """b t d (or packed n d) -> the same shape; keys and values from `memory` where given, else from x."""
+        """b t d (or packed m d) -> the same shape; keys and values from `memory` where given, else from x."""
         tell_padding(t=layout.valid, s=reach.valid)
         q = self.project(self.q, self.q_norm, x, layout)
         if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
@@ -118,7 +118,7 @@ class Attention(nn.Module):
         return self.combine(_apart(z, n), layout)
 
     def project(self, linear: nn.Module, norm: nn.Module | None, x: Tensor, layout: Layout) -> Tensor:
-        """b t d (or packed n d) -> b h t k, each head normed where there is a norm."""
+        """b t d (or packed m d) -> b h t k, each head normed where there is a norm."""
         x = linear(x)
         if norm is None:
             return self.split(layout.unpack(x))

@@ -43,7 +43,7 @@ class Block(nn.Module):
         memory_reach: Reach | None = None,
         cache: BlockCache | None = None,
     ) -> Tensor:
-        """b t d (or packed n d) -> the same shape."""
+        """b t d (or packed m d) -> the same shape."""
 
         def attend(x: Tensor) -> Tensor:
             return self.attn(x, layout, reach, cache=cache and cache.attn)

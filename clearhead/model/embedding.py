@@ -25,14 +25,14 @@ class Embedding(nn.Module, ABC):
 
     @abstractmethod
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
-        """One vector for each position, b t d (or packed n d), before positions are added."""
+        """One vector for each position, b t d (or packed m d), before positions are added."""
 
     @abstractmethod
     def vector_steps(self, to: Steps, stack: str, path: str) -> None:
         """List the ops of `vectors` for the stack of this name."""
 
     def forward(self, tokens: Tokens, layout: Layout, positions: Tensor | None) -> Tensor:
-        """ids or pixels -> b t d (or packed n d); `positions` is b|1 t d."""
+        """ids or pixels -> b t d (or packed m d); `positions` is b|1 t d."""
         x = tap(self, "tokens", self.vectors(tokens, layout), "b t d")
         if positions is not None:
             positions = layout.pack(positions.expand(*layout.grid, -1))

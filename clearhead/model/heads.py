@@ -36,9 +36,13 @@ class OutputHead(nn.Module, ABC):
         self.chunk = NEVER
         """The most logits that `loss` makes at once."""
 
-    @abstractmethod
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
-        """b t d (or packed n d) -> logits."""
+        """b t d (or packed m d) -> b t v (or packed n v), or b v of a head that pools."""
+        return layout.trim(self.logits(states, layout))
+
+    @abstractmethod
+    def logits(self, states: Tensor, layout: Layout) -> Tensor:
+        """b t d (or packed m d) -> the logits, of all m rows when packed."""
 
     @abstractmethod
     def steps(self, to: Steps, path: str, x: str) -> None:
@@ -51,12 +55,15 @@ class OutputHead(nn.Module, ABC):
         is IGNORED then get none.
         """
         if not self.is_chunked(labels):
-            logits = self(states, layout)
-            return cross_entropy(layout.real(logits) if logits.ndim == 3 else logits, labels, smoothing=smoothing)
+            logits = self.logits(states, layout)
+            logits = layout.real(logits) if logits.ndim == 3 else logits
+            return cross_entropy(logits, layout.fill(labels, logits, IGNORED), smoothing=smoothing)
         states, counted = layout.real(states) if states.ndim == 3 else states, labels != IGNORED
-        if not counted.all():
-            check_labels(labels, len(states))
-            states, labels = states[counted], labels[counted]
+        if counted.all():
+            labels = layout.fill(labels, states, IGNORED)
+        else:
+            check_labels(labels, len(layout.trim(states)))
+            states, labels = layout.trim(states)[counted], labels[counted]
         states = self.transform(states)
         states = states if self.scale is None else states * self.scale
         weight, bias = effective_weight(self.output), self.output.bias
@@ -92,8 +99,8 @@ class LanguageHead(OutputHead):
         self.output = nn.Linear(stack.d_model, stack.input.vocab_size, bias=head.bias)
         self.chunk = CHUNK if head.soft_cap is None else NEVER
 
-    def forward(self, states: Tensor, layout: Layout) -> Tensor:
-        """b t d -> b t v (or packed n d -> n v)."""
+    def logits(self, states: Tensor, layout: Layout) -> Tensor:
+        """b t d -> b t v (or packed m d -> m v)."""
         states = self.transform(states)
         if self.scale is not None:
             states = states * self.scale
@@ -120,7 +127,7 @@ class ClassificationHead(OutputHead):
         self.pooler = nn.Linear(stack.d_model, stack.d_model) if head.pooler else None
         self.output = nn.Linear(stack.d_model, head.n_labels, bias=head.bias)
 
-    def forward(self, states: Tensor, layout: Layout) -> Tensor:
+    def logits(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b v, v the labels; padding never counts."""
         pooled = self.transform(pool(layout.unpack(states), layout.valid, self.pool))
         pooled = pooled if self.pooler is None else self.pooler(pooled).tanh()
@@ -153,8 +160,8 @@ class TaggingHead(OutputHead):
         n_labels = head.n_labels if isinstance(head, c.TaggingHead) else 2
         self.output = nn.Linear(stack.d_model, n_labels, bias=head.bias)
 
-    def forward(self, states: Tensor, layout: Layout) -> Tensor:
-        """b t d -> b t v (or packed n d -> n v), v the labels."""
+    def logits(self, states: Tensor, layout: Layout) -> Tensor:
+        """b t d -> b t v (or packed m d -> m v), v the labels."""
         states = dropout(self.transform(states), self.dropout, self.training)
         return tap(self, "logits", self.output(states), "b t v")
 
@@ -172,14 +179,14 @@ class NoHead(nn.Module):
         self.pooler = nn.Linear(stack.d_model, stack.d_model) if head.pooler else None
 
     def forward(self, states: Tensor, layout: Layout) -> Tensor:
-        """b t d -> b t d."""
-        return states
+        """b t d -> b t d (or packed m d -> n d)."""
+        return layout.trim(states)
 
     def steps(self, to: Steps, path: str, x: str) -> None:
         """Lists no op, because there are no logits."""
 
     def pooled(self, states: Tensor, layout: Layout) -> Tensor:
-        """b t d (or packed n d) -> b d: tanh(dense(first real state)), of a head with a pooler."""
+        """b t d (or packed m d) -> b d: tanh(dense(first real state)), of a head with a pooler."""
         assert self.pooler is not None
         return self.pooler(pool(layout.unpack(states), layout.valid, "first")).tanh()
 

@@ -1,4 +1,4 @@
-"""Which cells of a (b, t) grid hold tokens, and whether a stack stores them padded (b, t, d) or packed (n, d).
+"""Which cells of a (b, t) grid hold tokens, and whether a stack stores them padded (b, t, d) or packed (m, d).
 
 Attention always sees the padded grid. Everything else works on one position at a time and may run packed, so that no
 padding ever reaches a linear layer.
@@ -6,9 +6,11 @@ padding ever reaches a linear layer.
 
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import cached_property
+from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.brief import brief
@@ -26,7 +28,8 @@ class Tokens:
     valid: Tensor | None = None
     """b t, bool: which cells hold a token; None for all. Real positions never depend on the others."""
     rows: Tensor | None = None
-    """n: flat indices of the valid cells. If given, the stack runs packed. Needs right-padded, non-empty sequences."""
+    """n: flat indices of the valid cells, or of all without `valid`. If given, the stack runs packed. Needs right-padded,
+    non-empty sequences."""
     positions: Tensor | None = None
     """b t: position numbers; None counts the valid cells of each row from 0."""
     documents: Tensor | None = None
@@ -50,9 +53,10 @@ class Tokens:
             cells = slice(width - len(sequence), None) if left else slice(len(sequence))
             ids[i, cells] = _row(sequence)
             valid[i, cells] = True
-        if valid.all():
-            return cls(ids)
-        return cls(ids, valid, rows=valid.flatten().nonzero()[:, 0] if packed and not left else None)
+        rows = valid.flatten().nonzero()[:, 0] if packed and not left else None
+        if not valid.all():
+            return cls(ids, valid, rows=rows)
+        return cls(ids, rows=None if round_up(ids.numel()) == ids.numel() else rows)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -104,6 +108,25 @@ class Layout:
         """b t ... -> n ...: the valid cells of a value on the grid, in order."""
         return _real(grid, self.valid, self.rows)
 
+    @cached_property
+    def stored(self) -> Tensor:
+        """m: the cells that a packed stack stores: its n rows, then the first cell again up to a round number.
+
+        A product with another number of rows is another kernel for oneDNN, which takes longer to write than to run.
+        """
+        assert self.rows is not None
+        return F.pad(self.rows, (0, round_up(len(self.rows)) - len(self.rows)))
+
+    def trim(self, stored: Tensor) -> Tensor:
+        """m ... -> n ... when packed; any other value is itself, since m rows are never fewer than the batch has."""
+        return stored if self.rows is None or len(stored) != len(self.stored) else stored[: len(self.rows)]
+
+    def fill(self, labels: Tensor, stored: Tensor, value: int) -> Tensor:
+        """n -> m: one label for each row of a value that is stored packed; itself for any other value."""
+        if self.rows is None or len(stored) != len(self.stored) or labels.shape != self.rows.shape:
+            return labels
+        return F.pad(labels, (0, len(stored) - len(labels)), value=value)
+
     def blank(self, stored: Tensor) -> Tensor:
         """b t d or b h t k -> the same with zeros in the padding; the value itself if there is no padding."""
         if self.valid is None or self.rows is not None:
@@ -112,16 +135,59 @@ class Layout:
         return stored.masked_fill(~self.valid.view(b, *[1] * (stored.ndim - 3), t, 1), 0.0)
 
     def pack(self, grid: Tensor) -> Tensor:
-        """b t ... -> n ... when packed; itself when padded."""
-        return grid if self.rows is None else grid.flatten(0, 1).index_select(0, self.rows)
+        """b t ... -> m ... when packed; itself when padded."""
+        return grid if self.rows is None else _Pack.apply(grid.flatten(0, 1), self.stored, len(self.rows))
 
     def unpack(self, stored: Tensor) -> Tensor:
-        """n ... -> b t ... with zeros in the padding when packed; itself when padded."""
+        """m ... or n ... -> b t ... with zeros in the padding when packed; itself when padded."""
         if self.rows is None:
             return stored
         b, t = self.grid
-        cells = stored.new_zeros(b * t, *stored.shape[1:])
-        return cells.index_copy_(0, self.rows, stored).view(b, t, *stored.shape[1:])
+        if len(self.rows) == b * t:
+            return stored[: b * t].unflatten(0, (b, t))
+        return _Unpack.apply(stored, self.stored[: len(stored)], len(self.rows), b * t).unflatten(0, (b, t))
+
+
+class _Pack(torch.autograd.Function):
+    """c ... -> m ...; only the first n rows have a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, cells: Tensor, stored: Tensor, n: int) -> Tensor:  # pyrefly: ignore[bad-override]
+        ctx.save_for_backward(stored)
+        ctx.n, ctx.n_cells = n, len(cells)
+        return cells.index_select(0, stored)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return _scattered(gradients[0], ctx.saved_tensors[0], ctx.n, ctx.n_cells), None, None
+
+
+class _Unpack(torch.autograd.Function):
+    """m ... -> c ...: the first n rows."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, stored: Tensor, n: int, n_cells: int) -> Tensor:  # pyrefly: ignore[bad-override]
+        ctx.save_for_backward(stored)
+        ctx.n = n
+        return _scattered(rows, stored, n, n_cells)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        rows = gradients[0].index_select(0, ctx.saved_tensors[0])
+        rows[ctx.n :] = 0.0
+        return rows, None, None, None
+
+
+def _scattered(rows: Tensor, stored: Tensor, n: int, n_cells: int) -> Tensor:
+    if n == n_cells:
+        return rows[:n]
+    return rows.new_zeros(n_cells, *rows.shape[1:]).index_copy_(0, stored[:n], rows[:n])
+
+
+def round_up(n: int) -> int:
+    """The least number from n on of which few exist: a multiple of 16 of at most five binary digits."""
+    step = max(16, 1 << max(n.bit_length() - 5, 0))
+    return -(-n // step) * step
 
 
 def _is_sized(sequence: object) -> bool:
@@ -140,6 +206,6 @@ def _row(sequence: Sequence[int]) -> Tensor:
 
 def _real(grid: Tensor, valid: Tensor | None, rows: Tensor | None) -> Tensor:
     flat = grid.flatten(0, 1)
-    if rows is not None:
-        return flat.index_select(0, rows)
-    return flat if valid is None else flat[valid.flatten()]
+    if valid is None:
+        return flat
+    return flat[valid.flatten()] if rows is None else flat.index_select(0, rows)

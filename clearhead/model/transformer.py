@@ -56,7 +56,7 @@ class Stack(nn.Module):
         return self.embed.tokens
 
     def forward(self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None) -> Memory:
-        """Last states, b t d (or packed n d), and their layout. Padded while traced: taps name the padded axes."""
+        """Last states, b t d (or packed m d), and their layout. Padded while traced: taps name the padded axes."""
         check_tokens(tokens, self.config)
         tokens = tokens.padded() if tracing() else tokens
         if cache is None:

@@ -111,7 +111,7 @@ class Engine(Worker[Prompt, Update]):
         start, size = reading.past.length, PIECE if len(reading.arrivals) == 1 else AT_ONCE
         pieces = [prompt.ids[start : start + size] for _, prompt in reading.arrivals]
         states, layout = self.decoder(Tokens.pad(pieces, packed=True).to(self.device), None, reading.past)
-        states = states if states.dim() == 2 else states.flatten(0, 1)
+        states = layout.trim(states) if states.dim() == 2 else states.flatten(0, 1)
         of_each = states.split([len(piece) for piece in pieces])
         for (_, prompt), own, scores in zip(reading.arrivals, of_each, reading.scores, strict=True):
             if prompt.scores_prompt:

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens
+from clearhead.model.layout import round_up
 
 
 def test_pad_right_left_and_packed() -> None:
@@ -17,6 +20,7 @@ def test_pad_right_left_and_packed() -> None:
     assert packed.rows is not None
     assert packed.rows.tolist() == [0, 1, 2]
     assert packed.padded().rows is None
+    assert Tokens.pad([[1] * 16], packed=True).rows is None
 
 
 def test_a_full_grid_needs_no_mask() -> None:
@@ -35,17 +39,30 @@ def test_positions_count_real_cells() -> None:
     assert Layout.of(Tokens(torch.tensor([[1, 2]]), positions=given)).positions is given
 
 
-def test_pack_and_unpack_are_inverse_on_real_cells() -> None:
-    tokens = Tokens.pad([[1, 2, 3], [4], [5, 6]], packed=True)
-    layout = Layout.of(tokens)
-    grid = torch.randn(3, 3, 4)
+@pytest.mark.parametrize("lengths", [(3, 1, 2), (3, 3, 3), (5, 12)])
+def test_pack_and_unpack_are_inverse_on_real_cells(lengths: tuple[int, ...]) -> None:
+    """Also where the grid is full; what is stored has a round number of rows."""
+    tokens = Tokens.pad([[1] * length for length in lengths], packed=True)
+    layout, grid = Layout.of(tokens), torch.randn(len(lengths), max(lengths), 4, requires_grad=True)
     stored = layout.pack(grid)
-    assert stored.shape == (6, 4)
-    assert torch.equal(stored, tokens.real(grid))
+    assert len(stored) == (16 if sum(lengths) <= 16 else 32)
+    assert torch.equal(layout.trim(stored), tokens.real(grid))
     back = layout.unpack(stored)
-    assert tokens.valid is not None
-    assert torch.equal(back[tokens.valid], stored)
-    assert back[~tokens.valid].abs().max() == 0
+    valid = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    assert torch.equal(back[valid], grid[valid])
+    assert not back[~valid].any()
+    (gradient,) = torch.autograd.grad((2 * back).sum() + stored[sum(lengths) :].sum(), grid)
+    assert torch.equal(gradient, 2.0 * valid[..., None].expand_as(grid))
+
+
+@given(st.integers(1, 100_000))
+def test_few_numbers_of_rows_exist(n: int) -> None:
+    """Each kind of product is a kernel of its own, so a batch is rounded up: by 16 at most, or by a sixteenth."""
+    rounded = round_up(n)
+    assert n <= rounded < n + max(16, n / 16 + 1)
+    assert round_up(rounded) == rounded
+    assert rounded % 16 == 0
+    assert len(f"{rounded:b}".rstrip("0")) <= 5
 
 
 def test_to_moves_every_tensor() -> None:
