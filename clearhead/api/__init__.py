@@ -37,6 +37,7 @@ from clearhead.model.int8 import quantized
 from clearhead.model.linear import is_rounded
 from clearhead.model.shapes import unallocated
 from clearhead.storage import checkpoints
+from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
@@ -164,7 +165,7 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
     network = filled(empty, tensors, where=f"{folder}/{file}")
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
     pooled = sentences.of_run(folder, width=config.output.d_model)
-    images, about, recipe = images_of(folder, config), training_facts(saved), saved.json.get(checkpoints.RECIPE)
+    images, about, recipe = images_of(folder, config), training_facts(saved), saved.json.get(RECIPE)
     return Model(network, tokenizer, generation, images=images, sentences=pooled, about=about, recipe=recipe, base=base)
 
 

@@ -69,6 +69,7 @@ def train(
     explain: Flag = False,
     page: Path | None = None,
     sweep: Repeated = (),
+    live: Flag = False,
     tensorboard: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -115,6 +116,7 @@ def train(
         page: HTML file for the worst mistakes on the test data, each with a link into the explorer.
         sweep: A field with values, such as training.optimizer.lr=1e-3,3e-3: one run for each value (for several fields,
             for each combination), and at the end one table of their scores.
+        live: Also open a page in the browser that shows the run while it trains (`clearhead watch RUN` later).
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
@@ -136,6 +138,7 @@ def train(
         out=out,
         explain=explain,
         page=page,
+        live=live,
         tensorboard=tensorboard,
         as_json=json,
     )
@@ -151,6 +154,7 @@ def resume(
     epochs: float | None = None,
     parallel: Literal["auto", "ddp", "fsdp"] | None = None,
     tensor_parallel: int | None = None,
+    live: Flag = False,
     tensorboard: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -168,6 +172,7 @@ def resume(
         epochs: Passes over the training data at most in all.
         parallel: How the processes that torchrun starts divide the work from now on.
         tensor_parallel: How many of them share each block from now on.
+        live: Also open a page in the browser that shows the run while it trains.
         tensorboard: Also write TensorBoard logs.
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
@@ -175,4 +180,22 @@ def resume(
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs}
     short = limits | {"parallel": parallel, "tensor_parallel": tensor_parallel}
-    resume_command(run, changes, short=short, tensorboard=tensorboard, as_json=json)
+    resume_command(run, changes, short=short, live=live, tensorboard=tensorboard, as_json=json)
+
+
+@app.command(sort_key=3, help_epilogue="")
+def watch(run: Path, /, *, port: int | None = None, browser: bool = True) -> None:
+    """Show a run in a browser while it trains, or afterwards: loss, scores, learning rate, speed, samples.
+
+    Serves a page to this machine alone, prints its address and opens it; Ctrl-C ends it. The page reads what the run's
+    folder records and renews itself. It may run beside the training, of which it takes nothing, and knows whether the
+    run is running, paused, finished or stopped. The address contains a token, without which there is no page.
+
+    Args:
+        run: The run's folder, such as runs/translation-1.
+        port: Port to serve on (default: a free one).
+        browser: Open the page in a browser.
+    """
+    from clearhead.commands.watch import watch_command
+
+    watch_command(run, port=port or 0, browser=browser)

@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from signal import SIGINT
 from typing import Any
@@ -20,6 +20,7 @@ from clearhead.commands.measure import json_of, judge
 from clearhead.commands.picture_folder import folder_recipe, is_picture_folder
 from clearhead.commands.sweep import sweep
 from clearhead.commands.table import source_given, table_recipe
+from clearhead.commands.watch import live_page
 from clearhead.data.conll import is_conll
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
@@ -46,7 +47,7 @@ from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("valid_data", "test_data", "out", "page", "tensorboard", "json")
+OPTIONS += ("valid_data", "test_data", "out", "page", "live", "tensorboard", "json")
 
 
 def train_command(
@@ -61,11 +62,12 @@ def train_command(
     out: Path | None,
     explain: bool = False,
     page: Path | None = None,
+    live: bool = False,
     tensorboard: bool,
     as_json: bool,
 ) -> None:
     """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
-    with joined() as ranks:
+    with joined() as ranks, ExitStack() as shown:
         ranks.together(lambda: check_restarts(out))
         splits, first = {"train": files, "valid": valid or {}, "test": test or {}}, ranks.is_first
         checked = ranks.together(
@@ -76,6 +78,8 @@ def train_command(
         folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
         with written_by(ranks, folder, is_ours=is_ours):
             if ranks.is_first:
+                if live:
+                    shown.enter_context(live_page(folder))  # Which ends after the run has left its folder.
                 beginning = checked.model.start
                 tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
             run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
@@ -219,13 +223,21 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
 
 
 def resume_command(
-    folder: Path, changes: Sequence[str], *, short: Mapping[str, object], tensorboard: bool, as_json: bool
+    folder: Path,
+    changes: Sequence[str],
+    *,
+    short: Mapping[str, object],
+    live: bool = False,
+    tensorboard: bool,
+    as_json: bool,
 ) -> None:
     """Resume a run, with changes to its recipe's training."""
-    with joined() as ranks:
+    with joined() as ranks, ExitStack() as shown:
         given = ranks.together(lambda: training_of(changes, short))
         ranks.together(lambda: require_run(folder))
         with written_by(ranks, folder):
+            if live and ranks.is_first:
+                shown.enter_context(live_page(folder))
             run, prepared = resume(folder, ranks, changes=given)
             drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
 

@@ -40,8 +40,6 @@ from clearhead.storage.manifest import (
 
 _log = logging.getLogger("clearhead")
 
-RECIPE = "recipe.json"
-"""The file of a run, and of each of its checkpoints, that says how it is trained."""
 INDEX = ".index.json"
 """Ends the name of the index that says which file holds each tensor of `model.safetensors` and the like."""
 

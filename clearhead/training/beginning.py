@@ -9,11 +9,10 @@ from typing import Any
 from clearhead.errors import UserError, reason
 from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
-from clearhead.storage.checkpoints import RECIPE
 from clearhead.storage.disk import replace_file, temporary_file
-from clearhead.training.consumers import METRICS, TENSORBOARD, read_metrics
+from clearhead.storage.run_files import LOCK, METRICS, OWNER, RECIPE
+from clearhead.training.consumers import TENSORBOARD, read_metrics
 from clearhead.training.events import Saved
-from clearhead.training.lock import LOCK, OWNER
 
 REPORT = "data_report.json"
 NOTHING = {LOCK, OWNER, temporary_file(Path(RECIPE)).name}

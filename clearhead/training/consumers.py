@@ -3,34 +3,31 @@
 `with ProgressBar() as bar:` … `for event in train(run): bar(event); log(event)`
 """
 
-import errno
-import json
 import math
 import os
 import sys
 import unicodedata
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic import JsonValue
 from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
-from clearhead.errors import UserError, reason
-from clearhead.json_text import JsonObject
-from clearhead.storage.disk import replace_file
+from clearhead.errors import UserError
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Sample
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+from clearhead.training.metrics_log import MetricsLog, read_metrics, writing
 
-METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
+__all__ = ["MetricsLog", "ProgressBar", "TensorBoardLog", "figure", "read_metrics", "sample_lines"]
+
+TENSORBOARD = "tensorboard"
 N_SAMPLES = 2
 """Outputs shown at each evaluation: always of the same inputs, so that progress shows."""
 LINE_EVERY = 10.0
 """Seconds of training between lines if the stream is no terminal."""
-_RAW = "_raw"
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
@@ -183,104 +180,6 @@ def _width(stream: TextIO) -> int:
     return max(20, (columns or 80) - 1)
 
 
-class MetricsLog:
-    """`folder/metrics.jsonl`: every event as one JSON object with its kind, its step and its fields.
-
-    NaN and infinity are null beside a `…_raw` that says which. It keeps the scores and samples of an evaluation,
-    not all outputs. Each line has reached the operating system when the call returns, and the disk once a
-    checkpoint is. A resumed run first drops what an interrupted attempt wrote after the checkpoint, so that
-    the file reads as one run. Raises UserError if the disk is full or the file is another run's.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / METRICS
-
-    def __call__(self, event: Event) -> None:
-        """Append one event."""
-        line = json.dumps(_fields(event), ensure_ascii=False, allow_nan=False) + "\n"
-        with _writing(self.path):
-            if isinstance(event, Started):
-                self._begin(event.step)
-            with self.path.open("ab") as file:
-                file.write(line.encode("utf-8", "backslashreplace"))  # A lone surrogate: JSON's own escape.
-                if isinstance(event, Saved):
-                    file.flush()
-                    os.fsync(file.fileno())
-
-    def _begin(self, step: int) -> None:
-        """Removes the lines after `step`, in one atomic replacement of the file."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        content = self.path.read_bytes() if self.path.exists() else b""
-        if step == 0 and content:
-            raise UserError(f"{self.path}: expected no log yet, got another run's; try a new folder or resume")
-        kept = b"".join(raw + b"\n" for raw, at, _ in _parse(self.path, content) if at <= step)
-        if kept != content:
-            replace_file(self.path, kept)
-
-
-@contextmanager
-def _writing(path: Path) -> Generator[None, None, None]:
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        remedy = "freeing space there or another folder" if full else "another folder or its permissions"
-        raise UserError(f"{path}: expected to write there, got {reason(error)}; try {remedy}") from error
-
-
-def read_metrics(folder: Path) -> list[JsonObject]:
-    """The events that MetricsLog wrote, with NaN and infinity restored. Skips a line that a crash cut off.
-
-    Raises UserError for other damage.
-    """
-    path = folder / METRICS
-    try:
-        return [fields for _, _, fields in _parse(path, path.read_bytes())]
-    except OSError as error:
-        raise UserError(f"{path}: expected a log, got {reason(error)}; try the folder of a run") from error
-
-
-def _fields(event: Event) -> JsonObject:
-    fields: JsonObject = {"kind": type(event).__name__.lower()} | vars(event)
-    if isinstance(event, Evaluated):
-        del fields["evaluation"]
-        scores = event.evaluation.scores
-        fields["scores"] = {s.name: _finite({"value": s.value, "signature": s.signature}) for s in scores}
-        fields["samples"] = [dict(vars(sample)) for sample in event.evaluation.samples]
-    if isinstance(event, Started):
-        fields["levers"] = {lever.name: {"value": lever.value, "why": lever.why} for lever in event.levers}
-    if isinstance(event, Saved):
-        fields["folder"] = event.folder.name  # The run may move.
-    return _finite(fields)
-
-
-def _finite(fields: Mapping[str, JsonValue]) -> JsonObject:
-    odd = {name: v for name, v in fields.items() if isinstance(v, float) and not math.isfinite(v)}
-    return {**fields, **dict.fromkeys(odd), **{name + _RAW: str(v) for name, v in odd.items()}}
-
-
-def _restored(fields: JsonObject) -> JsonObject:
-    odd = {name.removesuffix(_RAW): float(str(v)) for name, v in fields.items() if name.endswith(_RAW)}
-    return {name: odd.get(name, v) for name, v in fields.items() if not name.endswith(_RAW)}
-
-
-def _parse(path: Path, content: bytes) -> list[tuple[bytes, int, JsonObject]]:
-    """The bytes, the step and the fields of each line."""
-    lines = content.split(b"\n")
-    parsed: list[tuple[bytes, int, JsonObject]] = []
-    for number, raw in enumerate(lines, start=1):
-        try:
-            fields: JsonValue = json.loads(raw, object_hook=_restored)
-        except (ValueError, RecursionError):
-            fields = None
-        if isinstance(fields, dict) and isinstance(step := fields.get("step"), int):
-            parsed.append((raw, step, fields))
-        elif number < len(lines):  # After the last line's end: nothing, or what a crash cut off.
-            found = repr(raw.decode(errors="replace")[:40])
-            raise UserError(f"{path}:{number}: expected an event as JSON, got {found}; try without this line")
-    return parsed
-
-
 class TensorBoardLog(AbstractContextManager["TensorBoardLog"]):
     """`folder/tensorboard`: losses and scores as curves, samples as text. Needs the extra `clearhead[log]`."""
 
@@ -295,7 +194,7 @@ class TensorBoardLog(AbstractContextManager["TensorBoardLog"]):
 
     def __call__(self, event: Event) -> None:
         """Write one event."""
-        with _writing(self.folder):
+        with writing(self.folder):
             if self._writer is None:
                 # Curves of an interrupted attempt end where this one goes on.
                 self._writer = self._open(str(self.folder), purge_step=event.step + 1 if event.step else None)

@@ -34,6 +34,8 @@ class Started:
     """Fields of the recipe's training table that differ from those before it was resumed, as [before, after]."""
     n_trained: int | None = None
     """Parameters that training changes; None if it changes all."""
+    unit: str = "tokens"
+    """What `Stepped.n_tokens` counts, such as texts."""
 
     @property
     def size(self) -> str:

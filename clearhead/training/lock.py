@@ -16,12 +16,10 @@ from filelock import FileLock, Timeout
 from clearhead.data.cache import NO_LOCKS
 from clearhead.errors import UserError, reason
 from clearhead.storage.disk import make_folder, remedy
+from clearhead.storage.run_files import LOCK, OWNER
 from clearhead.training.ranks import ALONE, Ranks
 
 _log = logging.getLogger("clearhead")
-
-LOCK, OWNER = ".lock", ".owner"
-"""The file that is locked, and the file that names the owner."""
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def _begin(run: Run, feed: Feed) -> Started:
     run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
     found, arithmetic, n_trained = levers(run, why), str(at.arithmetic), sum(map(torch.numel, run.optimizer.parameters))
-    return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained)
+    return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained, run.task.unit)
 
 
 def _is_finite(run: Run, norm: float) -> bool:

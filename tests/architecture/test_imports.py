@@ -36,10 +36,11 @@ ALLOWED: dict[str, set[str]] = {
     "batch": {"api", "config", "errors", "trace"},
     "web": {"errors"},
     "explorer": ENGINE | {"web"},
+    "live": BASE | {"storage", "web"},
     "serve": FLOOR | {"api", "web"},
     "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer"},
-    "commands": ENGINE | {"foundation", "runs", "explorer", "serve", "web"},
+    "commands": ENGINE | {"foundation", "runs", "explorer", "live", "serve", "web"},
     "cli": {"errors", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
@@ -51,8 +52,7 @@ WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "cli"),
     *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
-    "tasks.registry",
-    "explorer.static_files",
+    *("tasks.registry", "explorer.static_files", "live", "commands.watch"),
 )
 
 FAMILIES = ("gpt", "llama", "bert", "t5", "marian", "bart", "roberta", "qwen", "mistral", "vit")
@@ -189,7 +189,7 @@ def test_nothing_executes_data() -> None:
 
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
-READ_OWN_JSON = ("json_text", "training.consumers", "storage.manifest", "storage.checkpoints", "data.schemes")
+READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "data.schemes")
 READ_OWN_JSON += ("data.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
 
 

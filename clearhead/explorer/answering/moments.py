@@ -10,7 +10,8 @@ from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.storage.checkpoints import place_of, step_of
 from clearhead.storage.manifest import STEP
-from clearhead.training.consumers import METRICS, read_metrics
+from clearhead.storage.run_files import METRICS
+from clearhead.training.consumers import read_metrics
 
 MOST_LOSSES = 400
 

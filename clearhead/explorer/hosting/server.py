@@ -2,24 +2,24 @@
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Mapping
 from typing import Protocol
-from urllib.parse import parse_qs
 
 from pydantic import JsonValue
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request, cookie_parser
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.static_files import FILES, static_file
-from clearhead.web import Bodies, bearer, parsed, stranger
+from clearhead.web import Bodies, parsed
+from clearhead.web.guard import HEADERS, TokenGuard, failure, refused
+
+__all__ = ["HEADERS", "Answers", "Desk", "answered", "application"]
 
 _log = logging.getLogger("clearhead")
 
@@ -50,20 +50,6 @@ SHELL = """<!doctype html>
 """
 """The page, which the script fills."""
 
-POLICY = (
-    *("default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:"),
-    *("connect-src 'self'", "font-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"),
-)
-HEADERS = {
-    "Content-Security-Policy": "; ".join(POLICY),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-"""For every response. No cache, because another version of the package may use this address later."""
-
 
 class Answers(Protocol):
     """The part of a session that a host needs. Several threads call `answer`."""
@@ -71,61 +57,6 @@ class Answers(Protocol):
     def answer(self, question: Mapping[str, JsonValue]) -> bytes:
         """The reply to a question. Raises UserError if the question is wrong."""
         ...
-
-
-class TokenGuard:
-    """Admits requests of this machine and of the page itself that carry the token. Adds `HEADERS` to every response.
-
-    Only the names of this machine are hosts, because any other name that leads here was rebound by DNS. Any port will
-    do, because ports may be forwarded. The token comes in the first address and then in a cookie, or as a bearer token.
-    """
-
-    def __init__(self, app: ASGIApp, *, token: str, cookie: str) -> None:
-        self.app, self.token, self.cookie = app, token.encode(), cookie
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-
-        async def sealed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        if scope["type"] == "http":
-            app = self.refusal(scope) or self.entry(scope) or self.app
-            await app(scope, receive, sealed)
-
-    def refusal(self, scope: Scope) -> Response | None:
-        """403 for another host or origin, 401 without the token."""
-        headers = Headers(scope=scope)
-        if (why := stranger(headers)) is not None:
-            return failure(403, why)
-        given = [self.in_address(scope), cookie_parser(headers.get("cookie", "")).get(self.cookie), bearer(headers)]
-        if not any(self.is_token(one) for one in given):
-            return failure(401, "token: expected the one that `clearhead explore` printed; open the whole address")
-        return None
-
-    def entry(self, scope: Scope) -> Response | None:
-        """The answer to the first address: the token goes into a cookie, and out of the address.
-
-        The cookie is lax, because browsers do not send a strict one after a link on another page, such as a terminal
-        in a browser. Questions are POST requests, with which other sites cannot send a lax cookie.
-        """
-        if not self.is_token(self.in_address(scope)):
-            return None
-        response = RedirectResponse("/", status_code=303)
-        response.set_cookie(self.cookie, self.token.decode(), httponly=True, samesite="lax")
-        return response
-
-    def in_address(self, scope: Scope) -> str | None:
-        """The token of an address `/?token=…`."""
-        query: bytes = scope["query_string"]
-        is_first = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
-        return parse_qs(query.decode("latin-1")).get("token", [None])[0] if is_first else None
-
-    def is_token(self, given: str | None) -> bool:
-        """Whether it is the token, compared in constant time."""
-        return given is not None and secrets.compare_digest(given.encode(), self.token)
 
 
 class Desk:
@@ -202,19 +133,6 @@ async def static(request: Request) -> Response:
         return failure(500, str(error))
 
 
-def failure(status: int, error: str) -> Response:
-    """A one-line error, in the form that the page reads."""
-    return JSONResponse({"error": error}, status_code=status)
-
-
-def refused(_: Request, error: Exception) -> Response:
-    """Reports an HTTP error such as 404, 405 or 413."""
-    assert isinstance(error, HTTPException)
-    response = failure(error.status_code, str(error.detail))
-    response.headers.update(error.headers or {})
-    return response
-
-
 def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
     """The whole application, behind the guard."""
     app = Starlette(
@@ -226,4 +144,4 @@ def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
         exception_handlers={HTTPException: refused},
     )
     app.router.redirect_slashes = False
-    return TokenGuard(app, token=token, cookie=cookie)
+    return TokenGuard(app, token=token, cookie=cookie, command="clearhead explore")

@@ -1,11 +1,8 @@
 """Runs the explorer's server in a thread of its own."""
 
-import os
 import secrets
 import socket
-import sys
 import threading
-import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +10,7 @@ from dataclasses import dataclass
 from clearhead.explorer.hosting.server import Answers, Desk, application
 from clearhead.machine.device import keep_freed_memory
 from clearhead.web import HOST, Running, answering, listen, wait
+from clearhead.web.browser import open_browser
 
 __all__ = ["Server", "listen", "open_browser", "serving"]
 
@@ -65,19 +63,3 @@ def serving(session: Answers, listener: socket.socket | None = None) -> Iterator
         yield server
     finally:
         server.end()
-
-
-def open_browser(url: str) -> bool:
-    """Opens an address in a browser; returns whether that worked.
-
-    Without a display it tries none, because a text browser would take over the terminal.
-    """
-    is_headless = sys.platform not in ("darwin", "win32") and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER")
-    )
-    if is_headless:
-        return False
-    try:
-        return webbrowser.open(url)
-    except (webbrowser.Error, OSError):
-        return False

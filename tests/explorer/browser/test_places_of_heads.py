@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from clearhead.api import load
+from clearhead.storage.run_files import METRICS
 from clearhead.trace import zero
-from clearhead.training.consumers import METRICS
 from tests.explorer.browser.conftest import Open, spot_of
 from tests.explorer.browser.numbers import NUMBER
 from tests.explorer.browser.page import Served, eventually, fragment

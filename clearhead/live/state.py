@@ -1,0 +1,179 @@
+"""Everything that the page of a run shows, as JSON. Imports no torch."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from threading import Lock
+
+from pydantic import JsonValue
+
+from clearhead.errors import UserError
+from clearhead.json_text import JsonObject, parse
+from clearhead.live.curves import MOST, curves_of, present
+from clearhead.live.log import History, RunLog
+from clearhead.live.status import Status, status_of
+from clearhead.storage.run_files import RECIPE
+
+N_SAMPLES = 12
+"""Samples on the page, and the most characters of each text."""
+N_CHARACTERS = 2000
+
+
+class Watched:
+    """A run that is watched: what its folder records, at any time. Several threads may ask."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log, self.lock = folder, RunLog(folder), Lock()
+        self.asked, self.told = -math.inf, ""
+        """When a page last asked, and the version of the state that it has."""
+
+    def state(self, seen: str = "") -> JsonObject | None:
+        """The state; None if its version is the one that the page has seen."""
+        with self.lock:
+            history = self.log.read()
+            status = status_of(self.folder, history, self.log.written)
+            version = f"{self.log.version}:{status.kind}:{status.text}"
+            self.asked, self.told = time.monotonic(), version
+            if version == seen:
+                return None
+            return {"version": version, **self._all(history, status)}
+
+    def is_told(self) -> bool:
+        """Whether a page that still asks has the newest state. True if none asks."""
+        if time.monotonic() - self.asked > 2 * MOST_PAUSE:
+            return True
+        with self.lock:
+            status = status_of(self.folder, self.log.read(), self.log.written)
+            return self.told == f"{self.log.version}:{status.kind}:{status.text}"
+
+    def _all(self, history: History, status: Status) -> JsonObject:
+        recipe = _recipe(self.folder)
+        age = max(0.0, time.time() - self.log.written) if self.log.written else None
+        return {
+            "name": self.folder.name or str(self.folder),
+            "folder": str(self.folder),
+            "status": status.kind,
+            "text": status.text,
+            "age": age,
+            "problem": history.problem,
+            "now": present(history) | ({"seconds": history.ended.get("seconds")} if history.ended else {}),
+            "limit": _limit(recipe),
+            "unit": str(history.begun[-1].get("unit", "tokens")) if history.begun else "tokens",
+            "curves": curves_of(history),
+            **_judged(history),
+            "recipe": [[name, value] for name, value in _in_short(recipe, history)],
+            "whole": recipe,
+            "events": [*_events(history)],
+        }
+
+
+MOST_PAUSE = 2.0
+"""Seconds between two questions of a page of a run that goes on."""
+
+
+def _judged(history: History) -> JsonObject:
+    """The evaluations, at most MOST of them with the best, and the newest samples."""
+    stride = math.ceil(len(history.evaluations) / MOST) or 1
+    last = len(history.evaluations) - 1
+    rows: list[JsonValue] = []
+    for i, one in enumerate(history.evaluations):
+        if i % stride == 0 or i == last or one.get("is_best"):
+            scores = one.get("scores")
+            values = scores if isinstance(scores, dict) else {}
+            found: JsonObject = {name: value.get("value") for name, value in values.items() if isinstance(value, dict)}
+            rows.append({"step": one["step"], "scores": found, "loss": one.get("loss"), "best": one.get("is_best")})
+    newest = history.evaluations[-1] if history.evaluations else {}
+    samples = newest.get("samples")
+    shown: list[JsonValue] = [
+        {name: str(text)[:N_CHARACTERS] for name, text in sample.items()}
+        for sample in (samples if isinstance(samples, list) else [])[:N_SAMPLES]
+        if isinstance(sample, dict)
+    ]
+    return {"evaluations": rows, "samples": shown, "sampled": newest.get("step")}
+
+
+def _events(history: History) -> Iterator[str]:
+    """What else happened, the newest first."""
+    if history.saved:
+        yield f"checkpoint saved at step {history.saved[-1]:,}, the last of {len(history.saved):,}"
+    if history.skipped:
+        yield f"{len(history.skipped):,} updates left out, the last at step {history.skipped[-1]:,}: no finite gradient"
+    for one in reversed(history.begun):
+        step, changes = one.get("step"), one.get("changes")
+        if isinstance(step, int) and step > 0:
+            told = [
+                f"training.{name}: {' to '.join(map(str, pair)) if isinstance(pair, list) else pair}"
+                for name, pair in (changes.items() if isinstance(changes, dict) else ())
+            ]
+            yield f"resumed after step {step:,}" + (f" with {', '.join(told)}" if told else "")
+
+
+# --- the recipe in short ------------------------------------------------------------------------------------------
+
+
+def _recipe(folder: Path) -> JsonObject:
+    """The recipe that the run wrote when it began; empty if it has not yet, or if it cannot be read."""
+    try:
+        found = parse((folder / RECIPE).read_bytes(), RECIPE)
+    except (OSError, UserError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _in_short(recipe: JsonObject, history: History) -> Iterator[tuple[str, str]]:
+    """The facts that matter most, each with its name."""
+    begun = history.begun[-1] if history.begun else {}
+    model, training, data = (_table(recipe, name) for name in ("model", "training", "data"))
+    if recipe:
+        yield "task", str(recipe.get("task"))
+        yield "model", f"from {model['start']}" if model.get("start") else str(model.get("preset"))
+    if isinstance(n := begun.get("n_parameters"), int):
+        trained = begun.get("n_trained")
+        part = f", {trained:,} of them trained" if isinstance(trained, int) and trained < n else ""
+        yield "parameters", f"{n:,}{part}"
+    for split in ("train", "valid", "test"):
+        if names := " ".join(_files(_table(data, split))):
+            yield f"data, {split}", names
+    if training:
+        optimizer, schedule = _table(training, "optimizer"), _table(training, "schedule")
+        size = recipe.get("batch_size")
+        several = f", {n} batches an update" if (n := training.get("accumulate")) not in (1, None) else ""
+        yield "batch", (f"{size} examples" if size else f"{training.get('max_tokens')} tokens at most") + several
+        yield "optimizer", f"{optimizer.get('kind')}, learning rate {optimizer.get('lr')}"
+        yield "schedule", f"{schedule.get('kind')}, warm-up of {schedule.get('warmup')} steps"
+        yield "limit", " or ".join(f"{training[name]} {name}" for name in LIMITS if training.get(name)) or "none"
+        yield "seed", str(training.get("seed"))
+    if begun:
+        yield "computes", f"{begun.get('precision')} on {begun.get('device')}"
+
+
+LIMITS = ("steps", "epochs", "minutes")
+
+
+def _limit(recipe: JsonObject) -> int | None:
+    """The number of updates that the recipe allows."""
+    steps = _table(recipe, "training").get("steps")
+    return steps if isinstance(steps, int) else None
+
+
+def _table(table: Mapping[str, JsonValue], name: str) -> JsonObject:
+    found = table.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _files(source: JsonValue) -> Iterator[str]:
+    """The names of the files of a source, without their folders."""
+    if isinstance(source, dict):
+        sides = () if source.get("kind") in ("table", "dataset") else ("source", "target")  # Columns there.
+        for name in ("path", "paths", *sides, "images", "labels", "name"):
+            yield from _files(source.get(name))
+        for one in _table(source, "to").values():
+            yield from _files(one)
+    elif isinstance(source, list):
+        for one in source[:4]:
+            yield from _files(one)
+        if len(source) > 4:
+            yield "…"
+    elif isinstance(source, str):
+        yield Path(source).name
