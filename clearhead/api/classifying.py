@@ -9,6 +9,7 @@ from torch import Tensor
 from clearhead.api.reader import Input
 from clearhead.config import ClassificationHead
 from clearhead.data.labelled_ids import Inputs
+from clearhead.data.marks import start_again
 from clearhead.errors import UserError
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
@@ -83,7 +84,7 @@ def logits(model: "Model", rows: Sequence[tuple[str, ...]]) -> Tensor:
     ids = [reader.known(one) for one in inputs.ids]
     if not all(ids):
         raise UserError("text: expected at least one token, got an empty text; leave it out")
-    start = reader.start_again(ids, model.generation) if model.is_encoder_decoder else None
+    start = start_again(reader.words, model.generation, ids) if model.is_encoder_decoder else None
     return logits_of(model.network, inputs, reader.words, start=start)
 
 

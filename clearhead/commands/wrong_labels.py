@@ -192,7 +192,7 @@ def trained(
         tables["data"] = kept | files | pair | {"label": "label"}
         tables["training"] |= {"evaluate_every": NEVER, "save_every": None, "patience": None}
         fold = validate(tables, where="fold")
-        _, network, prepared = begin(fold)
+        fold, network, prepared = begin(fold)
         run = Run(network, prepared.task, fold.training, None)
         with ProgressBar(unit=run.task.unit) as bar:
             for event in train(run):
@@ -201,8 +201,8 @@ def trained(
                     raise Interrupted("stopped; the models of the folds that ended are in the folder", event.signal)
         task = run.task
         assert isinstance(task, Classification)
-        logits = logits_of(run.model, task.valid.inputs, task.tokenizer)
-        model = Model(run.model.cpu(), task.tokenizer)
+        logits = logits_of(run.model, task.valid.inputs, task.tokenizer, start=task.start)
+        model = Model(run.model.cpu(), task.tokenizer, fold.generation)
         return model, scores(head_of(model.config), logits).numpy()
 
 
