@@ -16,6 +16,7 @@ from clearhead.errors import UserError
 from clearhead.foundation import adopted, foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
+from clearhead.model.numbers import begin_at
 from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
@@ -89,9 +90,13 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     found = found if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
-        return recipe, new_network(config, prepared.task, recipe.training, ranks), prepared
+        network = new_network(config, prepared.task, recipe.training, ranks)
+        begin_at(network, prepared.task.numbers)
+        return recipe, network, prepared
     is_new = config.head != found.head
     network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network
+    if is_new:
+        begin_at(network, prepared.task.numbers)
     if recipe.adapter is not None:
         torch.manual_seed(key(recipe.training.seed, "adapter"))
         adapt(network, recipe.adapter)

@@ -21,6 +21,7 @@ from clearhead.data.labelled import LabelledText, hold_out, names_of
 from clearhead.errors import Interrupted, UserError
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
+from clearhead.model.numbers import settled
 from clearhead.runs import begin
 from clearhead.storage.disk import replace_file
 from clearhead.tasks.answers import head_of, logits_of
@@ -206,7 +207,7 @@ def trained(
         task = run.task
         assert isinstance(task, Classification)
         logits = logits_of(run.model, task.valid.inputs, task.tokenizer, start=task.start)
-        model = Model(run.model.cpu(), task.tokenizer, fold.generation)
+        model = Model(settled(run.model).cpu(), task.tokenizer, fold.generation)
         return model, scores(head_of(model.config), logits).numpy()
 
 

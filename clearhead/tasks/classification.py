@@ -22,6 +22,7 @@ from clearhead.data.splits import fingerprint
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.model.numbers import NONE, Numbers
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
@@ -134,11 +135,16 @@ class Classification(RecipeTask[ClassificationRecipe]):
         max_tokens: int,
         packed: bool = True,
         start: int | None = None,
+        numbers: Numbers = NONE,
     ) -> None:
-        """`start`: the token with which the decoder of an encoder-decoder begins to read a text again."""
+        """`start`: the token with which the decoder of an encoder-decoder begins to read a text again.
+
+        `numbers` of a regression: the loss is the squared error in their unit.
+        """
         self.tokenizer, self.train, self.valid = tokenizer, train, valid
         self.labels, self.problem_type = tuple(labels), problem_type
         self.max_tokens, self.packed, self.start = max_tokens, packed, start
+        self.numbers = numbers
         self.main_score = MAIN_SCORES[problem_type]
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
@@ -187,7 +193,8 @@ class Classification(RecipeTask[ClassificationRecipe]):
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of the class; for several labels the mean of theirs; for a number the squared error."""
-        return losses(network(*batch.inputs), batch.labels, self.problem_type, smoothing=smoothing).sum(), batch.count
+        each = losses(network(*batch.inputs), batch.labels, self.problem_type, smoothing=smoothing)
+        return each.sum() / self.numbers.unit**2, batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.measure(network, self.valid)
@@ -196,7 +203,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         """The scores on these data, and the mistakes with the largest loss."""
         logits = logits_of(network, data.inputs, self.tokenizer, start=self.start)
         targets = self.targets(data.examples)
-        each = losses(logits, targets, self.problem_type)
+        each = losses(logits, targets, self.problem_type) / self.numbers.unit**2
         outputs = tuple(one.line for one in said(network.config, logits))
         examples = tuple(
             Example(" / ".join(e.texts), output, " ".join(e.labels), loss, self.is_wrong(row, target), e.place)
@@ -245,6 +252,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         encoded = {name: Labelled.of(split, tokenizer, data.max_length) for name, split in splits.items()}
         is_number = labelling.problem_type == "regression"
         names = () if is_number else names_of(train)
+        numbers = Numbers.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else NONE
         report = LabelReport(
             vocab_size=tokenizer.vocab_size,
             max_length=data.max_length,
@@ -264,6 +272,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
             max_tokens=recipe.training.max_tokens,
             packed=recipe.training.packed,
             start=start_again(tokenizer, recipe.generation, encoded["train"].inputs.ids) if recipe.rereads else None,
+            numbers=numbers,
         )
         sha = {name: fingerprint(*([(*e.texts, *e.labels)] for e in split)) for name, split in splits.items()}
         return Prepared(
