@@ -48,15 +48,16 @@ def measure(
         found = judged(recipe, *parts_of(recipe, folds), Path(scratch))
     numbers = [int(example.where.rpartition(":")[2]) - 1 for example in found.examples]
     is_wrong = flipped[numbers]
-    hits = is_wrong[np.argsort(found.scores, kind="stable")].cumsum()
+    flagged = [doubt.example for doubt in found.doubts.found]
+    hits = is_wrong[np.argsort(found.doubts.scores, kind="stable")].cumsum()
     precision = hits / np.arange(1, len(hits) + 1)
     figures = {
         "texts": len(rows),
         "flipped": int(flipped.sum()),
         "seconds": round(time.perf_counter() - began, 1),
-        "flagged": len(found.found),
-        "precision_of_flagged": float(is_wrong[found.found].mean()) if len(found.found) else None,
-        "recall_of_flagged": float(is_wrong[found.found].sum() / flipped.sum()),
+        "flagged": len(flagged),
+        "precision_of_flagged": float(is_wrong[flagged].mean()) if flagged else None,
+        "recall_of_flagged": float(is_wrong[flagged].sum() / flipped.sum()),
         **{f"precision_at_recall_{r}": float(precision[hits >= r * flipped.sum()].max()) for r in RECALLS},
     }
     print(json.dumps(figures))

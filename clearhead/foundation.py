@@ -48,12 +48,17 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     return begun
 
 
-def adopted(recipe: Recipe, base: Model) -> Recipe:
-    """The recipe with what its run takes from a checkpoint: the settings of generation, and those of reading pictures
-    and of making vectors unless it has its own.
+def adopted(recipe: Recipe, config: ModelConfig, base: Model | None) -> Recipe:
+    """The recipe with what its run takes from its network: which stacks read a text.
+
+    From a checkpoint it takes the settings of generation too, and those of reading pictures and of making vectors
+    unless it has its own.
     """
-    images, fields = base.reader.images, dict(recipe)
-    found: dict[str, object] = {"generation": base.generation}
+    fields = dict(recipe)
+    found: dict[str, object] = {"rereads": len(config.stacks) == 2} if "rereads" in fields else {}
+    if base is None:
+        return recipe.model_copy(update=found)
+    images, found = base.reader.images, found | {"generation": base.generation}
     if "pixels" in fields and images is not None:
         found["pixels"] = fields["pixels"] or images.explicit()
     if "pooling" in fields:

@@ -16,6 +16,7 @@ from clearhead.errors import UserError
 from clearhead.foundation import adopted, foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
+from clearhead.model.numbers import begin_at
 from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
@@ -80,18 +81,22 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
     """The recipe as the run keeps it, its network and its task. They are the same in every process."""
     base = foundation(recipe, ranks) if recipe.model.start is not None else None
+    found = base.network.config if base else architecture(recipe.model, vocab_size=1)
     if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
-        check_model(architecture(recipe.model, vocab_size=1), recipe.training, ranks)
-    else:
-        recipe = adopted(recipe, base)
+        check_model(found, recipe.training, ranks)
+    recipe = adopted(recipe, found, base)
     begun = base or teacher_of(recipe)
     prepared = prepare_task(recipe, begun.reader.tokenizer if begun else None)
-    found = base.network.config if base else architecture(recipe.model, prepared.data.vocab_size)
+    found = found if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
-        return recipe, new_network(config, prepared.task, recipe.training, ranks), prepared
+        network = new_network(config, prepared.task, recipe.training, ranks)
+        begin_at(network, prepared.task.numbers)
+        return recipe, network, prepared
     is_new = config.head != found.head
     network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network
+    if is_new:
+        begin_at(network, prepared.task.numbers)
     if recipe.adapter is not None:
         torch.manual_seed(key(recipe.training.seed, "adapter"))
         adapt(network, recipe.adapter)

@@ -81,8 +81,7 @@ def test_labels_in_batches_are_those_of_each_text_alone(pair: tuple[Model, Path]
     theirs = pipeline("text-classification", folder)(TEXTS, top_k=None, truncation=True)
     for row, own in zip(found, theirs, strict=True):
         assert dict(row) == pytest.approx({one["label"]: one["score"] for one in own}, abs=1e-5)
-    if not model.is_encoder_decoder:
-        assert [said["label"] for said in model.predict(TEXTS)] == [row[0][0] for row in found]
+    assert [said["label"] for said in model.predict(TEXTS)] == [row[0][0] for row in found]
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -87,9 +87,12 @@ def differences(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], tokens
 
 
 def sample(
-    network: Transformer, *, lengths: Sequence[int], generator: torch.Generator, pad: int = 0
+    network: Transformer, *, lengths: Sequence[int], generator: torch.Generator, pad: int = 0, end: int | None = None
 ) -> tuple[dict[str, Any], list[Tokens]]:
-    """A random batch for both, padded on the right: the reference's arguments, and our `Tokens` for each stack."""
+    """A random batch for both, padded on the right: the reference's arguments, and our `Tokens` for each stack.
+
+    `end` is the last token of each text and nowhere else, for a network that classifies where it stands.
+    """
     arguments: dict[str, Any] = {}
     tokens: list[Tokens] = []
     for name, stack in stacks(network).items():
@@ -98,9 +101,10 @@ def sample(
             shape = (len(lengths), reads.n_channels, reads.image_size, reads.image_size)
             pixels = torch.randn(shape, generator=generator)
             return {"pixel_values": pixels}, [Tokens(pixels)]
-        others = [i for i in range(reads.vocab_size) if i != pad]
+        others = [i for i in range(reads.vocab_size) if i not in (pad, end)]
         drawn = [torch.randint(len(others), (n,), generator=generator).tolist() for n in lengths]
-        batch = Tokens.pad([[others[i] for i in row] for row in drawn], fill=pad)
+        rows = [[others[i] for i in row] for row in drawn]
+        batch = Tokens.pad(rows if end is None else [[*row[:-1], end] for row in rows], fill=pad)
         valid = torch.ones_like(batch.ids) if batch.valid is None else batch.valid.long()
         prefix = "decoder_" if name == "decoder" and network.encoder is not None else ""
         arguments |= {f"{prefix}input_ids": batch.ids, f"{prefix}attention_mask": valid}

@@ -1,18 +1,22 @@
 """The labels of texts and images, in batches: those of the model, or labels that a text entails."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from clearhead.api.reader import Input
+from clearhead.brief import brief
 from clearhead.config import ClassificationHead
 from clearhead.data.labelled_ids import Inputs
+from clearhead.data.marks import start_again
 from clearhead.errors import UserError
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
-from clearhead.tasks.answers import logits_of, names_in
+from clearhead.tasks.answers import labelled, logits_of, names_in
+from clearhead.tasks.task import Prediction
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model
@@ -40,24 +44,54 @@ def classified(model: "Model", inputs: Sequence[Input]) -> Rows:
     return [list(zip(names_in(head), row, strict=True)) for row in scores(head, found).tolist()]
 
 
-def entailed(model: "Model", texts: Sequence[Input], labels: Sequence[str], *, template: str, several: bool) -> Rows:
-    """The score of each label for each text, by a model of natural language inference   (Yin et al. 2019)
+@dataclass(frozen=True)
+class ZeroShot:
+    """Labels that a model was not trained for, and the hypothesis about each   (Yin et al. 2019)"""
+
+    labels: Sequence[str]
+    template: str = TEMPLATE
+    several: bool = False
+    """Whether each label is judged alone, because several may hold."""
+
+    @property
+    def hypotheses(self) -> list[str]:
+        """The template with each label in its place."""
+        return [self.template.replace("{}", label) for label in self.labels]
+
+    def check(self, model: "Model") -> None:
+        """Raises UserError for labels or a template that are wrong, and for a model of other relations."""
+        labels, is_list = self.labels, not isinstance(self.labels, str)
+        if not labels or not is_list or not all(label.strip() for label in labels) or len({*labels}) < len(labels):
+            got = brief([*labels] if is_list else labels)
+            raise UserError(f"labels: expected a list of different labels, got {got}; try ['sport', 'politics']")
+        if "{}" not in self.template:
+            raise UserError(f"template: expected {{}} in place of the label, got {self.template!r}; try {TEMPLATE!r}")
+        _relations(head_of(model))
+
+
+def entailed(model: "Model", texts: Sequence[Input], asked: ZeroShot) -> Rows:
+    """The score of each label for each text, by a model of natural language inference.
 
     Labels exclude each other: softmax over the labels of the logit of entailment. With `several`, or a single label:
     softmax over contradiction and entailment, for each label alone.
     """
-    if isinstance(labels, str) or not all(label.strip() for label in labels) or len({*labels}) < len(labels):
-        raise UserError(f"labels: expected a list of different labels, got {labels!r}; try ['sport', 'politics']")
-    if "{}" not in template:
-        raise UserError(f"template: expected {{}} in place of the label, got {template!r}; try {TEMPLATE!r}")
+    asked.check(model)
     entailment, contradiction = _relations(head_of(model))
-    pairs = [(_text(text), template.replace("{}", label)) for text in texts for label in labels]
-    found = logits(model, pairs).view(len(texts), len(labels), -1)
-    if several or len(labels) == 1:
+    pairs = [(_text(text), hypothesis) for text in texts for hypothesis in asked.hypotheses]
+    found = logits(model, pairs).view(len(texts), len(asked.labels), -1)
+    if asked.several or len(asked.labels) == 1:
         shares = found[..., [contradiction, entailment]].softmax(-1)[..., 1]
     else:
         shares = found[..., entailment].softmax(-1)
-    return [list(zip(labels, row, strict=True)) for row in shares.tolist()]
+    return [list(zip(asked.labels, row, strict=True)) for row in shares.tolist()]
+
+
+def entailments(model: "Model", texts: Sequence[str], asked: ZeroShot) -> Iterator[Prediction]:
+    """The labels that each text entails, as predictions; nothing for a blank text."""
+    known = [text for text in texts if text.strip()]
+    found = iter(entailed(model, known, asked) if known else ())
+    for text in texts:
+        yield labelled(dict(next(found)), several=asked.several) if text.strip() else Prediction("", {})
 
 
 def _relations(head: ClassificationHead) -> tuple[int, int]:
@@ -83,7 +117,7 @@ def logits(model: "Model", rows: Sequence[tuple[str, ...]]) -> Tensor:
     ids = [reader.known(one) for one in inputs.ids]
     if not all(ids):
         raise UserError("text: expected at least one token, got an empty text; leave it out")
-    start = reader.start_again(ids, model.generation) if model.is_encoder_decoder else None
+    start = start_again(reader.words, model.generation, ids) if model.is_encoder_decoder else None
     return logits_of(model.network, inputs, reader.words, start=start)
 
 

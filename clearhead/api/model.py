@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.api import predicting, saving, variants
-from clearhead.api.classifying import TEMPLATE, classified, entailed
+from clearhead.api.classifying import TEMPLATE, ZeroShot, classified, entailed
 from clearhead.api.embedding import SentenceReader, vectors_of
 from clearhead.api.reader import Input, Reader, listed
 from clearhead.api.sentences import Sentences
@@ -127,7 +127,8 @@ class Model:
         whether a text entails the template with the label in place of {}. They sum to 1 unless `several` may hold.
         """
         texts = listed(texts, "classify")
-        found = entailed(self, texts, labels, template=template, several=several) if labels else classified(self, texts)
+        own = ZeroShot(labels, template, several) if labels else None
+        found = classified(self, texts) if own is None else entailed(self, texts, own)
         return [sorted(row, key=lambda pair: -pair[1]) for row in found]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import torch
 
 from clearhead.config import ClassificationHead, ModelConfig, PatchInput, StackConfig, TokenInput
-from clearhead.data.marks import Marks, source_marks, target_marks, template_marks
+from clearhead.data.marks import Marks, source_marks, start_again, start_token, target_marks, template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -69,7 +69,7 @@ class Reader:
         if has_encoder and has_decoder and other is None and isinstance(self.config.head, ClassificationHead):
             # The decoder reads the text again, shifted by the start token.
             ids = self.ids([text])[0]
-            return [_row(ids), _row([self.start_again([ids], generation), *ids[:-1]])]
+            return [_row(ids), _row([start_again(self.words, generation, [ids]), *ids[:-1]])]
         if has_decoder and has_encoder == (other is None):
             needs = "a source and a target text" if has_encoder else "one text"
             raise UserError(f"this model reads {needs}; got {'one text' if other is None else 'two'}")
@@ -77,7 +77,7 @@ class Reader:
             return [_row(self.until_padding(self.ids([text])[0], generation.pad_id))]
         if has_decoder:
             before = target_marks(self.words, generation).before
-            target = [self.start(generation), *before, *self.words.encode(other, target=True)]
+            target = [start_token(self.words, generation), *before, *self.words.encode(other, target=True)]
             return [_row(self.ids([text])[0]), _row(self.known(target, stack=self.config.decoder))]
         ids, types = self.words.encode_pair(text, other)
         reads = self.config.first.input
@@ -107,25 +107,6 @@ class Reader:
             return ids
         n = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 1)
         return ids[:n]
-
-    def start_again(self, texts: Sequence[list[int]], generation: GenerationConfig) -> int:
-        """The start token of a decoder that reads the encoder's texts again to classify them.
-
-        Raises UserError if a text does not end where the classifier reads.
-        """
-        last = next(
-            (ids[-1] for ids in texts if ids and generation.end_ids and ids[-1] not in generation.end_ids), None
-        )
-        if last is not None:
-            raise UserError(
-                f"eos_token_id: expected {last}, the last token of a text, where the classifier reads,"
-                f" got {generation.end_ids[0]}; try the settings it was saved with"
-            )
-        return self.start(generation)
-
-    def start(self, generation: GenerationConfig) -> int:
-        """The first token of a decoder: the settings' start token, otherwise the tokenizer's."""
-        return self.words.need("bos") if generation.start_id is None else generation.start_id
 
     def known(self, ids: list[int], *, stack: StackConfig | None = None) -> list[int]:
         """The ids. Raises UserError unless each has a row in the token table of the stack, by default the first one."""

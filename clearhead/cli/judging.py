@@ -65,8 +65,9 @@ def wrong_labels(
     """List the texts of a table whose labels are likely wrong, the likeliest first.
 
     Trains a model for each part of the texts (fold) on all other parts, so that no model judges a text it has learnt
-    from. Confident learning (cleanlab, pip install 'clearhead[eval]') then says which labels are wrong. Each entry has
-    the command that opens the text in the explorer, on the model that judged it.
+    from. Confident learning (cleanlab, pip install 'clearhead[eval]') then says which labels are wrong; numbers are
+    listed where they are far from the model's. Each entry has the command that opens the text in the explorer, on the
+    model that judged it.
 
     Args:
         table: A table of labelled texts, a run that learnt from one, or a recipe file (.toml).

@@ -83,7 +83,8 @@ def classify(
     from clearhead.commands.predict import Given, ZeroShot, predict_command
 
     given: dict[str, Any] = {} if template is None else {"template": template}
-    own = None if labels is None else ZeroShot.of(labels, several=several, **given)
+    names = () if labels is None else tuple(label.strip() for label in labels.split(","))
+    own = None if labels is None else ZeroShot(names, several=several, **given)
     if own is None and (template is not None or several):
         raise UserError("--labels: expected labels beside --template and --several, got none; add --labels 'a,b'")
     predict_command(model, texts, Given(**asdict(options)), verb="classify", zero_shot=own)

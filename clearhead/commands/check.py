@@ -16,6 +16,7 @@ from clearhead.api import CONFIG, Model, load
 from clearhead.api.sidecars import unread
 from clearhead.commands import tell
 from clearhead.commands.check_answers import Answer, answers
+from clearhead.config import ClassificationHead
 from clearhead.errors import NumericError, UserError
 from clearhead.families import family_of
 from clearhead.weights.documents import CONFIG_LIMIT, read_json, shown
@@ -116,11 +117,13 @@ def compared(
         return None, (), ()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    pad = model.generation.pad_id
+    pad, ends = model.generation.pad_id, model.generation.end_ids
+    reads_end = model.is_encoder_decoder and isinstance(model.config.head, ClassificationHead)
+    end = ends[0] if ends and reads_end else None
     generator = torch.Generator().manual_seed(0)
     limits = [stack.max_length or max(LENGTHS) for stack in model.config.stacks.values()]
     lengths = [min(n, *limits) for n in (LENGTHS if pad is not None else LENGTHS[:1])]
-    arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0)
+    arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0, end=end)
     network = network_folder(folder)
     try:
         # Ignores the config's choice of attention, for which the library may download code.

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from tqdm import tqdm
 
 from clearhead.api import Model, load
-from clearhead.api.classifying import TEMPLATE
+from clearhead.api.classifying import ZeroShot, entailments
 from clearhead.api.predicting import Row, numbered, reads_pairs, task_of
 from clearhead.commands import tell
 from clearhead.commands.use import LINES, arriving, check_file
@@ -22,7 +22,6 @@ from clearhead.data.inputs import InputColumns, read_inputs
 from clearhead.errors import UserError, reason
 from clearhead.machine.device import keep_freed_memory
 from clearhead.storage.disk import temporary_file
-from clearhead.tasks.answers import labelled
 from clearhead.tasks.task import Prediction, RecipeTask
 
 Say: TypeAlias = Callable[[Sequence[Row], int], Iterator[Prediction]]
@@ -44,20 +43,6 @@ class Given:
     json: bool = False
 
 
-@dataclass(frozen=True)
-class ZeroShot:
-    """Labels that a model was not trained for, and the hypothesis about each."""
-
-    labels: tuple[str, ...]
-    template: str
-    several: bool
-
-    @classmethod
-    def of(cls, labels: str, *, template: str = TEMPLATE, several: bool) -> Self:
-        """The labels between commas."""
-        return cls(tuple(label.strip() for label in labels.split(",")), template, several)
-
-
 def predict_command(
     name: str, texts: Sequence[str], given: Given, *, verb: str | None = None, zero_shot: ZeroShot | None = None
 ) -> None:
@@ -66,7 +51,7 @@ def predict_command(
     keep_freed_memory()
     model = load(name, int8=given.int8, device=given.device)
     if zero_shot is not None:
-        run(entailed(model, zero_shot), inputs_of(texts, given, InputColumns(given.text, given.text_pair)), given)
+        run(of_labels(model, zero_shot), inputs_of(texts, given, InputColumns(given.text, given.text_pair)), given)
         return
     task = task_of(model, verb=verb, name=name)
     run(of_task(model, task), inputs_of(texts, given, columns_of(model, task, given)), given)
@@ -118,17 +103,15 @@ def of_task(model: Model, task: type[RecipeTask[Any]]) -> Say:
     return lambda rows, first: numbered(model, task, rows, first=first)
 
 
-def entailed(model: Model, asked: ZeroShot) -> Say:
+def of_labels(model: Model, asked: ZeroShot) -> Say:
     """The labels that each text entails, by a model of natural language inference."""
+    asked.check(model)
 
-    def say(rows: Sequence[Row], _: int) -> Iterator[Prediction]:
-        texts = [row for row in rows if isinstance(row, str)]
-        known = [text for text in texts if text.strip()]
-        found = iter(
-            model.classify(known, labels=asked.labels, template=asked.template, several=asked.several) if known else ()
-        )
-        for text in texts:
-            yield labelled(dict(next(found)), several=asked.several) if text.strip() else Prediction("", {})
+    def say(rows: Sequence[Row], first: int) -> Iterator[Prediction]:
+        for i, row in enumerate(rows, first):
+            if not isinstance(row, str):
+                raise UserError(f"input {i}: expected one text beside --labels, got two; leave out --text-pair")
+        return entailments(model, [row for row in rows if isinstance(row, str)], asked)
 
     return say
 

@@ -15,11 +15,13 @@ from clearhead import recipe as recipes
 from clearhead.api import Model, model_folder
 from clearhead.commands import tell
 from clearhead.commands.changes import tables_given
+from clearhead.commands.doubts import Doubts, doubts, require_cleanlab
 from clearhead.commands.train import next_folder, recipe_of
 from clearhead.data.labelled import LabelledText, hold_out, names_of
 from clearhead.errors import Interrupted, UserError
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
+from clearhead.model.numbers import settled
 from clearhead.runs import begin
 from clearhead.storage.disk import replace_file
 from clearhead.tasks.answers import head_of, logits_of
@@ -41,30 +43,25 @@ NEVER = 1 << 60
 
 @dataclass(frozen=True)
 class Suspects:
-    """Examples, their probabilities by models that did not learn from them, and which labels are likely wrong."""
+    """Examples, what models that did not learn from them say of each, and which labels are likely wrong."""
 
     examples: Sequence[LabelledText]
     names: Sequence[str]
     folds: np.ndarray
     """n: the model that judges each example."""
-    shares: np.ndarray
-    """n v: its probability of each label."""
-    scores: np.ndarray
-    """n: the lower, the likelier the label is wrong."""
-    found: np.ndarray
-    """The likely wrong ones as rows of the others, the likeliest first."""
+    outputs: np.ndarray
+    """n v: its probability of each label, or its number."""
+    doubts: Doubts
 
     def rows(self, folder: Path) -> Iterator[JsonObject]:
         """The likely wrong labels; each with the command that shows the text to the model that judged it."""
-        for i in self.found.tolist():
-            example, model = self.examples[i], shlex.quote(str(folder / f"fold-{self.folds[i] + 1}"))
-            best = int(self.shares[i].argmax())
+        for doubt in self.doubts.found:
+            example = self.examples[doubt.example]
+            model = shlex.quote(str(folder / f"fold-{self.folds[doubt.example] + 1}"))
             yield {
                 "row": example.place,
-                "given": example.labels[0],
-                "suggested": self.names[best],
-                "score": float(self.scores[i]),
-                "probability": float(self.shares[i, best]),
+                **doubt.values,
+                "score": float(self.doubts.scores[doubt.example]),
                 "texts": [*example.texts],
                 "explore": f"clearhead explore {model} {shlex.quote(example.texts[0])}",
             }
@@ -82,7 +79,7 @@ def wrong_labels_command(
     as_json: bool,
 ) -> None:
     """Train a model for each fold on the others, and list the texts whose labels it does not believe."""
-    cleanlab()  # Reports a missing package before anything takes long.
+    require_cleanlab()  # Reports a missing package before anything takes long.
     recipe = classifier_of(name, changes, short=short, columns=columns, text=text)
     if out is not None:
         require_new(out)
@@ -92,20 +89,18 @@ def wrong_labels_command(
     rows = [*found.rows(folder)]
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     replace_file(folder / LIST, content.encode("utf-8", "backslashreplace"))
-    given = np.array([found.names.index(example.labels[0]) for example in found.examples])
-    tell(f"the models agree with {(found.shares.argmax(1) == given).mean():.1%} of the labels")
-    tell(f"{len(rows):,} of {len(given):,} labels are likely wrong, {folder / LIST}; the likeliest:")
-    for row in rows if as_json else rows[:TOP]:
-        print(json.dumps(row, ensure_ascii=False) if as_json else line(row))
+    tell(found.doubts.agreement)
+    tell(f"{len(rows):,} of {len(found.examples):,} labels are likely wrong, {folder / LIST}; the likeliest:")
+    for row, doubt in list(zip(rows, found.doubts.found, strict=True))[: None if as_json else TOP]:
+        print(json.dumps(row, ensure_ascii=False) if as_json else f"{row['row']}  {doubt.line}  {words(row['texts'])}")
     if rows:
         tell(f"look inside the first: {rows[0]['explore']}")
 
 
-def line(row: Mapping[str, Any]) -> str:
-    """A row of the list for a person."""
-    text = " ".join(" / ".join(row["texts"]).split())
-    words = text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
-    return f"{row['row']}  given {row['given']}  suggested {row['suggested']} {row['probability']:.3f}  {words}"
+def words(texts: Any) -> str:
+    """The beginning of the texts of an example, in one line."""
+    text = " ".join(" / ".join(texts).split())
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
 
 
 def classifier_of(
@@ -118,7 +113,7 @@ def classifier_of(
 ) -> ClassificationRecipe:
     """The recipe of a run, of a recipe file, or of a table with these columns, with changes.
 
-    Raises UserError unless it gives each text one of several labels.
+    Raises UserError unless it gives labels to texts.
     """
     if Path(name).is_dir():
         path = model_folder(Path(name)) / RECIPE
@@ -129,8 +124,8 @@ def classifier_of(
     else:
         files = {"train": {"text": text}}
         recipe = recipe_of(name, changes, short=short, files=files, columns=columns, is_told=True)
-    if not isinstance(recipe, ClassificationRecipe) or recipe.data.problem_type != "single_label_classification":
-        raise UserError(f"{name}: expected texts with one label each, got another task; see clearhead train --help")
+    if not isinstance(recipe, ClassificationRecipe):
+        raise UserError(f"{name}: expected texts with labels, got the task {recipe.task}; see clearhead train --help")
     return recipe
 
 
@@ -142,14 +137,25 @@ def parts_of(recipe: ClassificationRecipe, n: int) -> tuple[list[LabelledText], 
     if n < 2:
         raise UserError(f"--folds: expected at least 2, got {n}")
     examples = [e for e in recipe.data.labelling.read(recipe.data.sources["train"]) if not e.is_blank]
-    counts = Counter(label for _, label in {(e.normalized, e.labels[0]) for e in examples})
-    rare = [label for label, count in counts.items() if count < n]
+    if recipe.data.problem_type == "regression":
+        if len({e.normalized for e in examples}) < n:
+            raise UserError(f"expected at least {n} texts, got {len(examples)}; try fewer --folds")
+        return examples, hold_out(examples, [1 / n] * (n - 1), by_label=False)
+    counts = Counter(label for _, label in {(e.normalized, label) for e in examples for label in e.labels})
+    rare = {label for label, count in counts.items() if count < n}
+    parts = hold_out([e for e in examples if not rare & {*e.labels}], [1 / n] * (n - 1), by_label=True)
+    places: dict[str, set[int]] = {}
+    for k, part in enumerate(parts):
+        for label in {label for example in part for label in example.labels}:
+            places.setdefault(label, set()).add(k)
+    # With several labels a text, all texts of a label may come into one part, whose model would not know it.
+    rare |= {label for label, found in places.items() if len(found) < 2}
     if rare:
-        tell(f"not judged, as they have fewer texts than there are folds: {', '.join(rare[:12])}")
-    judged = [e for e in examples if e.labels[0] not in rare]
-    if len({e.labels[0] for e in judged}) < 2:
+        tell(f"not judged, as they have too few texts for the folds: {', '.join(sorted(rare)[:12])}")
+    judged = [[e for e in part if not rare & {*e.labels}] for part in parts]
+    if len({label for part in judged for e in part for label in e.labels}) < 2:
         raise UserError(f"expected at least 2 labels with {n} texts each, got fewer; try fewer --folds")
-    return examples, hold_out(judged, [1 / n] * (n - 1), by_label=True)
+    return examples, judged
 
 
 def judged(
@@ -159,32 +165,31 @@ def judged(
     folder: Path,
 ) -> Suspects:
     """Trains a model for each part on all other examples, saves it in the folder, and has it judge the part."""
-    names = names_of(examples)
-    shares: list[np.ndarray] = []
+    problem = recipe.data.problem_type
+    names = [str(recipe.data.label)] if problem == "regression" else names_of(examples)
+    outputs: list[np.ndarray] = []
     for k, part in enumerate(parts):
         tell(f"fold {k + 1} of {len(parts)}: learning from the others to judge {len(part):,} texts")
         held = {id(example) for example in part}
         model, found = trained(recipe, [e for e in examples if id(e) not in held], part)
         model.save(folder / f"fold-{k + 1}")
         labels = head_of(model.config).labels
-        shares.append(found[:, [labels.index(name) for name in names]])
+        outputs.append(found if problem == "regression" else found[:, [labels.index(name) for name in names]])
     order = [example for part in parts for example in part]
-    given = np.array([names.index(example.labels[0]) for example in order])
-    everything = np.concatenate(shares)
-    filters, rank = cleanlab()
-    flagged = filters.find_label_issues(given, everything, n_jobs=1, return_indices_ranked_by="self_confidence")
+    everything = np.concatenate(outputs)
     which = np.repeat(np.arange(len(parts)), [*map(len, parts)])
-    return Suspects(order, names, which, everything, rank.get_label_quality_scores(given, everything), flagged)
+    return Suspects(order, names, which, everything, doubts(problem, order, names, everything))
 
 
 def trained(
     recipe: ClassificationRecipe, train_on: Sequence[LabelledText], judge: Sequence[LabelledText]
 ) -> tuple[Model, np.ndarray]:
-    """A model that learnt from some texts, and the probabilities n v that it gives the labels of others."""
+    """A model that learnt from some texts, and what it says of others: n v, probabilities of labels or a number."""
     with tempfile.TemporaryDirectory() as scratch:
+        is_several = recipe.data.problem_type == "multi_label_classification"
         files = {
-            "train": write(train_on, Path(scratch, "train.jsonl")),
-            "valid": write(judge, Path(scratch, "valid.jsonl")),
+            name: write(some, Path(scratch, f"{name}.jsonl"), is_several=is_several)
+            for name, some in {"train": train_on, "valid": judge}.items()
         }
         pair = {"text_pair": "1"} if recipe.data.text_pair is not None else {}
         tables = recipe.model_dump(mode="json")
@@ -192,7 +197,7 @@ def trained(
         tables["data"] = kept | files | pair | {"label": "label"}
         tables["training"] |= {"evaluate_every": NEVER, "save_every": None, "patience": None}
         fold = validate(tables, where="fold")
-        _, network, prepared = begin(fold)
+        fold, network, prepared = begin(fold)
         run = Run(network, prepared.task, fold.training, None)
         with ProgressBar(unit=run.task.unit) as bar:
             for event in train(run):
@@ -201,25 +206,17 @@ def trained(
                     raise Interrupted("stopped; the models of the folds that ended are in the folder", event.signal)
         task = run.task
         assert isinstance(task, Classification)
-        logits = logits_of(run.model, task.valid.inputs, task.tokenizer)
-        model = Model(run.model.cpu(), task.tokenizer)
+        logits = logits_of(run.model, task.valid.inputs, task.tokenizer, start=task.start)
+        model = Model(settled(run.model).cpu(), task.tokenizer, fold.generation)
         return model, scores(head_of(model.config), logits).numpy()
 
 
-def write(examples: Sequence[LabelledText], path: Path) -> JsonObject:
+def write(examples: Sequence[LabelledText], path: Path, *, is_several: bool) -> JsonObject:
     """Writes examples as JSON lines; returns the table of their source."""
-    rows = ({str(i): text for i, text in enumerate(e.texts)} | {"label": e.labels[0]} for e in examples)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with path.open("w", encoding="utf-8") as file:
+        for example in examples:
+            # A list stands for any number of labels; one alone is read as it was written.
+            label = example.labels[0] if not is_several else [*example.labels]
+            row = {str(i): text for i, text in enumerate(example.texts)} | {"label": label}
+            file.write(json.dumps(row) + "\n")
     return {"kind": "table", "path": str(path), "text": "0"}
-
-
-def cleanlab() -> tuple[Any, Any]:
-    """The library's filter and rank. Raises UserError if it is not installed."""
-    try:
-        from cleanlab import filter as filters
-        from cleanlab import rank
-    except ImportError:
-        raise UserError(
-            "wrong-labels: expected the package cleanlab, got none; try pip install 'clearhead[eval]'"
-        ) from None
-    return filters, rank

@@ -49,6 +49,25 @@ def target_marks(tokenizer: Tokenizer, generation: GenerationConfig) -> Marks:
     return Marks(own.before if first is None else (first,), _ended(own.after, tokenizer, generation))
 
 
+def start_token(tokenizer: Tokenizer, generation: GenerationConfig) -> int:
+    """The first token of a decoder after an encoder: the settings' start token, otherwise the tokenizer's."""
+    return tokenizer.need("bos") if generation.start_id is None else generation.start_id
+
+
+def start_again(tokenizer: Tokenizer, generation: GenerationConfig, texts: Sequence[Sequence[int]]) -> int:
+    """The start token of a decoder that reads the encoder's texts again to classify them.
+
+    Raises UserError if a text does not end where the classifier reads.
+    """
+    last = next((ids[-1] for ids in texts if ids and generation.end_ids and ids[-1] not in generation.end_ids), None)
+    if last is not None:
+        raise UserError(
+            f"eos_token_id: expected {last}, the last token of a text, where the classifier reads,"
+            f" got {generation.end_ids[0]}; try the settings it was saved with"
+        )
+    return start_token(tokenizer, generation)
+
+
 def document_marks(tokenizer: Tokenizer, generation: GenerationConfig) -> Marks:
     """The marks of a language model's document: the template's or the begin token if there is one, and an end."""
     own, begin = template_marks(tokenizer), tokenizer.bos_id

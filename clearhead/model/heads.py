@@ -126,12 +126,15 @@ class ClassificationHead(OutputHead):
         self.pool, self.dropout = head.pool, head.dropout
         self.pooler = nn.Linear(stack.d_model, stack.d_model) if head.pooler else None
         self.output = nn.Linear(stack.d_model, head.n_labels, bias=head.bias)
+        self.unit = 1.0
+        """The factor on the numbers of a regression while it is trained (`model/numbers.py`)."""
 
     def logits(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b v, v the labels; padding never counts."""
         pooled = self.transform(pool(layout.unpack(states), layout.valid, self.pool))
         pooled = pooled if self.pooler is None else self.pooler(pooled).tanh()
-        return tap(self, "logits", self.output(dropout(pooled, self.dropout, self.training)), "b v")
+        logits = self.output(dropout(pooled, self.dropout, self.training))
+        return tap(self, "logits", logits if self.unit == 1.0 else self.unit * logits, "b v")
 
     def steps(self, to: Steps, path: str, x: str) -> None:
         x = self.transform_steps(to, path, to.do(f"{path}.pool", "pool", x, how=self.pool))

@@ -7,13 +7,14 @@ from typing import Any
 from pydantic import JsonValue
 
 from clearhead.api import Model
+from clearhead.api.classifying import ZeroShot, entailments
 from clearhead.api.predicting import predictions
 from clearhead.errors import UserError, is_memory
 from clearhead.serve.worker import Failed, Ticket, Worker
 from clearhead.tasks.task import RecipeTask
 
 AT_ONCE = 64
-"""Inputs in a batch: few, so that later ones do not wait long."""
+"""Texts in a batch: few, so that later ones do not wait long."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,18 @@ class Asked:
     text: str
     embeds: bool = False
     """Whether its vector is asked for."""
+    zero_shot: ZeroShot | None = None
+    """Labels of the client's, in place of the model's own."""
+
+    @property
+    def n_texts(self) -> int:
+        """Texts that the network reads for it: one, or one with each of the labels."""
+        return 1 if self.zero_shot is None else len(self.zero_shot.labels)
+
+    def goes_with(self, others: Sequence["Asked"]) -> bool:
+        """Whether it is answered in one batch with these."""
+        alike = all(self.embeds == one.embeds and self.zero_shot == one.zero_shot for one in others)
+        return alike and (not others or self.n_texts + sum(one.n_texts for one in others) <= AT_ONCE)
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Predictor(Worker[Asked, Said]):
 
     def turn(self) -> None:
         """Answers the inputs that have waited longest. If one of a batch is wrong, each request is answered alone."""
-        self.taken = self.take(lambda taken, one: len(taken) < AT_ONCE and all(one.embeds == x.embeds for x in taken))
+        self.taken = self.take(lambda taken, one: one.goes_with(taken))
         try:
             self.answer(self.taken)
         except UserError:
@@ -68,9 +81,11 @@ class Predictor(Worker[Asked, Said]):
         """Tells each request what is said of its inputs."""
         if not taken:
             return
-        texts = [one.text for _, one in taken]
-        if taken[0][1].embeds:
-            found: list[JsonValue] = self.model.embed(texts).float().tolist()
+        texts, own = [one.text for _, one in taken], taken[0][1].zero_shot
+        if own is not None:
+            found: list[JsonValue] = [said.values for said in entailments(self.model, texts, own)]
+        elif taken[0][1].embeds:
+            found = self.model.embed(texts).float().tolist()
         else:
             assert self.task is not None
             found = [said.values for said in predictions(self.model, self.task, texts)]

@@ -181,6 +181,10 @@ class PredictionRequest(Request):
     """POST /v1/predict"""
 
     inputs: Annotated[list[str | Texts | dict[str, str]], Field(fail_fast=True)]
+    labels: Texts | None = None
+    """Labels of the client's, for a model of natural language inference."""
+    template: str | None = None
+    several: bool | None = None
 
     @field_validator("inputs", mode="wrap")
     @classmethod

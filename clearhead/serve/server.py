@@ -110,9 +110,13 @@ class Routes:
         """POST /v1/predict"""
         async with self.asked(request, PredictionRequest) as asked:
             self.service.require("predict")
-            lines = await asyncio.to_thread(self.service.lines, asked.inputs)
+            n_labels = len(asked.labels or ())
+            if n_labels > 1:  # The network reads each text with each label.
+                self.worker.check(n_labels * len(asked.inputs))
+            own = await asyncio.to_thread(self.service.zero_shot, asked)
+            lines = await asyncio.to_thread(self.service.lines, asked.inputs, own)
             await self.read(request, self.service.input, lines, "inputs")
-        values = await self.said(request, [Asked(number, line) for number, line in enumerate(lines)])
+        values = await self.said(request, [Asked(number, line, zero_shot=own) for number, line in enumerate(lines)])
         return JSONResponse({"model": self.service.name, "predictions": values})
 
     async def embeddings(self, request: Request) -> ASGIApp:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from clearhead.api import Model
+from clearhead.api.classifying import TEMPLATE, ZeroShot
 from clearhead.api.predicting import Row, lines_of, task_of
 from clearhead.config import LanguageHead, NoHead
 from clearhead.data.chat import render
@@ -12,7 +13,7 @@ from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.lengths import Encode, TooLong, bounded, extent, most_characters
-from clearhead.serve.schemas import ChatRequest, CompletionRequest, Writes, Wrong
+from clearhead.serve.schemas import ChatRequest, CompletionRequest, PredictionRequest, Writes, Wrong
 from clearhead.serve.writing import Prompt
 from clearhead.tasks.task import RecipeTask
 
@@ -90,9 +91,30 @@ class Service:
             raise Wrong("text: expected texts that are not empty, got an empty one", "text")
         return ids
 
-    def lines(self, inputs: Sequence[Row]) -> list[str]:
-        """The inputs of a prediction as the task reads them. Raises Wrong."""
+    def zero_shot(self, asked: PredictionRequest) -> ZeroShot | None:
+        """The labels of a request's own, if it has some. Raises Wrong."""
+        if asked.labels is None:
+            alone = "template" if asked.template is not None else "several" if asked.several is not None else None
+            if alone is not None:
+                raise Wrong(f"{alone}: expected labels beside it, got none", alone)
+            return None
+        given = ZeroShot(asked.labels, asked.template or TEMPLATE, several=bool(asked.several))
+        try:
+            given.check(self.model)
+        except UserError as error:
+            raise Wrong(str(error), str(error).partition(":")[0]) from None
+        for hypothesis in given.hypotheses:
+            self.read(hypothesis, self.marked, "labels")
+        return given
+
+    def lines(self, inputs: Sequence[Row], own: ZeroShot | None = None) -> list[str]:
+        """The inputs of a prediction as the task reads them, or single texts beside labels. Raises Wrong."""
         assert self.task is not None
+        if own is not None:
+            pair = next((i for i, row in enumerate(inputs, 1) if not isinstance(row, str)), None)
+            if pair is not None:
+                raise Wrong(f"inputs: input {pair}: expected one text beside labels, got several", "inputs")
+            return [row for row in inputs if isinstance(row, str)]
         try:
             return lines_of(self.model, self.task, inputs)
         except UserError as error:

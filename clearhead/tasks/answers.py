@@ -11,13 +11,14 @@ from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.config.heads import ProblemType
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.labelled_ids import Inputs
+from clearhead.data.marks import start_again
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
-from clearhead.tasks.task import Prediction
+from clearhead.tasks.task import Prediction, Trained
 
 BATCH_TOKENS = 8192
 """Tokens of one batch outside of training."""
@@ -35,30 +36,53 @@ def losses(logits: Tensor, targets: Tensor, problem_type: ProblemType, *, smooth
             return F.mse_loss(logits, targets.to(logits.dtype), reduction="none").mean(-1)
 
 
-def batch_of(inputs: Inputs, examples: Sequence[int], tokenizer: Tokenizer, *, packed: bool) -> Tokens:
-    """These inputs as one batch."""
-    tokens = Tokens.pad([inputs.ids[i] for i in examples], fill=tokenizer.pad_id or 0, packed=packed)
-    return (
-        tokens if inputs.types is None else replace(tokens, types=Tokens.pad([inputs.types[i] for i in examples]).ids)
-    )
-
-
-def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer, *, start: int | None = None) -> Tensor:
-    """n v: the logits of every input, on the CPU.
+def batch_of(
+    inputs: Inputs, examples: Sequence[int], tokenizer: Tokenizer, *, packed: bool, start: int | None = None
+) -> tuple[Tokens, ...]:
+    """These inputs as one batch.
 
     The decoder of an encoder-decoder reads each input again, after the token `start` and without its last token.
     """
+    rows, fill = [inputs.ids[i] for i in examples], tokenizer.pad_id or 0
+    tokens = Tokens.pad(rows, fill=fill, packed=packed)
+    if inputs.types is not None:
+        tokens = replace(tokens, types=Tokens.pad([inputs.types[i] for i in examples]).ids)
+    if start is None:
+        return (tokens,)
+    return tokens, Tokens.pad([[start, *ids[:-1]] for ids in rows], fill=fill, packed=packed)
+
+
+def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer, *, start: int | None = None) -> Tensor:
+    """n v: the logits of every input, on the CPU; `start` as for `batch_of`."""
     lengths = [*map(len, inputs.ids)]
     found = torch.empty(len(lengths), head_of(network.config).n_labels)
     budget, device = max([BATCH_TOKENS, *lengths]), next(network.parameters()).device
     with Evaluating(network), torch.inference_mode():
         for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
-            stacks = [batch_of(inputs, examples, tokenizer, packed=True)]
-            if start is not None:
-                again = [[start, *inputs.ids[i][:-1]] for i in examples]
-                stacks.append(Tokens.pad(again, fill=tokenizer.pad_id or 0, packed=True))
+            stacks = batch_of(inputs, examples, tokenizer, packed=True, start=start)
             found[examples] = network(*(tokens.to(device) for tokens in stacks)).float().cpu()
     return found
+
+
+def rereads(model: Trained) -> bool:
+    """Whether a decoder reads each text again after an encoder."""
+    return len(model.network.config.stacks) == 2
+
+
+def reader_of(model: Trained) -> Tokenizer:
+    """The tokenizer of a model. Where a decoder reads texts again, it puts an end token after each."""
+    return model.tokenizer.ending() if rereads(model) else model.tokenizer
+
+
+def start_of(model: Trained, inputs: Inputs) -> int | None:
+    """The token with which the decoder of an encoder-decoder begins to read the inputs again; None without one."""
+    return start_again(model.tokenizer, model.generation, inputs.ids) if rereads(model) else None
+
+
+def most_tokens(model: Trained) -> int | None:
+    """The longest text that every stack has positions for; None without a limit."""
+    limits = [stack.max_length for stack in model.network.config.stacks.values() if stack.max_length is not None]
+    return min(limits, default=None)
 
 
 def head_of(config: ModelConfig) -> ClassificationHead:

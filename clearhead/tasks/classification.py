@@ -1,9 +1,10 @@
-"""Sequence classification: labels for a text, or for two texts together, by an encoder or a decoder alone."""
+"""Sequence classification: labels for a text, or for two texts together, by an encoder, a decoder or both."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
@@ -15,15 +16,28 @@ from clearhead.data.corpus import Encoded
 from clearhead.data.label_report import LabelReport, labelled_split
 from clearhead.data.labelled import LabelledText, Labelling, check_known, labelled_splits, names_of
 from clearhead.data.labelled_ids import Inputs
+from clearhead.data.marks import start_again
 from clearhead.data.sequences import largest_of
 from clearhead.data.splits import fingerprint
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.model.numbers import NONE, Numbers
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
-from clearhead.tasks.answers import BATCH_TOKENS, batch_of, head_of, logits_of, losses, names_in, said
+from clearhead.tasks.answers import (
+    BATCH_TOKENS,
+    batch_of,
+    head_of,
+    logits_of,
+    losses,
+    most_tokens,
+    names_in,
+    reader_of,
+    said,
+    start_of,
+)
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
@@ -80,6 +94,8 @@ class ClassificationRecipe(Recipe):
     data: ClassificationData
     tokenizer: TokenizerConfig = WordPiece(lowercase=True)
     model: ModelChoice = ModelChoice(preset="classifier")
+    rereads: bool = False
+    """Whether a decoder reads each text again after an encoder (Lewis et al. 2019). A run takes it from its network."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +134,27 @@ class Classification(RecipeTask[ClassificationRecipe]):
         problem_type: ProblemType,
         max_tokens: int,
         packed: bool = True,
+        start: int | None = None,
+        numbers: Numbers = NONE,
     ) -> None:
+        """`start`: the token with which the decoder of an encoder-decoder begins to read a text again.
+
+        `numbers` of a regression: the loss is the squared error in their unit.
+        """
         self.tokenizer, self.train, self.valid = tokenizer, train, valid
         self.labels, self.problem_type = tuple(labels), problem_type
-        self.max_tokens, self.packed = max_tokens, packed
+        self.max_tokens, self.packed, self.start = max_tokens, packed, start
+        self.numbers = numbers
         self.main_score = MAIN_SCORES[problem_type]
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        lengths = [*map(len, self.train.inputs.ids)]
+        lengths = np.array([*map(len, self.train.inputs.ids)])
+        lengths = lengths if self.start is None else np.stack([lengths, lengths], axis=1)
         return token_budget_batches(lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
-        tokens = batch_of(self.train.inputs, examples, self.tokenizer, packed=self.packed)
-        return Batch((tokens,), self.targets([self.train.examples[i] for i in examples]))
+        inputs = batch_of(self.train.inputs, examples, self.tokenizer, packed=self.packed, start=self.start)
+        return Batch(inputs, self.targets([self.train.examples[i] for i in examples]))
 
     def targets(self, examples: Sequence[LabelledText]) -> Tensor:
         """n: the class of each example; or n v: which labels it has, or its number."""
@@ -144,38 +168,42 @@ class Classification(RecipeTask[ClassificationRecipe]):
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
-        if (config.encoder is None) == (config.decoder is None):
-            raise UserError(f"{where}: expected an encoder or a decoder alone to classify, got both; {remedy}")
         if not isinstance(config.first.input, TokenInput):
             raise UserError(f"{where}: expected a network of texts to classify them, got one of pictures; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
-        """A classification head stays as it is, apart from its labels. Any other head gives way to a new one."""
+        """A classification head stays as it is, apart from its labels. Any other head gives way to a new one.
+
+        A decoder is asked at the last token. After an encoder, a dense layer comes before the labels (Lewis et al.).
+        """
         self.check_kind(config, where="model", remedy="try preset classifier")
-        name = "decoder" if config.encoder is None else "encoder"
         both = (self.train.inputs.ids, self.valid.inputs.ids)
         longest, largest = max(max(map(len, ids)) for ids in both), max(map(largest_of, both))
-        check_length(name, config.output, longest, remedy="try a lower data.max_length")
-        check_vocabulary(name, config.output, largest)
+        for name, stack in config.stacks.items():
+            check_length(name, stack, longest, remedy="try a lower data.max_length")
+            check_vocabulary(name, stack, largest)
         own = {"n_labels": len(self.labels), "labels": self.labels, "problem_type": self.problem_type}
         if isinstance(config.head, ClassificationHead):
             head = config.head.model_copy(update=own)
         else:
-            place: dict[str, Any] = {"pool": "last"} if config.decoder is not None else {}
-            head = ClassificationHead(**own, **place)
+            layers: dict[str, Any] = {} if config.decoder is None else {"pool": "last"}
+            layers |= {"pooler": True} if len(config.stacks) == 2 else {}
+            head = ClassificationHead(**own, **layers)
         return ModelConfig.model_validate({**dict(config), "head": head})
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of the class; for several labels the mean of theirs; for a number the squared error."""
-        return losses(network(*batch.inputs), batch.labels, self.problem_type, smoothing=smoothing).sum(), batch.count
+        each = losses(network(*batch.inputs), batch.labels, self.problem_type, smoothing=smoothing)
+        return each.sum() / self.numbers.unit**2, batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.measure(network, self.valid)
 
     def measure(self, network: Transformer, data: Labelled) -> Evaluation:
         """The scores on these data, and the mistakes with the largest loss."""
-        logits, targets = logits_of(network, data.inputs, self.tokenizer), self.targets(data.examples)
-        each = losses(logits, targets, self.problem_type)
+        logits = logits_of(network, data.inputs, self.tokenizer, start=self.start)
+        targets = self.targets(data.examples)
+        each = losses(logits, targets, self.problem_type) / self.numbers.unit**2
         outputs = tuple(one.line for one in said(network.config, logits))
         examples = tuple(
             Example(" / ".join(e.texts), output, " ".join(e.labels), loss, self.is_wrong(row, target), e.place)
@@ -216,11 +244,15 @@ class Classification(RecipeTask[ClassificationRecipe]):
         splits = labelled_splits(data, labelling, data.held_out)
         train = splits["train"]
         tokenizer = tokenizer or Tokenizer.train((text for e in train for text in e.texts), recipe.tokenizer)
+        end = " {end}" if recipe.rereads else ""
         if data.text_pair is not None and not tokenizer.library.num_special_tokens_to_add(is_pair=True):
-            tokenizer = tokenizer.templated("$A", "$A {end} $B:1")
+            tokenizer = tokenizer.templated(f"$A{end}", f"$A {{end}} $B:1{end and end + ':1'}")
+        elif recipe.rereads:
+            tokenizer = tokenizer.ending()
         encoded = {name: Labelled.of(split, tokenizer, data.max_length) for name, split in splits.items()}
         is_number = labelling.problem_type == "regression"
         names = () if is_number else names_of(train)
+        numbers = Numbers.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else NONE
         report = LabelReport(
             vocab_size=tokenizer.vocab_size,
             max_length=data.max_length,
@@ -239,6 +271,8 @@ class Classification(RecipeTask[ClassificationRecipe]):
             problem_type=labelling.problem_type,
             max_tokens=recipe.training.max_tokens,
             packed=recipe.training.packed,
+            start=start_again(tokenizer, recipe.generation, encoded["train"].inputs.ids) if recipe.rereads else None,
+            numbers=numbers,
         )
         sha = {name: fingerprint(*([(*e.texts, *e.labels)] for e in split)) for name, split in splits.items()}
         return Prepared(
@@ -262,20 +296,22 @@ class Classification(RecipeTask[ClassificationRecipe]):
         names = names_in(head)
         if problem != "regression":
             check_known(examples, names, remedy="correct it, or train with texts of it")
-        limit = data.max_length if data else model.network.config.output.max_length or 512
-        found = Labelled.of(examples, model.tokenizer, limit)
-        task = cls(model.tokenizer, found, found, labels=names, problem_type=problem, max_tokens=BATCH_TOKENS)
+        limit, tokenizer = data.max_length if data else most_tokens(model) or 512, reader_of(model)
+        found = Labelled.of(examples, tokenizer, limit)
+        start = start_of(model, found.inputs)
+        task = cls(tokenizer, found, found, labels=names, problem_type=problem, max_tokens=BATCH_TOKENS, start=start)
         return task.evaluate(model.network)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Each label with its probability, with tabs between them; a number alone. A tab is between two texts."""
-        config = model.network.config
+        config, tokenizer, limit = model.network.config, reader_of(model), most_tokens(model) or 1 << 30
         head_of(config)
         rows = [tuple(text.split("\t", 1)) for text in texts]
         found: dict[int, Prediction] = {}
         for size in {len(row) for row in rows}:
             alike = [i for i, row in enumerate(rows) if len(row) == size]
-            inputs = Inputs.of([rows[i] for i in alike], model.tokenizer, config.output.max_length or 1 << 30)
-            found |= zip(alike, said(config, logits_of(model.network, inputs, model.tokenizer)), strict=True)
+            inputs = Inputs.of([rows[i] for i in alike], tokenizer, limit)
+            logits = logits_of(model.network, inputs, tokenizer, start=start_of(model, inputs))
+            found |= zip(alike, said(config, logits), strict=True)
         yield from (found[i] for i in range(len(rows)))

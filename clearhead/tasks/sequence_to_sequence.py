@@ -8,7 +8,7 @@ import torch
 from clearhead.config import ModelConfig
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.encoded import EncodedPairs
-from clearhead.data.marks import source_marks, target_marks
+from clearhead.data.marks import source_marks, start_token, target_marks
 from clearhead.data.sequences import largest_of, lengths_of
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
@@ -30,8 +30,7 @@ class SequenceToSequence:
 
     def __init__(self, tokenizer: Tokenizer, *, max_tokens: int, packed: bool, generation: GenerationConfig) -> None:
         self.tokenizer, self.max_tokens, self.packed, self.generation = tokenizer, max_tokens, packed, generation
-        start = generation.start_id
-        self.start = tokenizer.need("bos") if start is None else start
+        self.start = start_token(tokenizer, generation)
         self.source_marks, self.target_marks = source_marks(tokenizer), target_marks(tokenizer, generation)
 
     def lengths(self, source: Ids, target: Ids) -> np.ndarray:

@@ -22,6 +22,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
+from clearhead.model.numbers import NONE, Numbers
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
@@ -100,6 +101,8 @@ class Task(ABC):
     higher_is_better: bool
     unit: str = "tokens"
     """What the losses of a batch are counted by, for the speed of a run: `texts`."""
+    numbers: Numbers = NONE
+    """The labels of a regression; any other task has none."""
 
     @abstractmethod
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:

@@ -17,6 +17,7 @@ from clearhead.model.assign import merged
 from clearhead.model.attention import Attention
 from clearhead.model.heads import LanguageHead
 from clearhead.model.loss import NEVER
+from clearhead.model.numbers import as_learned, as_saved, learn_in
 from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
@@ -55,6 +56,7 @@ class Run:
     def __post_init__(self) -> None:
         self.device = self.ranks.device(prepare_machine(self.config))
         self.network.to(self.device)
+        learn_in(self.network, self.task.numbers.unit)
         set_levers(self.network, self.config)
         freeze(self.network, self.config.freeze)
         self.thaw = Thaw(self.network, self.config)
@@ -93,7 +95,7 @@ class Run:
     def checkpoint(self) -> checkpoints.Checkpoint:
         """The files of a checkpoint, from which to resume the run or load the model."""
         networks = {"model.safetensors": merged(self.model)} | self.networks
-        tensors = {file: saved_tensors(network) for file, network in networks.items()}
+        tensors = {file: as_saved(network, saved_tensors(network)) for file, network in networks.items()}
         tensors["optimizer.safetensors"] = self.optimizer.state_tensors()
         state = vars(self.progress) | {
             "torch": torch.__version__,
@@ -111,7 +113,8 @@ class Run:
         saved = checkpoints.load(folder)
         tensors, state = all_finite(saved.tensors, where=str(folder)), saved.json["train.json"]
         for file, network in self.networks.items():
-            restore(network, parts(tensors[file], like=model_tensors(network)), where=f"{folder}/{file}")
+            learned = as_learned(network, tensors[file])
+            restore(network, parts(learned, like=model_tensors(network)), where=f"{folder}/{file}")
         state_tensors = parts(tensors["optimizer.safetensors"], like=self.optimizer.state_tensors())
         self.optimizer.load_state_tensors(state_tensors, where=f"{folder}/optimizer.safetensors")
         known = {name: state[name] for name in vars(Progress()) if name in state}

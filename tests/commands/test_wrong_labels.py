@@ -11,7 +11,7 @@ from clearhead.commands.wrong_labels import classifier_of, parts_of
 from clearhead.errors import UserError
 from clearhead.tasks.classification import ClassificationRecipe
 from clearhead.tasks.registry import validate
-from tests.tasks.test_classification import SMALL, rows, tables, write_table
+from tests.tasks.test_classification import SMALL, WORDS, rows, tables, write_table
 
 pytest.importorskip("cleanlab")
 
@@ -44,12 +44,51 @@ def test_flipped_labels_are_found(capsys: pytest.CaptureFixture[str]):
         assert share == pytest.approx(row["probability"], abs=1e-4)
 
 
+def test_wrong_sets_of_labels_are_found(capsys: pytest.CaptureFixture[str]):
+    kinds = {word: label for label, words in WORDS.items() for word in words.split()}
+    texts = [(a, b) for a in kinds for b in kinds if a < b]
+    table = [(f"the {a} and the {b}", "|".join(sorted({kinds[a], kinds[b]}))) for a, b in texts]
+    wrong = {4: "tool", 40: "fruit|tool"}
+    write_table(Path("table.csv"), [(text, wrong.get(i, label)) for i, (text, label) in enumerate(table)])
+    line = "wrong-labels table.csv --folds 3 --out found --precision fp32 --epochs 15 --training.max_tokens 96 --json"
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    fields = "--data.problem_type multi_label_classification --training.optimizer.lr 1e-2 --training.schedule.warmup 2"
+    main(f"{line} --label kind {changes} {fields}".split())
+    said = capsys.readouterr()
+    found = [*map(json.loads, said.out.splitlines())]
+    assert {row["row"]: "|".join(row["suggested"]) for row in found} == {
+        f"table.csv:{i + 2}": table[i][1] for i in wrong
+    }
+    assert all(row["given"] == wrong[int(row["row"][10:]) - 2].split("|") and row["probability"] > 0.9 for row in found)
+    assert "of the sets of labels" in said.err
+
+
+def test_wrong_numbers_are_found(capsys: pytest.CaptureFixture[str]):
+    table = [
+        (text, {"animal": 1.0, "fruit": 2.0, "tool": 3.0}[label] + i % 3 / 10) for i, (text, label) in enumerate(rows())
+    ]
+    wrong = {3: 9.0, 20: -4.0}
+    write_table(Path("table.csv"), [(text, f"{wrong.get(i, n)}") for i, (text, n) in enumerate(table)])
+    line = "wrong-labels table.csv --folds 2 --out found --precision fp32 --epochs 25 --training.max_tokens 64"
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    fields = "--data.problem_type regression --training.optimizer.lr 1e-2 --training.schedule.warmup 2"
+    main(f"{line} {changes} {fields}".split())
+    said = capsys.readouterr()
+    found = [json.loads(text) for text in Path("found/wrong_labels.jsonl").read_text().splitlines()]
+    assert {row["row"]: row["given"] for row in found[:2]} == {f"table.csv:{i + 2}": n for i, n in wrong.items()}
+    for row in found:
+        assert load(row["explore"].split()[2]).predict(row["texts"])[0]["values"] == pytest.approx([row["suggested"]])
+        assert abs(row["deviations"]) > 3
+    assert "table.csv:5  given 9  suggested" in said.out.splitlines()[0] + said.out.splitlines()[1]
+    assert "half of the models' numbers are within" in said.err
+
+
 def test_equal_texts_are_judged_together_and_rare_labels_never(capsys: pytest.CaptureFixture[str]):
     write_table(Path("table.csv"), [*rows(), *rows()[:5], ("the one and only", "rare")])
     recipe = validate(tables(), where="x")
     assert isinstance(recipe, ClassificationRecipe)
     examples, parts = parts_of(recipe, 3)
-    assert "fewer texts than there are folds: rare" in capsys.readouterr().err
+    assert "too few texts for the folds: rare" in capsys.readouterr().err
     assert len(examples) == 42
     assert sum(map(len, parts)) == 41
     texts = [{example.normalized for example in part} for part in parts]
@@ -65,9 +104,8 @@ def test_equal_texts_are_judged_together_and_rare_labels_never(capsys: pytest.Ca
         ("table.csv --folds 13", "expected at least 2 labels with 13 texts each"),
         (
             "translation --data.train.source a --data.train.target b",
-            "expected texts with one label each, got another task",
+            "expected texts with labels, got the task translation",
         ),
-        ("table.csv --data.problem_type regression", "expected texts with one label each"),
         ("nowhere.csv", "nowhere.csv: expected a file, got none"),
     ],
 )

@@ -71,6 +71,64 @@ def test_pairs(client: TestClient) -> None:
     assert asked in example(Service(model, NAME, slots=1, max_length=9), "u", keyed=False)
 
 
+RELATIONS = ("contradiction", "neutral", "entailment")
+OWN: dict[str, Any] = {"labels": ["a", "two"], "template": "this is {}"}
+
+
+@pytest.fixture(scope="module")
+def inference() -> Iterator[tuple[Model, TestClient]]:
+    """A model of natural language inference, which reads pairs."""
+    model = classifier(labels=RELATIONS, pairs=True)
+    model.recipe = {"task": "classification", "data": {"text_pair": "b"}}
+    with client_of(model) as client:
+        yield model, client
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_labels_of_the_client(inference: tuple[Model, TestClient], several: bool) -> None:
+    """Of requests with other labels at the same time, each gets its own."""
+    model, client = inference
+    bodies = [{"inputs": [*TEXTS, ""], **OWN, "several": several}, {"inputs": TEXTS, "labels": ["b", "one", "three"]}]
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda body: client.post("/v1/predict", json=body).json()["predictions"], bodies * 3)]
+    expected = model.classify(TEXTS, **OWN, several=several)
+    assert found[0][-1] == {}
+    for said, own in zip(found[0], expected, strict=False):
+        assert said["probabilities"] == pytest.approx(dict(own), abs=1e-6)
+        best = {"labels": [name for name, share in own if share > 0.5]} if several else {"label": own[0][0]}
+        assert said.items() >= best.items()
+    for said, own in zip(found[1], model.classify(TEXTS, labels=["b", "one", "three"]), strict=True):
+        assert said["probabilities"] == pytest.approx(dict(own), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"labels": ["a", "a"]}, "labels: expected a list of different labels, got ['a', 'a']"),
+        ({"labels": []}, "labels: expected a list of different labels, got []"),
+        ({"labels": "a"}, "labels: expected"),
+        ({"labels": ["a"], "template": "x"}, "template: expected {} in place of the label, got 'x'"),
+        ({"template": "a {}"}, "template: expected labels beside it, got none"),
+        ({"several": True}, "several: expected labels beside it, got none"),
+        ({"labels": ["one " * 200]}, "labels: expected at most 64 tokens, by --max-length, got"),
+        ({"labels": [f"{i}" for i in range(40)]}, "expected at most 32 texts in one request, got 40"),
+        ({"labels": ["a"], "inputs": [["one", "two"]]}, "inputs: input 1: expected one text beside labels, got"),
+    ],
+)
+def test_wrong_labels_of_the_client_are_told(
+    inference: tuple[Model, TestClient], body: dict[str, Any], told: str
+) -> None:
+    response = inference[1].post("/v1/predict", json={"inputs": ["one"], **body})
+    assert response.status_code == 400
+    assert told in response.json()["error"]["message"]
+
+
+def test_labels_need_a_model_of_inference(client: TestClient) -> None:
+    response = client.post("/v1/predict", json={"inputs": ["one"], **OWN})
+    assert response.status_code == 400
+    assert "labels: expected a model with a label entailment, got one with x, y" in response.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("inputs", "told"),
     [

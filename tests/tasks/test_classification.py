@@ -286,5 +286,5 @@ def test_a_model_without_labels_is_told():
     base = Transformer(architecture(ModelChoice(preset="nano", stacks={**SMALL}), 99))
     with pytest.raises(UserError, match=r"^model: expected a classification head, got language; try clearhead train"):
         list(Classification.predicted(Model(base, task.tokenizer), ["a"]))
-    with pytest.raises(UserError, match=r"^model: expected an encoder or a decoder alone to classify, got both"):
-        task.fit(preset("demo"))
+    with pytest.raises(UserError, match=r"^model: expected a network of texts to classify them, got one of pictures"):
+        task.fit(preset("vit-tiny"))

@@ -1,0 +1,153 @@
+"""Classes by an encoder-decoder, whose decoder reads the text again, against the reference library."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.api import Model, load
+from clearhead.cli import main
+from clearhead.config import ClassificationHead
+from clearhead.data.labelled import LabelledText
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.foundation import under_head
+from clearhead.recipe.tokenizers import Words
+from clearhead.tasks.classification import Classification, Labelled
+from clearhead.tasks.registry import suitable
+from clearhead.tasks.task import Batch
+from tests.tasks.updates import mask_of, our_losses, their_losses
+
+transformers = pytest.importorskip("transformers")
+
+KINDS = {"animal": "cat dog horse mouse", "fruit": "apple pear plum cherry", "tool": "hammer saw file drill"}
+ROWS = [(f"the {a} and the {b}", kind) for kind, words in KINDS.items() for a in words.split() for b in words.split()]
+# Norms and softmaxes of the first keep float64; those of the second are always computed in float32.
+FAMILIES = {"Bart": 1e-9, "T5": 1e-5}
+UPDATES = pytest.mark.parametrize("n", [20, pytest.param(200, marks=pytest.mark.slow)])
+
+
+def tokenizer_of() -> Tokenizer:
+    return Tokenizer.train([text for text, _ in ROWS], Words()).ending()
+
+
+def saved(family: str, kind: str, tokenizer: Tokenizer, folder: Path, **fields: Any) -> Path:
+    """A tiny network of the reference library with a tokenizer that ends each text."""
+    torch.manual_seed(0)
+    ids = {"pad_token_id": tokenizer.pad_id, "eos_token_id": tokenizer.eos_id, "bos_token_id": tokenizer.bos_id}
+    ids |= {"decoder_start_token_id": tokenizer.eos_id, "vocab_size": tokenizer.vocab_size}
+    both = {"layers": 1, "attention_heads": 2, "ffn_dim": 24}
+    size: Mapping[str, Any] = {
+        "Bart": {"d_model": 16, "dropout": 0.0, "max_position_embeddings": 32, "forced_eos_token_id": None}
+        | {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in both.items()},
+        "T5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0},
+    }[family]
+    config = getattr(transformers, f"{family}Config")(**ids, **size, **fields)
+    getattr(transformers, f"{family}{kind}")(config).save_pretrained(folder)
+    for name, content in tokenizer.to_files().items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def task_of(tokenizer: Tokenizer, problem_type: Any) -> Classification:
+    texts = [text for text, _ in ROWS[::4]] + ["the cat", "the apple and the pear and the plum and the cherry"]
+    labels = [((("a", "b", "c")[i % 3],), ("a", "b")[: i % 3], (str(i / 4),)) for i in range(len(texts))]
+    which = ("single_label_classification", "multi_label_classification", "regression").index(problem_type)
+    examples = [
+        LabelledText((text,), own[which], f"x:{i}") for i, (text, own) in enumerate(zip(texts, labels, strict=True))
+    ]
+    data, names = Labelled.of(examples, tokenizer, 64), ("n",) if problem_type == "regression" else ("a", "b", "c")
+    return Classification(
+        tokenizer, data, data, labels=names, problem_type=problem_type, max_tokens=128, start=tokenizer.eos_id
+    )
+
+
+def loss_of(theirs: Any, batch: Batch) -> Tensor:
+    """The mean loss of theirs, which makes the decoder's input itself."""
+    labels = batch.labels.double() if batch.labels.is_floating_point() else batch.labels
+    return theirs(batch.inputs[0].ids, attention_mask=mask_of(batch), labels=labels).loss
+
+
+@UPDATES
+@pytest.mark.parametrize(
+    ("family", "problem_type"),
+    [(family, "single_label_classification") for family in FAMILIES]
+    + [("Bart", "multi_label_classification"), ("Bart", "regression")],
+)
+def test_updates_are_those_of_the_reference_library(family: str, problem_type: str, n: int, tmp_path: Path):
+    tokenizer = tokenizer_of()
+    task = task_of(tokenizer, problem_type)
+    n_labels = len(task.labels)
+    folder = saved(
+        family, "ForSequenceClassification", tokenizer, tmp_path, num_labels=n_labels, problem_type=problem_type
+    )
+    network = load(folder).network
+    assert task.fit(network.config).head.model_dump()["pool"] == "last"
+    theirs = getattr(transformers, f"{family}ForSequenceClassification").from_pretrained(folder, dtype=torch.float64)
+    expected = their_losses(theirs, task, n, loss_of)
+    assert our_losses(network, task, n) == pytest.approx(expected, rel=FAMILIES[family])
+    assert expected[0] != pytest.approx(expected[-1], rel=1e-3)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES])
+def test_a_new_head_has_the_layers_of_the_reference_library(
+    family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """From a model that writes texts to a classifier which that library opens, with equal logits."""
+    tokenizer = tokenizer_of()
+    base = load(saved(family, "ForConditionalGeneration", tokenizer, tmp_path / "base"))
+    task = task_of(tokenizer, "single_label_classification")
+    network = under_head(base.network, task.fit(base.config).head, seed=0).eval()
+    model = Model(network, tokenizer, base.generation)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(model.save(tmp_path / "new")).eval()
+    text = "the cat and the plum"
+    ids = torch.tensor([tokenizer.encode(text, marks=True)])
+    torch.testing.assert_close(theirs(ids).logits[0], model.logits(text), atol=1e-5, rtol=1e-5)
+    again = load(tmp_path / "new")
+    assert suitable(again.config, where="x") is Classification
+    shares = torch.tensor([*again.predict([text])[0]["probabilities"].values()])  # pyrefly: ignore[missing-attribute]
+    torch.testing.assert_close(shares, theirs(ids).logits[0].softmax(-1).sort(descending=True).values)
+    main(["check", str(tmp_path / "new")])
+    assert "Compared: states, head.logits, ids of 10 texts, labels." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("start", ["Bart", "new"])
+def test_from_a_table_to_predictions(
+    start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    Path("table.csv").write_text("body,kind\n" + "".join(f"{text},{kind}\n" for text, kind in ROWS), encoding="utf-8")
+    line = "train table.csv --out run --precision fp32 --steps 4 --training.max_tokens 256 --json"
+    if start == "new":
+        sizes = " ".join(f"--model.stacks.{name} {n}" for name, n in {"d_model": 16, "d_ff": 16, "n_layers": 1}.items())
+        main([*line.split(), *f"--model.preset transformer-tiny --tokenizer.kind words {sizes}".split()])
+    else:
+        base = saved(start, "ForConditionalGeneration", tokenizer_of(), tmp_path / "base")
+        main([*line.split(), "--model.start", str(base)])
+    assert json.loads(capsys.readouterr().out)["held_out"].keys() >= {"accuracy", "loss"}
+    model = load("run")
+    head = model.config.head
+    assert isinstance(head, ClassificationHead)
+    assert (head.labels, head.pool, head.pooler) == ((*KINDS,), "last", True)
+    texts = ["the cat and the dog", "the saw"]
+    main(["classify", "run", *texts])
+    said = [row.split("\t") for row in capsys.readouterr().out.splitlines()]
+    for (label, share), text in zip(said, texts, strict=True):
+        shares = model.logits(text).softmax(-1)
+        assert label == head.labels[int(shares.argmax())]
+        assert float(share) == pytest.approx(shares.max().item(), abs=1e-4)
+    main(["evaluate", "run", "--data", "table.csv"])
+    assert capsys.readouterr().out.startswith("accuracy ")
+
+
+def test_a_tokenizer_without_an_end_is_told(tmp_path: Path):
+    tokenizer = tokenizer_of()
+    model = load(saved("Bart", "ForSequenceClassification", tokenizer, tmp_path))
+    other = tokenizer.templated("{end} $A", "$A $B")
+    with pytest.raises(UserError, match=r"eos_token_id: expected \d+, the last token of a text, where the classifier"):
+        Model(model.network, other, model.generation).predict(["the cat"])
