@@ -65,5 +65,5 @@ def _check_levels(value: JsonValue, level: int = 0) -> None:
     if isinstance(value, dict):
         value = [*value.values()]
     for inner in value if isinstance(value, list) else ():
-        if not isinstance(inner, str):
+        if isinstance(inner, (dict, list)):
             _check_levels(inner, level + 1)

@@ -13,6 +13,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 from hypothesis import settings
 
+# Compiled modules are kept, also where the environment says otherwise: else each of the many processes that tests start
+# would compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = "CLEARHEAD_SHARED_DATA"
 LOOPBACK = ("127.", "::1", "localhost")

@@ -182,6 +182,8 @@ class Tokenizer:
 
     def _unknown_of_model(self) -> int | None:
         """The unknown token of the model itself, stored as a name or, in a unigram model, as an id."""
+        if isinstance(self.library.model, tokenizers.models.BPE) and self.library.model.unk_token is None:
+            return None  # Most byte-level tokenizers: no need to write out a large vocabulary and to read it.
         model = self._parts["model"]
         assert isinstance(model, dict)
         name, place = model.get("unk_token"), model.get("unk_id")

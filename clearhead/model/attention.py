@@ -108,7 +108,7 @@ class Attention(nn.Module):
             if cache is not None:
                 k, v = cache.append(k, v)
         q = q if reach.rotation is None else reach.rotation(q)
-        n = len(q) // len(k)  # The beams of an input read one memory.
+        n = q.shape[0] // k.shape[0]  # The beams of an input read one memory.
         if n > 1 and tracing():
             k, v, reach, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), reach.repeated(n), 1
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")

@@ -25,7 +25,7 @@ def check_tokens(tokens: Tokens, stack: StackConfig) -> None:
         raise UserError(f"ids: expected at least one token, got {shape_of(ids)}")
     b, t = ids.shape
     for name, value in (("positions", tokens.positions), ("documents", tokens.documents), ("types", tokens.types)):
-        if value is not None and (value.dtype not in WHOLE or value.shape[1:] != (t,) or len(value) not in (1, b)):
+        if value is not None and (value.dtype not in WHOLE or value.shape[1:] != (t,) or value.shape[0] not in (1, b)):
             raise UserError(f"{name}: expected int64 of {b} x {t}, one for each of the ids, got {shape_of(value)}")
     if tokens.valid is not None and (tokens.valid.dtype != torch.bool or tokens.valid.shape != (b, t)):
         raise UserError(f"valid: expected bool of {b} x {t}, True where a token is, got {shape_of(tokens.valid)}")

@@ -98,7 +98,7 @@ class PatchEmbedding(Embedding):
         if pixels.shape[1:] != self.shape:
             raise UserError(f"image: expected shape {self.shape}, got {tuple(pixels.shape[1:])}; resize it first")
         x = self.patches(F.unfold(pixels, self.patch_size, stride=self.patch_size).mT)
-        return x if self.class_token is None else torch.cat([self.class_token.expand(len(x), 1, -1), x], 1)
+        return x if self.class_token is None else torch.cat([self.class_token.expand(x.shape[0], 1, -1), x], 1)
 
     def vector_steps(self, to: Steps, stack: str, path: str) -> None:
         x = to.do(f"{path}.unfolded", "unfold", f"{path}.pixels", by={"size": self.patch_size})

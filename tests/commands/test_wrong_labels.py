@@ -13,11 +13,10 @@ from clearhead.tasks.classification import ClassificationRecipe
 from clearhead.tasks.registry import validate
 from tests.tasks.test_classification import SMALL, WORDS, rows, tables, write_table
 
-pytest.importorskip("cleanlab")
-
 
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cleanlab")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.fsync", lambda _: None)
 

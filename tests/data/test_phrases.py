@@ -14,7 +14,7 @@ from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, compose
 from clearhead.errors import UserError
 from tests import processes
 
-LOCALES = ("fr", "de", "es", "ja")
+LOCALES = ("fr", "ja", *(pytest.param(locale, marks=pytest.mark.slow) for locale in ("de", "es")))
 TOKEN = re.compile(r"\d|[^\W\d]+|[^\w\s]")
 
 
@@ -173,7 +173,7 @@ def test_a_unit_around_its_number_aligns_the_number_only() -> None:
 
 
 def test_spanish_conjunctions_follow_the_sound_after_them() -> None:
-    targets = [p.target for p in phrases("es")]
+    targets = [p.target for p in small("es").train]
     assert any(" e India" in target for target in targets)
     assert any(" u Omán" in target for target in targets)
     assert not any(re.search(r" y (i|hi(?![ae]))| o h?o", target, re.IGNORECASE) for target in targets)
@@ -240,5 +240,5 @@ def test_every_available_locale_composes() -> None:
         with suppress(UserError):
             assert len(compose(tag, n_train=80, n_valid=8, n_test=8).train) == 80
             composed.add(tag)
-    assert set(LOCALES) <= composed
+    assert {"fr", "ja", "de", "es"} <= composed
     assert not any(tag.startswith("en") for tag in composed)

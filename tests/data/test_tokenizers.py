@@ -249,6 +249,7 @@ def test_real_text_is_restored(shared_data: Path) -> None:
     text = next((shared_data / "tinyshakespeare").glob("*.txt")).read_text(encoding="utf-8")
     characters = Tokenizer.train([text], Characters())
     assert characters.vocab_size == 65 + 4
+    text = text[:100_000]
     assert characters.decode(characters.encode(text)) == text
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from clearhead.data.tokenizers import Tokenizer
 
-N_LINES = [2_500, pytest.param(10_000, marks=pytest.mark.slow)]
+N_LINES = [1_200, pytest.param(10_000, marks=pytest.mark.slow)]
 MARKS = ("<s>", "</s>", "<unk>", "<pad>", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "<|endoftext|>", "<extra_id_0>")
 ODD = [
     *("", " ", "  ", "\t", "\n", "\r\n", "\xa0", "\u3000", " a", "a ", "  a  b  ", "a\tb", "\ta", "a\n\nb", "a \n b"),

@@ -131,7 +131,7 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(kernel: str) -
 
 @pytest.mark.parametrize("changes", small.PAIRS.values(), ids=small.PAIRS.keys())
 def test_an_all_padding_sequence_disturbs_nothing(changes: dict[str, Any], kernel: str) -> None:
-    network = small.encoder_decoder(**changes).train()
+    network = small.encoder_decoder(**changes, **({} if "window_layers" in changes else {"n_layers": 1})).train()
     valid = torch.tensor([[True] * 4, [False] * 4])
     source = Tokens(ids(2, 4), valid)
     logits = network(source, Tokens(ids(2, 4, seed=1), valid))

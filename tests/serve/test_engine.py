@@ -43,22 +43,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("slots", [3, 16])
-def test_32_requests_at_once_are_as_each_alone(model: Model, settings: dict[str, Any], slots: int):
+def test_32_requests_at_once_are_as_each_alone(model: Model, settings: dict[str, Any]):
     draw = random.Random(1)
     prompts = [ask(model, ids, limit=draw.randint(1, 20), **settings) for ids in prompts_of(model, 32)]
-    with engine_of(model, slots=slots) as engine:
-        found = answers(engine, [[prompt] for prompt in prompts])
-        assert engine.slots.cells is None, "nothing is held for texts that have ended"
-    for prompt, texts in zip(prompts, found, strict=True):
-        (update,) = texts[0]
-        tokens = written(texts[0])
-        assert [tokens] == alone(model, prompt)
-        assert update.text == texts_of(model.tokenizer, prompt.ids, tokens)
-        ends = set(prompt.config.end_ids)
-        assert update.reason == ("length" if len(tokens) == prompt.limit else "stop")
-        assert update.n_written == len(tokens) + (update.reason == "stop")
-        assert not ends & set(tokens)
+    expected = [alone(model, prompt) for prompt in prompts]
+    for slots in (3, 16):
+        with engine_of(model, slots=slots) as engine:
+            found = answers(engine, [[prompt] for prompt in prompts])
+            assert engine.slots.cells is None, "nothing is held for texts that have ended"
+        for prompt, tokens_alone, texts in zip(prompts, expected, found, strict=True):
+            (update,) = texts[0]
+            tokens = written(texts[0])
+            assert [tokens] == tokens_alone
+            assert update.text == texts_of(model.tokenizer, prompt.ids, tokens)
+            ends = set(prompt.config.end_ids)
+            assert update.reason == ("length" if len(tokens) == prompt.limit else "stop")
+            assert update.n_written == len(tokens) + (update.reason == "stop")
+            assert not ends & set(tokens)
 
 
 def test_all_settings_in_one_batch(model: Model):

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from clearhead.errors import UserError
 from clearhead.recipe.training import Training
 from clearhead.runs import resume
 from clearhead.storage import checkpoints
-from clearhead.training.events import Evaluated
+from clearhead.training.events import Evaluated, Event
 from clearhead.training.ranks import ALONE, Ranks, joined
 from clearhead.training.train import train
 from tests import processes
@@ -50,6 +50,14 @@ ALIKE = {"ddp": "accumulated", "fsdp": "mean", "tensor": "normed", "muon": "muon
 """Runs of two processes and those of one to compare them with."""
 
 
+class Made(NamedTuple):
+    """The folder of all runs, what each process saw of each run of two processes, and the events of one process."""
+
+    folder: Path
+    results: dict[str, list[dict[str, Any]]]
+    alone: dict[str, list[Event]]
+
+
 def of_one(entry: dict[str, Any]) -> list[tuple[str, Any]]:
     """What differs from the recipe but for the processes."""
     return [(k, v) for k, v in entry["changes"].items() if k not in ("training.parallel", "training.tensor_parallel")]
@@ -69,28 +77,17 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
-    """The folder of all runs, and what each process saw of each run of two processes."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("ranks")
     recipe = write_recipe(folder, **SETTINGS)
-    for entry in RUNS[:4]:
-        alone = {
-            k: v for k, v in entry["changes"].items() if k not in ("training.parallel", "training.tensor_parallel")
-        }
-        drive(begin(recipe, folder / ALIKE[entry["name"]], *alone.items()))
-    drive(begin(recipe, folder / "grown", *PLAIN.items(), *ON_DISK.items()))
+    alone = {entry["name"]: drive(begin(recipe, folder / ALIKE[entry["name"]], *of_one(entry))) for entry in RUNS[:4]}
+    alone["grown"] = drive(begin(recipe, folder / "grown", *PLAIN.items(), *ON_DISK.items()))
     rewound(folder / "grown", 2)
     (folder / "plan.json").write_text(json.dumps(RUNS), encoding="utf-8")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "tests.training.of_ranks"]
     done = processes.run([*launcher, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
     assert done.returncode == 0
-    return folder, json.loads((folder / "results.json").read_text(encoding="utf-8"))
-
-
-def alone(folder: Path, *changes: tuple[str, Any]) -> dict[int, float]:
-    """Losses of one process from the same recipe."""
-    out = folder / f"alone-{len(list(folder.iterdir()))}"
-    return floats(losses(drive(begin(folder / "tiny.toml", out, *changes))))
+    return Made(folder, json.loads((folder / "results.json").read_text(encoding="utf-8")), alone)
 
 
 def floats(found: dict[int, str]) -> dict[int, float]:
@@ -98,14 +95,9 @@ def floats(found: dict[int, str]) -> dict[int, float]:
 
 
 def test_losses_norms_and_scores_are_those_of_one_process(made):
-    folder, results = made
-    for entry in RUNS[:4]:
-        name = entry["name"]
-        changes = {
-            k: v for k, v in entry["changes"].items() if k not in ("training.parallel", "training.tensor_parallel")
-        }
-        events = drive(begin(folder / "tiny.toml", folder / f"again-{name}", *changes.items()))
-        wanted, (first, second) = floats(losses(events)), results[name]
+    for name in ALIKE:
+        events = made.alone[name]
+        wanted, (first, second) = floats(losses(events)), made.results[name]
         assert len(wanted) >= 3, name
         assert list(first["losses"].values()) == pytest.approx(list(wanted.values()), rel=EXACT), name
         norms = [event.grad_norm for event in events if hasattr(event, "grad_norm")]
@@ -116,13 +108,13 @@ def test_losses_norms_and_scores_are_those_of_one_process(made):
 
 
 def test_some_batches_were_smaller_than_the_processes(made):
-    folder, _ = made
+    folder = made.folder
     run = begin(folder / "tiny.toml", folder / "looked-at")
     assert {len(batch) for batch in run.task.plan(seed=0, epoch=0)} >= {1, 2}
 
 
 def test_each_process_holds_half(made):
-    folder, results = made
+    folder, results, _ = made
     whole = sum(p.numel() for p in begin(folder / "tiny.toml", folder / "counted").network.parameters())
     assert results["ddp"][0]["held"] == whole
     for held in (results[name][i]["held"] for name in ("fsdp", "muon") for i in (0, 1)):
@@ -131,7 +123,7 @@ def test_each_process_holds_half(made):
 
 @pytest.mark.parametrize("name", ["fsdp", "tensor", "muon"])
 def test_a_checkpoint_in_shares_is_a_model_and_goes_on_alone(made, name: str):
-    folder, results = made
+    folder, results, _ = made
     reference = load(folder / ALIKE[name])
     model = load(folder / name)
     theirs = dict(reference.network.named_parameters())
@@ -151,13 +143,12 @@ def test_a_checkpoint_in_shares_is_a_model_and_goes_on_alone(made, name: str):
 
 
 def test_a_run_of_one_goes_on_in_two(made):
-    folder, results = made
-    wanted = {step: loss for step, loss in alone(folder, *PLAIN.items()).items() if step > 2}
-    assert {int(k): v for k, v in results["grown"][0]["losses"].items()} == pytest.approx(wanted, rel=EXACT)
+    wanted = {step: loss for step, loss in floats(losses(made.alone["grown"])).items() if step > 2}
+    assert {int(k): v for k, v in made.results["grown"][0]["losses"].items()} == pytest.approx(wanted, rel=EXACT)
 
 
 def test_what_one_process_meets_all_agree_about(made):
-    _, results = made
+    results = made.results
     assert [seen["skipped"] for seen in results["nan"]] == [[2], [2]]
     assert [seen["ended"] for seen in results["stopped"]] == [[2, "stopped", 15]] * 2
 

@@ -18,9 +18,10 @@ def shown(raw: bytes) -> str:
 
 def hidden(piece: str) -> bytes | None:
     """The bytes behind a piece, or None for a special token, which stands for none."""
-    if any(character not in BYTE_VALUES for character in piece):
+    try:
+        return bytes([BYTE_VALUES[character] for character in piece])
+    except KeyError:
         return None
-    return bytes(BYTE_VALUES[character] for character in piece)
 
 
 def readable(piece: str) -> str:
