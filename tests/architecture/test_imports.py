@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "serve": FLOOR | {"api", "web"},
     "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer"},
-    "commands": ENGINE | {"foundation", "runs", "explorer", "serve", "web"},
+    "commands": ENGINE | {"foundation", "runs", "explorer", "lab", "serve", "web"},
     "cli": {"errors", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
