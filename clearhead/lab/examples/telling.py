@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from clearhead.lab.examples.records import Record, numbers
-from clearhead.lab.examples.verdicts import Judged, judged, tally
+from clearhead.lab.examples.records import numbers
+from clearhead.lab.examples.verdicts import Judged, tally
 
 SHOWN = 4
 """Numbers of a matrix that a line shows."""
@@ -59,9 +59,8 @@ def lines(results: Iterable[Judged]) -> Iterable[str]:
             yield f"               answer: {ours}"
 
 
-def page(records: Sequence[Record]) -> str:
+def page(results: Sequence[Judged]) -> str:
     """docs/errata.md: every record that does not reproduce, with the right value, the cause and the test."""
-    results = list(judged(records))
     wrong = [one for one in results if one.verdict == "wrong"]
     parts = [HEADER.format(tally=tally(results), wrong=len(wrong), roots=sum(not w.record.follows for w in wrong))]
     for document in dict.fromkeys(one.record.document for one in wrong):

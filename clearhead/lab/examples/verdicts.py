@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
-from clearhead.lab.examples import norms, places, products, shapes, words
+from clearhead.lab.examples import norms, places, products, shapes, vocabularies, words
 from clearhead.lab.examples.parts import Compute, Statement
 from clearhead.lab.examples.records import Record, Verdict, numbers
 
-COMPUTED: dict[str, Compute] = shapes.COMPUTED | products.COMPUTED | places.COMPUTED | norms.COMPUTED | words.COMPUTED
+COMPUTED: dict[str, Compute] = (
+    shapes.COMPUTED | products.COMPUTED | places.COMPUTED | norms.COMPUTED | vocabularies.COMPUTED | words.COMPUTED
+)
 TEST = "tests/seeds/test_worked_examples.py::test_record"
 """The test that computes every record."""
 

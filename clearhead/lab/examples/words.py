@@ -1,11 +1,8 @@
-"""Records in words: each is a check that finds the statement true or false."""
+"""Records in words on attention and networks: each is a check that finds the statement true or false."""
 
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
 
 from clearhead import config as c
@@ -41,47 +38,6 @@ def attention_flops(n: int, h: int) -> int:
     """FLOPs of one attention of width 512 over n positions."""
     network = on_meta(lambda: Transformer(c.ModelConfig(encoder=stack(512, n_heads=h), head=c.NoHead())))
     return next(one.cost.flops for one in cost.parts(network, n, 0) if one.component.startswith("attention"))
-
-
-# --- words and vocabularies -------------------------------------------------------------------------------------------
-
-
-def tokenizer(vocabulary: dict[str, int]) -> Tokenizer:
-    """Words between spaces, with these ids."""
-    words = Tokenizer(WordLevel(vocabulary))
-    words.pre_tokenizer = WhitespaceSplit()
-    return words
-
-
-def _s0_01(i: Inputs) -> Any:
-    vocabulary = {f"word {n}": n for n in range(50_000)}
-    vocabulary = {word: n for word, n in vocabulary.items() if n not in i["vocab"].values()} | i["vocab"]
-    words = tokenizer(vocabulary)
-    return [*words.encode(i["text"]).ids, words.get_vocab_size() - 1]
-
-
-def _s0_48(i: Inputs) -> Any:
-    vocabulary = {word: n for n, word in enumerate(dict.fromkeys(f"{i['a']} {i['b']}".split()))}
-    return [len(tokenizer(vocabulary).encode(i[name]).ids) for name in "ab"]
-
-
-def _s4_03(i: Inputs) -> Any:
-    vocabulary = {word: n for n, word in enumerate(dict.fromkeys(map(str.lower, i["words"])))}
-    words = tokenizer(vocabulary)
-    return len(set(words.encode(" ".join(i["words"]).lower()).ids))
-
-
-def _s4_04(i: Inputs) -> Any:
-    return tokenizer({word: n for n, word in enumerate(i["order"], start=1)}).encode(" ".join(i["words"])).ids
-
-
-def _s4_33(i: Inputs) -> Statement:
-    """The store as hard attention: one-hot keys, large scores, and the number of its letter as an order's value."""
-    first, last = i["orders"]
-    orders = torch.eye(last - first + 1, dtype=torch.float64)
-    numbers = mixed(weights_of(scores_of(200 * orders, orders)), [[float(n)] for n in range(len(orders))]).flatten()
-    one, other = (chr(ord("a") + round(numbers[n - first].item())) for n in i["asked"])
-    return Statement((one, other) == ("e", "g"), f"{one}1 and {one}2, {other}1 and {other}2")
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -303,14 +259,12 @@ def _s4_30(i: Inputs) -> Statement:
 
 
 COMPUTED: dict[str, Compute] = {
-    "s0-01": _s0_01,
     "s0-04": _s0_04,
     "s0-07": _s0_07,
     "s0-18": _s0_18,
     "s0-24": _s0_24,
     "s0-40": _s0_40,
     "s0-41": _s0_41,
-    "s0-48": _s0_48,
     "s0-49": _s0_49,
     "s0-54": _s0_54,
     "s0-55": bottleneck,
@@ -328,9 +282,6 @@ COMPUTED: dict[str, Compute] = {
     "s3-28": _s3_28,
     "s3-30": _s3_30,
     "s3-31": _s3_31,
-    "s4-03": _s4_03,
-    "s4-04": _s4_04,
     "s4-29": _s4_29,
     "s4-30": _s4_30,
-    "s4-33": _s4_33,
 }
