@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "serve": FLOOR | {"api", "web"},
     "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer"},
-    "commands": ENGINE | {"foundation", "runs", "explorer", "live", "serve", "web"},
+    "commands": ENGINE | {"foundation", "runs", "explorer", "lab", "live", "serve", "web"},
     "cli": {"errors", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily

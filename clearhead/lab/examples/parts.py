@@ -1,7 +1,8 @@
-"""The product's own parts, set up with an example's numbers and read at their addresses. All in float64."""
+"""The engine's own parts, set up with the numbers of an example and read at their addresses. All in float64."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +14,25 @@ from clearhead.model.feedforward import FeedForward
 from clearhead.model.norm import LayerNorm
 from clearhead.model.positions import SinusoidalEncoding
 from clearhead.model.reach import Reach
+from clearhead.model.residual import Residual
 from clearhead.trace import Edit, Trace, trace
 
 Rows = Sequence[Sequence[float]]
+Compute = Callable[[dict[str, Any]], Any]
+"""Our values of a record, from its inputs: numbers, or a Statement where the record is one in words."""
+Part = TypeVar("Part", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Whether a statement holds, and what was found."""
+
+    holds: bool
+    found: str
 
 
 def f64(values: Any) -> Tensor:
+    """A float64 tensor of numbers."""
     return torch.tensor(values, dtype=torch.float64)
 
 
@@ -100,15 +114,29 @@ def frequency(dim: int, d: int) -> float:
     return torch.atan2(f64(sine), f64(cosine)).item()
 
 
-def normed(rows: Rows, *, eps: float = 1e-12, weight: Any = None, bias: Any = None) -> Trace:
+def normed(
+    rows: Rows, *, eps: float = 1e-12, weight: Any = None, bias: Any = None, edit: dict[str, Edit] | None = None
+) -> Trace:
     """LayerNorm of each row: mean, rstd and out."""
     x = f64(rows)
     norm = LayerNorm(x.shape[-1], eps=eps, bias=True).double()
     if weight is not None and bias is not None:
         norm.weight.data, norm.get_parameter("bias").data = f64(weight), f64(bias)
-    with trace(norm) as t:
+    with trace(norm, edit) as t:
         norm(x[None])
     return t
+
+
+def deviation(t: Trace, eps: float = 1e-12) -> Tensor:
+    """The population standard deviation, from the norm's own rstd."""
+    return (t["rstd"] ** -2 - eps).sqrt()
+
+
+def residual(x: Tensor, f: Callable[[Tensor], Tensor], place: str = "pre") -> Tensor:
+    """x joined with f(x), with the norm at this place."""
+    join = Residual(stack(x.shape[-1], norm_place=place, norm_eps=1e-12))
+    norm, second = join.norms()
+    return join(x, f, (norm.double(), second), False)
 
 
 def fed(rows: Any, up: Tensor, down: Tensor | None = None, bias: Tensor | None = None) -> Trace:
@@ -121,6 +149,7 @@ def fed(rows: Any, up: Tensor, down: Tensor | None = None, bias: Tensor | None =
 
 
 def feed_forward(up: Tensor, down: Tensor | None = None, bias: Tensor | None = None) -> FeedForward:
+    """The feed-forward itself."""
     down = torch.eye(up.shape[1], dtype=torch.float64) if down is None else down
     ffn = FeedForward(stack(up.shape[0], d_ff=up.shape[1], ffn_bias=bias is not None)).double()
     set_weight(ffn.up, up.double(), bias)
@@ -128,19 +157,27 @@ def feed_forward(up: Tensor, down: Tensor | None = None, bias: Tensor | None = N
     return ffn
 
 
-def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
+def on_meta(build: Callable[[], Part]) -> Part:
     """A part in the documents' sizes, without its memory."""
     with torch.device("meta"):
         return build()
 
 
-def count(module: nn.Module | None, *endings: str) -> int:
+def heads_of(n: int, d: int, h: int, b: int = 1) -> dict[str, Tensor]:
+    """Every step of a multi-head attention over n positions of width d."""
+    network = Transformer(c.ModelConfig(encoder=stack(d, n_heads=h)))
+    with trace(network) as seen, torch.no_grad():
+        network(torch.zeros(b, n, dtype=torch.long))
+    at = "encoder.blocks.0.attn."
+    return {name.removeprefix(at): seen[name] for name in seen if name.startswith(at)}
+
+
+def count(module: nn.Module, *endings: str) -> int:
     """Parameters, each tied one once; only those whose names end so, where given."""
-    assert module is not None
     return sum(p.numel() for name, p in module.named_parameters() if not endings or name.endswith(endings))
 
 
-def small_gpt(*, tied: bool = True, final_norm: bool = True, **changes: Any) -> Transformer:
+def small_decoder(*, tied: bool = True, final_norm: bool = True, **changes: Any) -> Transformer:
     """The second document's decoder: 512 wide, 6 blocks, 30,000 words, 512 learned positions."""
     config = stack(
         512,
@@ -154,6 +191,4 @@ def small_gpt(*, tied: bool = True, final_norm: bool = True, **changes: Any) -> 
         )
         | changes,
     )
-    network = on_meta(lambda: Transformer(c.ModelConfig(decoder=config, head=c.LanguageHead(tied=tied))))
-    assert isinstance(network, Transformer)
-    return network
+    return on_meta(lambda: Transformer(c.ModelConfig(decoder=config, head=c.LanguageHead(tied=tied))))

@@ -1,0 +1,52 @@
+"""`clearhead lab`."""
+
+from pathlib import Path
+
+from cyclopts import App
+
+from clearhead.cli.app import Flag, app
+
+lab = App(name="lab", help="Run the worked examples and the claims about the Transformer, and judge them.", sort_key=13)
+app.command(lab)
+
+
+@lab.default
+def lab_list() -> None:
+    """List the experiments, each with its claim and source."""
+    from clearhead.commands.lab import list_command
+
+    list_command()
+
+
+@lab.command(help_epilogue="")
+def run(name: str, /, *, quick: Flag = False, seeds: int = 3, out: Path | None = None) -> None:
+    """Measure a claim: prints it with its source, a table, and whether it holds by thresholds that the code states.
+
+    Writes a figure and a JSON file. Ctrl-C keeps the seeds that are finished.
+
+    Args:
+        name: An experiment, as `clearhead lab` lists them, or all.
+        quick: Smaller sizes: about half a minute in place of up to three.
+        seeds: Repetitions with other random numbers; the figures are means with their range.
+        out: Folder for figure.svg and result.json (default: runs/lab-NAME-1, -2, ...).
+    """
+    from clearhead.commands.lab import run_command
+
+    run_command(name, quick=quick, seeds=seeds, out=out)
+
+
+@lab.command(help_epilogue="")
+def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
+    """Compute the worked examples of the source documents and compare them with what is printed.
+
+    The engine's own parts compute each record. Prints its verdict; where a number is wrong, the right value and the
+    cause.
+
+    Args:
+        ids: Records to compute, such as s0-09, or the beginning of ids: s2 for all of document 002 (default: all).
+        errata: Print the page docs/errata.md.
+        json: Print one JSON object a record: id, printed, ours, verdict.
+    """
+    from clearhead.commands.lab import examples_command
+
+    examples_command(ids, errata=errata, as_json=json)

@@ -1,0 +1,71 @@
+"""`clearhead lab`: the worked examples and the experiments."""
+
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from signal import SIGINT
+
+from clearhead.commands import check_positive, tell
+from clearhead.commands.train import next_folder
+from clearhead.errors import Interrupted, UserError
+
+
+def examples_command(ids: Sequence[str], *, errata: bool, as_json: bool) -> None:
+    """Prints the verdict of each record, or the page of those that do not reproduce."""
+    from clearhead.lab.examples.records import chosen, numbers
+    from clearhead.lab.examples.telling import lines, page
+    from clearhead.lab.examples.verdicts import judged, tally
+
+    if errata and as_json:
+        raise UserError("examples: expected one of --errata and --json, got both; leave one of them out")
+    results = list(judged(chosen(ids)))
+    if errata:
+        print(page(results), end="")
+        return
+    if as_json:
+        for one in results:
+            printed = one.record.printed
+            flat = list(numbers(printed)) if isinstance(printed, list) else printed
+            print(json.dumps({"id": one.record.id, "printed": flat, "ours": one.ours, "verdict": one.verdict}))
+        return
+    print("\n".join(lines(results)).lstrip("\n"))
+    print(f"\n{tally(results)}.\n✓ reproduces  ≈ off by rounding  ✗ wrong  · no printed answer  ? cannot be checked")
+
+
+def list_command() -> None:
+    """Prints each experiment with its claim and source."""
+    from clearhead.lab.experiments import experiments
+
+    for one in experiments().values():
+        print(f"{one.name}\n    {one.claim}\n    {one.source}")
+    print(
+        "\n`clearhead lab run NAME` measures a claim, `clearhead lab examples` computes the numbers of the documents."
+    )
+
+
+def run_command(name: str, *, quick: bool, seeds: int, out: Path | None) -> None:
+    """Runs an experiment, or `all`: claim, table and verdict on standard output, files in a folder.
+
+    Raises Interrupted after Ctrl-C, when what is measured is kept.
+    """
+    from clearhead.lab.experiments import experiment, experiments
+    from clearhead.lab.reporting import head, report
+    from clearhead.lab.running import check_needs, run
+
+    check_positive(seeds=seeds)
+    chosen = list(experiments().values()) if name == "all" else [experiment(name)]
+    for one in chosen:
+        check_needs(one)
+    if find_spec("matplotlib") is None:
+        tell("lab run: no figure without matplotlib; pip install 'clearhead[lab]'")
+    for one in chosen:
+        folder = next_folder(Path("runs"), f"lab-{one.name}") if out is None else out
+        folder = folder / one.name if out is not None and len(chosen) > 1 else folder
+        print(head(one), end="\n\n", flush=True)
+        result = run(one, range(seeds), quick=quick, folder=folder, say=tell)
+        print("\n".join(report(result)) if result.seeds else "Verdict: not finished")
+        print(f"Written to {folder}\n" if result.seeds else "", flush=True)
+        if not result.finished:
+            kept = f"kept {len(result.seeds)} of {seeds} seeds in {folder}" if result.seeds else "no seed was finished"
+            raise Interrupted(f"stopped by Ctrl-C; {kept}", SIGINT)

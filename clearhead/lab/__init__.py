@@ -1,0 +1,1 @@
+"""Worked examples and claims about the Transformer, executed and judged."""

@@ -1,0 +1,73 @@
+"""BatchNorm mixes examples: padding shifts it and a batch of one empties it. LayerNorm sees one position."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.lab.experiment import Check, Experiment, Plot, Row
+from clearhead.model.norm import LayerNorm
+
+WIDTH, LENGTH = 32, 64
+
+
+def batch_norm(x: Tensor) -> Tensor:
+    """Each feature over all positions of the batch, as in training."""
+    return nn.BatchNorm1d(WIDTH)(x.flatten(0, 1)).view_as(x)
+
+
+def layer_norm(x: Tensor) -> Tensor:
+    """Each position over its features, by the engine."""
+    return LayerNorm(WIDTH, eps=1e-5, bias=True)(x)
+
+
+NORMS = {"BatchNorm": batch_norm, "LayerNorm": layer_norm}
+
+
+@torch.no_grad()
+def measure(_: int, quick: bool) -> Iterator[Row]:
+    """How far real positions move when others become padding, and what a batch of one vector keeps."""
+    x = torch.randn(4 if quick else 32, LENGTH, WIDTH)
+    for mean in (0.0, 3.0):
+        for share in (0.0, 0.25, 0.5, 0.75):
+            real = round(LENGTH * (1 - share))
+            padded = x + mean
+            padded[:, real:] = 0.0
+            for name, norm in NORMS.items():
+                moved = norm(padded)[:, :real] - norm(x[:, :real] + mean)
+                values = {
+                    "change": moved.square().mean().sqrt().item(),
+                    "mean that is subtracted": padded.mean().item() if name == "BatchNorm" else mean,
+                }
+                yield Row({"norm": name, "mean": mean, "padding": share}, values)
+    one = torch.randn(1, 1, WIDTH)
+    # PyTorch refuses a batch of one in training, so the same formula is written out.
+    alone = {"BatchNorm": (one - one.mean((0, 1))) / (one.var((0, 1), unbiased=False) + 1e-5).sqrt()}
+    alone["LayerNorm"] = layer_norm(one)
+    for name, out in alone.items():
+        yield Row({"norm": name, "batch": "one vector"}, {"output": out.square().mean().sqrt().item()})
+
+
+EXPERIMENT = Experiment(
+    name="norm-padding",
+    claim="Padding distorts BatchNorm by lowering its mean, a batch of one empties it; LayerNorm feels neither.",
+    source="documents 000 (17.2), 003 (08.4); Ba et al. 2016",
+    measure=measure,
+    checks=(
+        Check("LayerNorm, 75% padding: change", lambda f: f.at("change", norm="LayerNorm", padding=0.75), at_most=1e-6),
+        Check(
+            "BatchNorm, mean 3, 50% padding: change",
+            lambda f: f.at("change", norm="BatchNorm", mean=3.0, padding=0.5),
+            at_least=0.3,
+        ),
+        Check("BatchNorm, one vector: output", lambda f: f.at("output", norm="BatchNorm"), at_most=1e-6),
+        Check("LayerNorm, one vector: output", lambda f: f.at("output", norm="LayerNorm"), at_least=0.9),
+        Check(
+            "the mean falls by padding where the features' mean is 0",
+            lambda f: f.at("mean that is subtracted", norm="BatchNorm", mean=0.0, padding=0.75),
+            at_most=-0.1,
+            is_limit=True,
+        ),
+    ),
+    plot=Plot(x="padding", y="change", by="norm"),
+)

@@ -1,0 +1,75 @@
+"""A shift of a sinusoidal position is a rotation, the same from every start."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from clearhead import config as c
+from clearhead.lab.examples.parts import encoding, frequency
+from clearhead.lab.experiment import Check, Experiment, Plot, Row
+from clearhead.model.positions import RotaryEncoding
+
+WIDTH = 64
+
+
+def rotated(rows: Tensor, k: int) -> Tensor:
+    """Each pair of components turned by the angle of k positions."""
+    w = torch.tensor([frequency(dim, WIDTH) for dim in range(0, WIDTH, 2)], dtype=torch.float64)
+    sine, cosine = rows[:, ::2], rows[:, 1::2]
+    turned = [sine * (k * w).cos() + cosine * (k * w).sin(), cosine * (k * w).cos() - sine * (k * w).sin()]
+    return torch.stack(turned, -1).flatten(1)
+
+
+def rotary_products(k: int) -> Tensor:
+    """q·k of one rotated pair of vectors, k positions apart, from many starts."""
+    q, key = torch.randn(2, WIDTH)
+    rotary = RotaryEncoding(c.Rotary(), WIDTH)
+    starts = torch.arange(0, 200, 10)
+    turn = [rotary.rotation(at[None])(x.expand(1, 1, len(at), -1)) for x, at in ((q, starts), (key, starts + k))]
+    return (turn[0] * turn[1]).sum(-1).flatten()
+
+
+def measure(_: int, quick: bool) -> Iterator[Row]:
+    """Errors of the rotation, and of products that should depend on the distance alone."""
+    starts = torch.randint(100, 1000, (20 if quick else 200,)).tolist()
+    here = encoding(starts, WIDTH)
+    for k in (1, 2, 5, 10, 20, 50, 100):
+        ahead, behind = encoding([p + k for p in starts], WIDTH), encoding([p - k for p in starts], WIDTH)
+        products = (here * ahead).sum(1)
+        yield Row(
+            {"distance": k},
+            {
+                "error of the rotation": (rotated(here, k) - ahead).abs().max().item(),
+                "product": products.mean().item(),
+                "spread over starts": (products.max() - products.min()).item(),
+                "ahead minus behind": (products - (here * behind).sum(1)).abs().max().item(),
+                "spread of rotary products": rotary_products(k).std().item(),
+            },
+        )
+
+
+EXPERIMENT = Experiment(
+    name="position-shift",
+    claim="A shift by k positions is one rotation of the encoding; the product of two encodings tells the distance.",
+    source="documents 000 (15.6), 003 (07.12); Vaswani et al. 2017, 3.5; Su et al. 2021",
+    measure=measure,
+    checks=(
+        Check("largest error of the rotation", lambda f: max(f.all("error of the rotation")), at_most=1e-3),
+        Check("product of two encodings: spread over starts", lambda f: max(f.all("spread over starts")), at_most=1e-2),
+        Check("rotary q·k: spread over starts", lambda f: max(f.all("spread of rotary products")), at_most=1e-2),
+        Check(
+            "product of two encodings at distance 100 over that at distance 50: it falls",
+            lambda f: f.at("product", distance=100) / f.at("product", distance=50),
+            at_most=1.0,
+            is_limit=True,
+        ),
+        Check(
+            "product of two encodings: difference of ahead and behind",
+            lambda f: max(f.all("ahead minus behind")),
+            at_least=0.1,
+            is_limit=True,
+        ),
+    ),
+    plot=Plot(x="distance", y="product", log_x=True),
+)

@@ -1,0 +1,87 @@
+"""Small networks, small tasks and a training loop for the experiments, of the engine's own parts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead import config as c
+from clearhead.model import Transformer
+from clearhead.recipe.training import AdamW, Constant
+from clearhead.training import optimizers
+from clearhead.training.schedules import factor
+from clearhead.training.sharding import clip
+
+IGNORED = -100
+"""Label of a position that has no loss."""
+
+
+def stack(vocab_size: int, d_model: int = 64, **changes: Any) -> c.StackConfig:
+    """Two blocks of four heads, without dropout, unless the experiment says otherwise."""
+    base: dict[str, Any] = dict(d_model=d_model, n_layers=2, n_heads=4, d_ff=4 * d_model)
+    return c.StackConfig(**(base | {"input": c.TokenInput(vocab_size=vocab_size)} | changes))
+
+
+def decoder(vocab_size: int, *, head: c.Head | None = None, **changes: Any) -> Transformer:
+    """A causal network, by default with an untied language head."""
+    return Transformer(c.ModelConfig(decoder=stack(vocab_size, **changes), head=head or c.LanguageHead(tied=False)))
+
+
+def encoder(vocab_size: int, *, head: c.Head | None = None, **changes: Any) -> Transformer:
+    """A network that reads both ways, by default with an untied language head."""
+    return Transformer(c.ModelConfig(encoder=stack(vocab_size, **changes), head=head or c.LanguageHead(tied=False)))
+
+
+def learn(
+    network: nn.Module,
+    loss: Callable[[int], Tensor],
+    *,
+    steps: int,
+    lr: float = 3e-3,
+    warmup: int = 20,
+) -> list[float]:
+    """Trains by AdamW with a constant rate after the warm-up; `loss(step)` is the mean loss of a fresh batch.
+
+    Returns the loss of each step.
+    """
+    optimizer = optimizers.build(network, AdamW(lr=lr))
+    schedule, losses = Constant(warmup=warmup), list[float]()
+    network.train()
+    for step in range(1, steps + 1):
+        value = loss(step)
+        value.backward()
+        clip(optimizer.parameters, 1.0)
+        optimizer.set_lr(factor(schedule, step, step / steps))
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(value.item())
+    network.eval()
+    return losses
+
+
+def mean_loss(network: Transformer, *inputs: Tensor, labels: Tensor) -> Tensor:
+    """The loss of a labelled position, in nats."""
+    flat = labels.flatten()
+    return network(*inputs, labels=flat) / (flat != IGNORED).sum()
+
+
+@torch.no_grad()
+def accuracy(network: nn.Module, tokens: Tensor, labels: Tensor) -> float:
+    """The share of labelled positions, or sequences, whose likeliest class is right."""
+    network.eval()
+    counted = labels != IGNORED
+    return (network(tokens).argmax(-1) == labels)[counted].double().mean().item()
+
+
+def copied(tokens: Tensor, back: int) -> Tensor:
+    """The labels of copying what stands `back` positions before; the first ones have none."""
+    labels = tokens.roll(back, 1)
+    labels[:, :back] = IGNORED
+    return labels
+
+
+def final(values: Sequence[float]) -> float:
+    """The mean of the last tenth: what a curve ends at."""
+    last = values[-max(1, len(values) // 10) :]
+    return sum(last) / len(last)

@@ -1,0 +1,69 @@
+"""A result as text: the claim, a table and the verdict."""
+
+from collections.abc import Iterator, Sequence
+from statistics import mean
+
+from clearhead.lab.experiment import Experiment, Judgement, Label, Result
+
+
+def report(result: Result) -> Iterator[str]:
+    """The table of means with the range over seeds, each check, and the verdict."""
+    yield from table(result)
+    yield ""
+    for one in result.judgements:
+        yield check_line(one)
+    yield ""
+    yield verdict_line(result)
+
+
+def head(experiment: Experiment) -> str:
+    """The claim and its source."""
+    return f"Claim: {experiment.claim}\nSource: {experiment.source}"
+
+
+def check_line(one: Judgement) -> str:
+    """`✓ what: 0.98 [0.97, 0.99], expected at least 0.9`"""
+    mark = "✓" if one.share == 1 else "✗" if one.share == 0 else "~"
+    limit = "  (a limit, not the claim)" if one.check.is_limit else ""
+    return f"{mark} {one.check.what}: {spread(one.values)}, expected {one.check.expected}{limit}"
+
+
+def verdict_line(result: Result) -> str:
+    """The verdict, over how many seeds, and whether they agree."""
+    n, of = len(result.seeds), "" if result.finished else f" of {result.wanted}"
+    agree = "" if n < 2 else ", all seeds agree" if result.stable else ", seeds disagree (~)"
+    size = ", quick" if result.quick else ""
+    return f"Verdict: {result.verdict} ({n}{of} seed{'s' * (n != 1)}{agree}{size}, {result.seconds:.0f} s)"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and range."""
+    low, high = f"{min(values):.3g}", f"{max(values):.3g}"
+    return f"{mean(values):.4g}" if low == high else f"{mean(values):.4g} [{low}, {high}]"
+
+
+def table(result: Result) -> Iterator[str]:
+    """A line for each case: labels, then each figure's mean and range over seeds."""
+    rows: dict[tuple[tuple[str, Label], ...], dict[str, list[float]]] = {}
+    for figures in result.seeds.values():
+        for row in figures.rows:
+            values = rows.setdefault(tuple(row.labels.items()), {})
+            for name, value in row.values.items():
+                values.setdefault(name, []).append(value)
+    labels = list(dict.fromkeys(name for key in rows for name, _ in key))
+    names = list(dict.fromkeys(name for values in rows.values() for name in values))
+    cells = [labels + names]
+    for key, values in rows.items():
+        known = dict(key)
+        cells.append([_label(known.get(name, "")) for name in labels] + [_cell(values.get(name)) for name in names])
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    for line in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _label(value: Label) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else value
+
+
+def _cell(values: list[float] | None) -> str:
+    return "" if values is None else spread(values)

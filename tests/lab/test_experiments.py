@@ -1,0 +1,119 @@
+"""The frame of the experiments: verdicts from thresholds, partial results, files, and each experiment once in small."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clearhead.cli import main
+from clearhead.errors import UserError
+from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Result, Row
+from clearhead.lab.experiments import experiment, experiments
+from clearhead.lab.reporting import report
+from clearhead.lab.running import check_needs, run
+
+
+def made(measure=None, checks=(), needs=()) -> Experiment:
+    def two_rows(seed: int, _: bool) -> Iterator[Row]:
+        for x in (1.0, 2.0):
+            yield Row({"x": x}, {"y": x + seed})
+
+    return Experiment("made", "y is x", "here", measure or two_rows, checks, Plot("x", "y"), needs)
+
+
+def result_of(*checks: Check, seeds=3) -> Result:
+    figures = {seed: Figures([Row({"x": 1.0}, {"y": float(seed)})]) for seed in range(seeds)}
+    return Result(made(checks=checks), figures, quick=False, seconds=1.0, wanted=seeds)
+
+
+def y_at_least(limit: float, *, is_limit: bool = False) -> Check:
+    return Check("y", lambda f: f.at("y", x=1.0), at_least=limit, is_limit=is_limit)
+
+
+@pytest.mark.parametrize(
+    ("checks", "verdict", "stable"),
+    [
+        ([y_at_least(0)], "holds", True),
+        ([y_at_least(3)], "does not hold", True),
+        ([y_at_least(1)], "holds with limits", False),  # two seeds of three
+        ([y_at_least(2)], "does not hold", False),  # one seed of three
+        ([y_at_least(0), y_at_least(3, is_limit=True)], "holds with limits", True),
+    ],
+)
+def test_verdict_follows_from_thresholds(checks, verdict: str, stable: bool) -> None:
+    result = result_of(*checks)
+    assert (result.verdict, result.stable) == (verdict, stable)
+
+
+def test_nan_passes_no_threshold() -> None:
+    assert not y_at_least(0).passes(float("nan"))
+    assert not Check("y", lambda _: 0.0, at_most=1.0).passes(float("nan"))
+
+
+def test_report_states_figure_spread_and_threshold() -> None:
+    text = "\n".join(report(result_of(y_at_least(1))))
+    assert "~ y: 1 [0, 2], expected at least 1" in text
+    assert "Verdict: holds with limits (3 seeds, seeds disagree (~), 1 s)" in text
+
+
+def test_run_writes_figure_and_json(tmp_path: Path) -> None:
+    run(made(checks=[y_at_least(0)]), range(2), quick=True, folder=tmp_path, say=lambda _: None)
+    kept = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert kept["verdict"] == "holds"
+    assert [row["values"]["y"] for row in kept["rows"]] == [1.0, 2.0, 2.0, 3.0]
+    assert "<svg" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
+
+
+def test_interrupted_run_keeps_finished_seeds(tmp_path: Path) -> None:
+    def measure(seed: int, _: bool) -> Iterator[Row]:
+        yield Row({"x": 1.0}, {"y": 1.0})
+        if seed == 1:
+            raise KeyboardInterrupt
+
+    result = run(made(measure, [y_at_least(0)]), range(3), quick=True, folder=tmp_path, say=lambda _: None)
+    assert not result.finished
+    assert list(result.seeds) == [0]
+    assert json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["seeds"] == [0]
+    assert "1 of 3 seed" in "\n".join(report(result))
+
+
+def test_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"got 'order_blindnes'; try order-blindness"):
+        experiment("order_blindnes")
+
+
+def test_missing_package_names_the_extra() -> None:
+    with pytest.raises(UserError, match=r"expected no_such, got no such package; try pip install 'clearhead\[lab\]'"):
+        check_needs(made(needs=("no_such",)))
+
+
+def test_list_names_claims_and_sources(capsys) -> None:
+    main(["lab"])
+    out = capsys.readouterr().out
+    for one in experiments().values():
+        assert f"{one.name}\n    {one.claim}\n    {one.source}\n" in out
+
+
+def test_examples_command_prints_json(capsys) -> None:
+    main(["lab", "examples", "s3-05", "s2-17", "--json"])
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["printed"] == [7.09, 22.69]
+    assert first["ours"] == pytest.approx([7.0711, 22.6274], rel=1e-4)
+    assert (first["verdict"], second["verdict"]) == ("wrong", "wrong")
+
+
+def test_run_command(capsys, tmp_path: Path) -> None:
+    main(["lab", "run", "position-shift", "--quick", "--seeds", "1", "--out", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "Claim: A shift by k positions" in out
+    assert "Verdict: holds with limits (1 seed, quick" in out
+    assert (tmp_path / "result.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", experiments())
+def test_verdict_is_stable(name: str) -> None:
+    result = run(experiment(name), range(2), quick=True, folder=None, say=lambda _: None)
+    assert result.finished
+    assert result.stable, "\n".join(report(result))
