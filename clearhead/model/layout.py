@@ -28,8 +28,8 @@ class Tokens:
     valid: Tensor | None = None
     """b t, bool: which cells hold a token; None for all. Real positions never depend on the others."""
     rows: Tensor | None = None
-    """n: flat indices of the valid cells, or of all without `valid`. If given, the stack runs packed. Needs right-padded,
-    non-empty sequences."""
+    """n: flat indices of the valid cells, or of all without `valid`. If given, the stack runs packed. Needs sequences
+    that are not empty and padded on the right."""
     positions: Tensor | None = None
     """b t: position numbers; None counts the valid cells of each row from 0."""
     documents: Tensor | None = None

@@ -1,0 +1,62 @@
+"""`python -m benchmarks.kernels`: what a matrix product costs the first time it has a new number of rows."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from cyclopts import App
+
+from benchmarks.contestants.contestant import peak_gb
+from benchmarks.racing.machine import Machine
+from clearhead.model.layout import round_up
+
+app = App(name="python -m benchmarks.kernels", help="First and later products of each number of rows, on a CPU.")
+WIDTHS = ((384, 384), (384, 1536), (1536, 384))
+
+
+def milliseconds(run: Callable[[], torch.Tensor]) -> float:
+    """CPU time of one call."""
+    began = time.thread_time()
+    run()
+    return 1e3 * (time.thread_time() - began)
+
+
+def measure(counts: list[int], d_in: int, d_out: int) -> tuple[list[float], list[float]]:
+    """The first and the shortest of three later times of the three products of a training step."""
+    weight, bias = torch.randn(d_out, d_in).bfloat16(), torch.randn(d_out).bfloat16()
+    first: list[float] = []
+    later: list[float] = []
+    for n in counts:
+        x, gradient = torch.randn(n, d_in).bfloat16(), torch.randn(n, d_out).bfloat16()
+        for product in (
+            lambda x=x: torch.nn.functional.linear(x, weight, bias),
+            lambda g=gradient: g @ weight,
+            lambda x=x, g=gradient: g.T @ x,
+        ):
+            first.append(milliseconds(product))
+            later.append(min(milliseconds(product) for _ in range(3)))
+    return first, later
+
+
+@app.default
+def main(*, counts: int = 60, start: int = 640) -> None:
+    """Time bfloat16 products of widths 384 and 1,536; half a minute.
+
+    Args:
+        counts: Numbers of rows, one after another.
+        start: The first of them.
+    """
+    torch.set_num_threads(1)
+    numbers = [*range(start, start + counts)]
+    print("| product | first, ms | again, ms | peak memory a kernel, MB |\n|---|---:|---:|---:|")
+    for d_in, d_out in WIDTHS:
+        before = peak_gb()
+        first, later = measure(numbers, d_in, d_out)
+        each = 1e3 * (peak_gb() - before) / len(first)
+        print(f"| n x {d_in} by {d_in} x {d_out} | {median(first):.1f} | {median(later):.1f} | {each:.2f} |")
+    print(f"\n{counts} numbers of rows are {len({*map(round_up, numbers)})} when packed. {Machine.now(1)}")
+
+
+if __name__ == "__main__":
+    app()
