@@ -182,12 +182,11 @@ class Tokenizer:
 
     def _unknown_of_model(self) -> int | None:
         """The unknown token of the model itself, stored as a name or, in a unigram model, as an id."""
-        if isinstance(self.library.model, tokenizers.models.BPE) and self.library.model.unk_token is None:
-            return None  # Most byte-level tokenizers: no need to write out a large vocabulary and to read it.
-        model = self._parts["model"]
+        if not isinstance(kind := self.library.model, tokenizers.models.Unigram):
+            return None if kind.unk_token is None else self.library.token_to_id(kind.unk_token)
+        model = self._parts["model"]  # Long to write out and to read where the vocabulary is large.
         assert isinstance(model, dict)
-        name, place = model.get("unk_token"), model.get("unk_id")
-        return self.library.token_to_id(name) if isinstance(name, str) else place
+        return model.get("unk_id")
 
     # --- text to ids and back ---
 

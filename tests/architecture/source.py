@@ -2,7 +2,7 @@
 
 import ast
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,9 @@ def part(module: str) -> str:
     return module.partition(".")[2].partition(".")[0]
 
 
+@cache
 def sources() -> list[Source]:
+    """Every module, parsed once for all tests of a process."""
     return [Source(path) for path in sorted((ROOT / PACKAGE).rglob("*.py"))]
 
 
