@@ -22,6 +22,7 @@ from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
 from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
+from clearhead.tasks.few import few_of
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
 from clearhead.training import beginning
@@ -86,7 +87,7 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
         check_model(found, recipe.training, ranks)
     recipe = adopted(recipe, found, base)
     begun = base or teacher_of(recipe)
-    prepared = prepare_task(recipe, begun.reader.tokenizer if begun else None)
+    prepared = prepared_to_train(recipe, begun.reader.tokenizer if begun else None)
     found = found if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
@@ -167,7 +168,7 @@ def _reopen(
     recipe = validate(beginning.recorded(folder, saved.json[RECIPE], changes), where=f"{folder}/{RECIPE}")
     require_same_tensors(before.training, recipe.training, where=folder)
     has_tokenizer = formats.is_there(saved.raw)
-    prepared = prepare_task(recipe, Tokenizer.from_files(saved.raw, where=str(newest)) if has_tokenizer else None)
+    prepared = prepared_to_train(recipe, Tokenizer.from_files(saved.raw, where=str(newest)) if has_tokenizer else None)
     require_same(recipe.data, prepared.data.fingerprints, saved.json[DATA].get("sha256"), where=folder)
     return before, recipe, prepared, saved
 
@@ -215,6 +216,15 @@ def note_data_report(folder: Path, prepared: Prepared) -> None:
 def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
     """The recipe's task with its data. A task of texts trains a tokenizer on them unless one is given."""
     return find(recipe.task, where="task").prepared(recipe, tokenizer)
+
+
+def prepared_to_train(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
+    """The recipe's task with its data, whose evaluations measure as many examples as its training says."""
+    prepared = prepare_task(recipe, tokenizer)
+    task, sizes = prepared.task, prepared.task.judged_sizes()
+    task.few = few_of(sizes, recipe.training.evaluate_examples)
+    task.evaluation_tokens = sum(sizes if task.few is None else (sizes[i] for i in task.few.rows))
+    return prepared
 
 
 def task_of(name: str, model: Model) -> tuple[type[RecipeTask[Any]], Recipe | None]:

@@ -41,7 +41,7 @@ from tests.training.tiny import write_recipe
 
 Give = Callable[[bytes], None]
 COMMANDS = (
-    *("demo", "train", "resume", "recipes", "curve", "translate", "generate", "explore", "serve"),
+    *("demo", "train", "resume", "watch", "recipes", "curve", "translate", "generate", "explore", "serve"),
     *("evaluate", "compare", "wrong-labels", "summary", "check", "export", "push", "plan", "profile"),
 )
 

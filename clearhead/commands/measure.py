@@ -16,12 +16,13 @@ from clearhead.commands.table import source_given
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model.summary import summarize
+from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Evaluation, Given, RecipeTask
-from clearhead.training.consumers import sample_lines
+from clearhead.training.consumers import EvaluationBar, sample_lines
 
 WIDTH = 240
 """Cells of a line of a sample."""
@@ -72,7 +73,8 @@ def measured(
         raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
     tell(f"{name}: measuring ...")
     where = " and ".join(map(str, source.files)) if source else own_data(recipe)
-    return task, task.measured(model, recipe, source, given), where
+    with watching(EvaluationBar()):
+        return task, task.measured(model, recipe, source, given), where
 
 
 def _source_of(table: Mapping[str, Any], *, where: str) -> Source:
@@ -95,7 +97,8 @@ def judge(folder: Path, *, device: str, page: Path | None = None) -> dict[str, J
     """
     model = load(folder, device=device)
     task, recipe = task_of(str(folder), model)
-    found = task.measured(model, recipe, None, {})
+    with watching(EvaluationBar()):
+        found = task.measured(model, recipe, None, {})
     tell(f"the best model on {own_data(recipe)}:")
     report(task, found, sys.stderr)
     if page is not None:

@@ -16,14 +16,15 @@ from clearhead import recipe as recipes
 from clearhead.api import architecture
 from clearhead.commands import tell
 from clearhead.commands.changes import tables_given, training_of
-from clearhead.commands.measure import json_of, judge
 from clearhead.commands.picture_folder import folder_recipe, is_picture_folder
 from clearhead.commands.sweep import sweep
 from clearhead.commands.table import source_given, table_recipe
+from clearhead.commands.trained import end, figures_at
 from clearhead.commands.watch import live_page
 from clearhead.data.conll import is_conll
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError
+from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.recipe.places import absolute
 from clearhead.runs import (
@@ -38,7 +39,7 @@ from clearhead.storage import checkpoints
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Files, Given
 from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
-from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, read_metrics
+from clearhead.training.consumers import EvaluationBar, MetricsLog, ProgressBar, TensorBoardLog
 from clearhead.training.events import Ended, Event, Started
 from clearhead.training.lock import held
 from clearhead.training.ranks import Ranks, joined
@@ -255,7 +256,7 @@ def drive(
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
     figures: dict[str, JsonValue] = {}
     place = shlex.quote(str(folder))  # As a shell reads it.
-    with ProgressBar(unit=run.task.unit) as bar:
+    with ProgressBar(unit=run.task.unit) as bar, watching(EvaluationBar()):
         consumers: list[Callable[[Event], None]] = []
         if run.ranks.is_first:
             for line in prepared.data.lines():
@@ -276,23 +277,9 @@ def drive(
                 figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
     if not run.ranks.is_first:
         return
-    best = run.progress.best_step
-    if prepared.task.samples or page:
-        figures |= {"held_out": judge(folder, device=run.device.type, page=page)}
-    tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
-    tell(f"use it: clearhead {prepared.task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
-    tell(f"look inside: clearhead explore {place}")
+    figures |= end(run, prepared, folder, page=page)
     if as_json:
-        print(json.dumps(figures_at(best, folder) | figures))
-
-
-def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
-    """The scores of the evaluation at this step, from the run's log, since an earlier process may have made it."""
-    for event in reversed(read_metrics(folder)):
-        scores = event.get("scores")
-        if event["step"] == step and isinstance(scores, dict):
-            return json_of({name: one.get("value") for name, one in scores.items() if isinstance(one, dict)})
-    return {}
+        print(json.dumps(figures_at(run.progress.best_step, folder) | figures))
 
 
 def with_files(tables: Mapping[str, Any], *, where: str) -> tuple[dict[str, Any], str]:

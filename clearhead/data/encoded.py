@@ -35,6 +35,11 @@ class EncodedPairs:
         """Encodes each side of the pairs in its own language."""
         return cls(text, tokenizer.encode_batch(text.source), tokenizer.encode_batch(text.target, target=True))
 
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The pairs with these numbers."""
+        text = Pairs([self.text.source[i] for i in rows], [self.text.target[i] for i in rows])
+        return type(self)(text, [self.source[i] for i in rows], [self.target[i] for i in rows])
+
 
 # --- text ---------------------------------------------------------------------------------------------------------
 

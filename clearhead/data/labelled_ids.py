@@ -44,6 +44,11 @@ class Inputs:
         ids = [marks.around(ids[: limit - len(marks)] or nothing) for ids in bare]
         return cls(ids, None, [len(ids) + len(marks) for ids in bare])
 
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The inputs with these numbers."""
+        types = None if self.types is None else [self.types[i] for i in rows]
+        return type(self)([self.ids[i] for i in rows], types, [self.lengths[i] for i in rows])
+
 
 def _shortened(both: tuple[str, ...], ids: Sequence[int], tokenizer: Tokenizer, limit: int) -> tuple[str, str]:
     """The beginnings of two texts that have at most `limit` tokens together with their marks."""

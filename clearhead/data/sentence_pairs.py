@@ -96,6 +96,12 @@ class Groups:
         ids = [*zip(*(side for side, _ in sides), strict=True)]
         return cls(texts, ids, [length for _, lengths in sides for length in lengths])
 
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The groups with these numbers."""
+        starts = range(0, len(self.lengths), len(self.texts) or 1)  # One a side.
+        lengths = [self.lengths[start + i] for start in starts for i in rows]
+        return type(self)([self.texts[i] for i in rows], [self.ids[i] for i in rows], lengths)
+
     def flat(self) -> Iterator[str]:
         """Every text."""
         return (text for one in self.texts for text in one)

@@ -1,7 +1,7 @@
 """Questions and contexts as the ids that a reader of answers gets: windows of long contexts. Imports no torch."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from clearhead.brief import brief
@@ -87,6 +87,12 @@ class Windows:
         marks = PairMarks.of(tokenizer)
         windows = [one for i, pair in enumerate(pairs) for one in _windows(i, pair, tokenizer, marks, limit, overlap)]
         return cls(windows, len(pairs))
+
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The windows of the questions with these numbers."""
+        new = {row: i for i, row in enumerate(rows)}
+        found = [replace(window, question=new[window.question]) for window in self.windows if window.question in new]
+        return type(self)(found, len(rows))
 
     @property
     def lengths(self) -> list[int]:

@@ -1,7 +1,7 @@
 """Words as the ids that a tagger reads, and the cell of each word's first piece. Imports no torch."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from clearhead.brief import brief
@@ -51,6 +51,12 @@ class WordIds:
             n_cut += sum(len(piece.ids) > room for piece in pieces)
             parts += _parts(i, [piece.cut(room) for piece in pieces], marks, room)
         return cls(parts, len(sentences), n_pieces, n_cut)
+
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The sentences with these numbers. What was counted in all of them stays."""
+        new = {row: i for i, row in enumerate(rows)}
+        parts = [replace(part, sentence=new[part.sentence]) for part in self.parts if part.sentence in new]
+        return replace(self, parts=parts, n_sentences=len(rows))
 
     @property
     def lengths(self) -> list[int]:

@@ -16,6 +16,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.mode import Evaluating
 from clearhead.model.packing import forget, packed, ready
+from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import tracing
 
@@ -262,7 +263,7 @@ def completing(
     lengths = [1] if inputs is None else list(map(len, inputs))
     if not all(lengths):
         raise UserError(f"input {lengths.index(0) + 1}: expected at least one token, got none; leave it out")
-    for batch in in_batches(lengths, budget=budget // config.width):
+    for batch in counted(in_batches(lengths, budget=budget // config.width), "writing"):
         for event in generate(
             network,
             None if prompts is None else Tokens.pad([prompts[i] for i in batch], left=True),

@@ -145,6 +145,8 @@ def _in_short(recipe: JsonObject, history: History) -> Iterator[tuple[str, str]]
         yield "limit", " or ".join(f"{training[name]} {name}" for name in LIMITS if training.get(name)) or "none"
         yield "seed", str(training.get("seed"))
     if begun:
+        if evaluates := begun.get("evaluates"):
+            yield "evaluations", f"of {evaluates}, always the same"
         yield "computes", f"{begun.get('precision')} on {begun.get('device')}"
 
 

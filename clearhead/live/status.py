@@ -15,8 +15,9 @@ from clearhead.storage.run_files import OWNER
 
 Kind = Literal["preparing", "running", "paused", "finished", "stopped"]
 Writer = Literal["alive", "paused", "none", "unknown"]
-FRESH = 20.0
-"""Seconds since the last line of a log within which its run goes on, where nothing says who writes to it."""
+FRESH, FRESH_ELSEWHERE = 20.0, 600.0
+"""Seconds since the last line of a log within which its run goes on: where nothing says who writes to it, and where a
+process of another machine does."""
 PROCESS = re.compile(r"process (\d+) on (.+)")
 
 
@@ -55,13 +56,12 @@ def writer_of(folder: Path, written: float) -> Writer:
     """The process that writes to a folder, by the file in which it names itself while it holds the folder's lock."""
     try:
         named = PROCESS.match((folder / OWNER).read_text(encoding="utf-8"))
+        written = max(written, (folder / OWNER).stat().st_mtime)
     except (OSError, UnicodeDecodeError):
         named = None
-    if named is None:
-        return "unknown" if time.time() - written < FRESH else "none"
-    if named[2].strip() != socket.gethostname() or sys.platform == "win32":
-        return "unknown"
-    return _process(int(named[1]))
+    if named is not None and named[2].strip() == socket.gethostname() and sys.platform != "win32":
+        return _process(int(named[1]))
+    return "unknown" if time.time() - written < (FRESH if named is None else FRESH_ELSEWHERE) else "none"
 
 
 def _process(number: int) -> Writer:

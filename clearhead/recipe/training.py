@@ -123,7 +123,7 @@ class Training(Config):
     """Passes over the training examples at most."""
     minutes: PositiveFloat | None = None
     """Wall time at most, from the first step, with evaluations. The schedule then follows the time. The last evaluation
-    begins early enough to end by then if it takes as long as the one before."""
+    begins early enough to end by then if it takes as long as the one before; the first is guessed from the updates."""
 
     max_tokens: PositiveInt = 4096
     """Tokens of one batch, source and target together, padding included."""
@@ -187,6 +187,9 @@ class Training(Config):
 
     evaluate_every: PositiveInt | None = None
     """Updates between evaluations; None: once an epoch. There is always one at the end."""
+    evaluate_examples: Literal["auto", "all"] | PositiveInt = "auto"
+    """Validation examples that these evaluations measure at most, always the same ones; auto: all, but of very many
+    only as many as have 131,072 tokens together, and at least 1,000. The best model is judged on all at the end."""
     save_every: PositiveInt | None = None
     """Updates between checkpoints; None: at each evaluation. There is always one at the end."""
     save_in_background: bool = False

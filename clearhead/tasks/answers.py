@@ -18,6 +18,7 @@ from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.tasks.task import Prediction, Trained
 
 BATCH_TOKENS = 8192
@@ -58,7 +59,7 @@ def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer, *, sta
     found = torch.empty(len(lengths), head_of(network.config).n_labels)
     budget, device = max([BATCH_TOKENS, *lengths]), next(network.parameters()).device
     with Evaluating(network), torch.inference_mode():
-        for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
+        for examples in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
             stacks = batch_of(inputs, examples, tokenizer, packed=True, start=start)
             found[examples] = network(*(tokens.to(device) for tokens in stacks)).float().cpu()
     return found

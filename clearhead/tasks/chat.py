@@ -31,12 +31,14 @@ from clearhead.generation.settings import changed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
+from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import side_by_side
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
@@ -75,7 +77,11 @@ class Answers:
     def of(cls, conversations: Sequence[Conversation], turns: Sequence[Turns], *, limit: int) -> "Answers":
         """Those that have a token of an answer among the first `limit`, besides their first token."""
         kept = [i for i, one in enumerate(turns) if one.is_answer[1:limit].any()]
-        return cls([conversations[i] for i in kept], [turns[i] for i in kept])
+        return cls(conversations, turns).taken(kept)
+
+    def taken(self, rows: Sequence[int]) -> "Answers":
+        """The conversations with these numbers."""
+        return Answers([self.conversations[i] for i in rows], [self.turns[i] for i in rows])
 
 
 class Chat(RecipeTask[ChatRecipe]):
@@ -141,14 +147,18 @@ class Chat(RecipeTask[ChatRecipe]):
     def evaluate(self, network: Transformer) -> Evaluation:
         """The mean loss over the tokens of the answers, and some answers."""
         nats, n = 0.0, 0
-        rows, device = self.packed(self.valid), next(network.parameters()).device
+        valid = part_of(self.valid, self.few)
+        rows, device = self.packed(valid), next(network.parameters()).device
         with Evaluating(network), torch.inference_mode():
-            for i in range(0, len(rows), self.batch_size):
-                total, count = self.loss(network, self.batch(self.valid, rows[i : i + self.batch_size]).to(device))
+            for i in counted(range(0, len(rows), self.batch_size), "reading"):
+                total, count = self.loss(network, self.batch(valid, rows[i : i + self.batch_size]).to(device))
                 nats, n = nats + total.item(), n + count
         scores = Score("loss", nats / n, unit="nats a token of an answer"), perplexity(nats, n)
         samples = [self.sample(network, one) for one in self.valid.conversations[:N_SAMPLES]]
         return Evaluation(scores, tuple(samples), loss=nats / n)
+
+    def judged_sizes(self) -> Sequence[int]:
+        return [min(len(one.ids), self.length) for one in self.valid.turns]
 
     def sample(self, network: Transformer, conversation: Conversation) -> Sample:
         """The first answer of a conversation, and the network's own."""

@@ -40,6 +40,7 @@ from clearhead.tasks.answers import (
 )
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.examples import Example, worst
+from clearhead.tasks.few import part_of
 from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
 from clearhead.tasks.label_tables import judged
 from clearhead.tasks.metrics import Score, mean
@@ -110,6 +111,10 @@ class Labelled:
         """Encodes the examples whose texts are not blank."""
         kept = [example for example in examples if not example.is_blank]
         return cls(kept, Inputs.of([example.texts for example in kept], tokenizer, limit))
+
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        return type(self)([self.examples[i] for i in rows], self.inputs.taken(rows))
 
 
 class Classification(RecipeTask[ClassificationRecipe]):
@@ -197,7 +202,10 @@ class Classification(RecipeTask[ClassificationRecipe]):
         return each.sum() / self.numbers.unit**2, batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.measure(network, self.valid)
+        return self.measure(network, part_of(self.valid, self.few))
+
+    def judged_sizes(self) -> Sequence[int]:
+        return [*map(len, self.valid.inputs.ids)]
 
     def measure(self, network: Transformer, data: Labelled) -> Evaluation:
         """The scores on these data, and the mistakes with the largest loss."""

@@ -21,6 +21,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import changed
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import Recipe
 from clearhead.recipe.corruption import Corruption, Spans
@@ -151,11 +152,14 @@ class Denoising(RecipeTask[DenoisingRecipe]):
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """The loss and perplexity of the targets, of corruptions that are the same in every evaluation."""
-        nats, n, sizes = 0.0, 0, self.sizes(self.valid)
+        rows = np.arange(len(self.valid)) if self.few is None else np.array(self.few.rows)
+        nats, n, sizes = 0.0, 0, self.sizes(self.valid)[rows]
         budget = max(self.pairs.max_tokens, int(sizes.sum(axis=1).max()))
         with Evaluating(network), torch.inference_mode():
-            for examples in token_budget_batches(sizes, max_tokens=budget, seed=0, epoch=0):
-                batch = self.pairs.batch(*self.valid.pairs(examples)).to(next(network.parameters()).device)
+            for examples in counted(token_budget_batches(sizes, max_tokens=budget, seed=0, epoch=0), "reading"):
+                batch = self.pairs.batch(*self.valid.pairs(rows[examples].tolist())).to(
+                    next(network.parameters()).device
+                )
                 total, count = self.loss(network, batch)
                 nats, n = nats + total.item(), n + count
         scores = Score("loss", nats / n, unit="nats a token of the targets"), perplexity(nats, n)
@@ -164,6 +168,9 @@ class Denoising(RecipeTask[DenoisingRecipe]):
         shown = partial(self.tokenizer.library.decode_batch, skip_special_tokens=False)
         triples = zip(shown(sources), outputs, shown(targets), strict=True)
         return Evaluation(scores, tuple(Sample(*one) for one in triples), loss=nats / n)
+
+    def judged_sizes(self) -> Sequence[int]:
+        return self.sizes(self.valid).sum(axis=1).tolist()
 
     @classmethod
     def prepared(cls, recipe: DenoisingRecipe, tokenizer: Tokenizer | None) -> Prepared:

@@ -31,12 +31,14 @@ from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.model.sentences import Mode
+from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.contrast import contrast, pooled, retrieval, same, with_correlation
+from clearhead.tasks.few import part_of
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Trained
 
 BATCH_TOKENS = 8192
@@ -158,11 +160,15 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         def vectors_of(groups: Groups, k: int) -> Tensor:
             return self.vectors(network, [group[k] for group in groups.ids])
 
-        found = retrieval(vectors_of(self.valid, 0), vectors_of(self.valid, 1), self.valid.texts, self.temperature)
+        valid = part_of(self.valid, self.few)
+        found = retrieval(vectors_of(valid, 0), vectors_of(valid, 1), valid.texts, self.temperature)
         if self.pairs is None:
             return found
         groups, scores = self.pairs
         return with_correlation(found, vectors_of(groups, 0), vectors_of(groups, 1), scores)
+
+    def judged_sizes(self) -> Sequence[int]:
+        return [len(group[0]) + len(group[1]) for group in self.valid.ids]
 
     def vectors(self, network: Transformer, ids: Sequence[Sequence[int]]) -> Tensor:
         """n d: the vectors of texts, of length 1, on the CPU."""
@@ -170,7 +176,7 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         device = next(network.parameters()).device
         budget = max([BATCH_TOKENS, *lengths])
         with Evaluating(network), torch.inference_mode():
-            for rows in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
+            for rows in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
                 tokens = Tokens.pad([ids[i] for i in rows], fill=self.tokenizer.pad_id or 0, packed=True).to(device)
                 found[rows] = F.normalize(pooled(network(tokens), tokens, self.pooling).float(), dim=-1).cpu()
         return found

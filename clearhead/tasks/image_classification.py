@@ -20,11 +20,13 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, Source
 from clearhead.tasks.answers import head_of, losses, names_in, said
 from clearhead.tasks.examples import Example, worst
+from clearhead.tasks.few import part_of
 from clearhead.tasks.label_scores import accuracy, macro_f1, scored
 from clearhead.tasks.label_tables import judged
 from clearhead.tasks.metrics import Score
@@ -167,7 +169,11 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         return losses(network(*batch.inputs), batch.labels, PROBLEM, smoothing=smoothing).sum(), batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.measure(network, self.valid)
+        return self.measure(network, part_of(self.valid, self.few))
+
+    def judged_sizes(self) -> Sequence[int]:
+        height, width = self.valid.read([0]).shape[2:]
+        return [height * width // (self.patch_size or patch_for(height)) ** 2] * len(self.valid.examples)
 
     def measure(self, network: Transformer, data: Pictures) -> Evaluation:
         """The scores on these pictures, and the mistakes with the largest loss."""
@@ -175,7 +181,7 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         logits = torch.cat(
             [
                 logits_of(network, self.processor.values(data.read(numbers[i : i + EVALUATED_AT_ONCE])))
-                for i in numbers[::EVALUATED_AT_ONCE]
+                for i in counted(numbers[::EVALUATED_AT_ONCE], "reading")
             ]
         )
         targets = self.targets(data, numbers)

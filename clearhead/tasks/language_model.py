@@ -19,6 +19,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
@@ -126,18 +127,26 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
     def measure(self, network: Transformer, *, windows: int | None = None) -> tuple[Score, ...]:
         """The mean loss over every token of the validation text, in windows that do not overlap, and its kin.
 
+        Of few windows, the bits per byte count bytes as if all tokens had equally many.
+
         The scores have a row for each batch of so many windows.
         """
         device = next(network.parameters()).device
         found: list[tuple[float, int]] = []
+        rows, size = None if self.few is None else self.few.rows, windows or max(1, EVALUATION_TOKENS // self.length)
+        n = len(self.valid.sizes() if rows is None else rows)
         with Evaluating(network), torch.inference_mode():
-            for batch in self.valid.everything(windows or max(1, EVALUATION_TOKENS // self.length)):
+            for batch in counted(self.valid.everything(size, rows), "reading", -(-n // size)):
                 total, count = self.loss(network, batch.to(device))
                 found.append((total.item(), count))
         nats, n_tokens = sum(one for one, _ in found), sum(n for _, n in found)
         rows = ScoredRows(ratio, (np.array([one for one, _ in found]), np.array([n for _, n in found])))
-        per_byte = bits_per_byte(nats, self.valid_text.n_bytes)
+        share = 1.0 if rows is None else n_tokens / sum(self.valid.sizes())
+        per_byte = bits_per_byte(nats, share * self.valid_text.n_bytes)
         return (Score("loss", nats / n_tokens, unit="nats a token", rows=rows), perplexity(nats, n_tokens), per_byte)
+
+    def judged_sizes(self) -> Sequence[int]:
+        return self.valid.sizes()
 
     def evaluate_windows(self, network: Transformer) -> Evaluation:
         """The scores, and the loss of each window."""

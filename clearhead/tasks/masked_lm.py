@@ -22,6 +22,7 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.loss import CHUNK, IGNORED
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Data, Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
@@ -118,10 +119,10 @@ class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
     def evaluate(self, network: Transformer) -> Evaluation:
         """The loss, perplexity and accuracy at masked places, which are the same in every evaluation."""
         nats, n_right, n, samples = 0.0, 0, 0, list[Sample]()
-        device = next(network.parameters()).device
+        device, rows = next(network.parameters()).device, None if self.few is None else self.few.rows
         size = max(1, CHUNK // self.tokenizer.vocab_size // self.length)
         with Evaluating(network), torch.inference_mode():
-            for batch in self.valid.everything(size):
+            for batch in counted(self.valid.everything(size, rows), "reading", -(-len(rows or self.valid) // size)):
                 chosen = batch.labels != IGNORED
                 logits, wanted = network(*batch.to(device).inputs).float().cpu()[chosen], batch.labels[chosen]
                 nats += torch.nn.functional.cross_entropy(logits, wanted, reduction="sum").item()
@@ -138,6 +139,9 @@ class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
             Score("accuracy", n_right / n, unit="of the masked tokens, 0 to 1"),
         )
         return Evaluation(scores, tuple(samples), loss=loss)
+
+    def judged_sizes(self) -> Sequence[int]:
+        return self.valid.sizes()
 
     def sample(self, batch: Batch, found: Tensor, wanted: Tensor) -> Sample:
         """The first tokens of a batch as the network reads them, and the first tokens that it writes there."""

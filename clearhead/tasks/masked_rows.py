@@ -40,10 +40,15 @@ class MaskedRows:
         tokens = side_by_side([read for read, _ in pairs])
         return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
 
-    def everything(self, size: int) -> Iterator[Batch]:
-        """Every row once, `size` at a time, with the masks of the first epoch: for evaluation."""
-        for i in range(0, len(self), size):
-            yield self.batch(range(i, min(i + size, len(self))))
+    def sizes(self) -> list[int]:
+        """The tokens of each row, with marks."""
+        return [sum(piece.stop - piece.start + len(self.marks) for piece in row) for row in self.rows]
+
+    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
+        """Every row once, or each of `rows`, `size` at a time, with the masks of the first epoch: for evaluation."""
+        chosen = range(len(self)) if rows is None else rows
+        for i in range(0, len(chosen), size):
+            yield self.batch(chosen[i : i + size])
 
     def _row(self, epoch: int, row: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """The texts of a row as the network reads them, and their labels."""

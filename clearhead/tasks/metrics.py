@@ -109,7 +109,7 @@ def perplexity(nats: float, n_tokens: int) -> Score:
     return Score("perplexity", math.exp(mean) if mean < math.log(1e300) else math.inf)
 
 
-def bits_per_byte(nats: float, n_bytes: int) -> Score:
+def bits_per_byte(nats: float, n_bytes: float) -> Score:
     """nats / (ln 2 * n_bytes): comparable between tokenizers; the bytes are those of the text in UTF-8."""
     if n_bytes <= 0:
         raise UserError(f"bits per byte: expected at least one byte, got {n_bytes}")

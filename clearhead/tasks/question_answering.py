@@ -26,6 +26,7 @@ from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
 from clearhead.tasks.examples import Example, worst
+from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_answers import batch_of, best_of, check_span_head, logits_of, on_grid, said
 from clearhead.tasks.squad_scores import answer_scores, exact
@@ -77,6 +78,10 @@ class Asked:
         """Encodes the questions."""
         pairs = [(one.question, one.context) for one in questions]
         return cls(questions, Windows.of(pairs, tokenizer, limit=limit, overlap=overlap))
+
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The questions with these numbers."""
+        return type(self)([self.questions[i] for i in rows], self.data.taken(rows))
 
     def label(self, window: Window) -> tuple[int, int]:
         """The cells where the first answer begins and ends; twice that of no answer if the window does not hold it."""
@@ -136,7 +141,13 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
         return span_loss(on_grid(logits, batch.inputs[0]), batch.labels, smoothing=smoothing), batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.measure(network, self.valid)
+        return self.measure(network, part_of(self.valid, self.few))
+
+    def judged_sizes(self) -> Sequence[int]:
+        sizes = [0] * self.valid.data.n_questions
+        for window in self.valid.data.windows:
+            sizes[window.question] += len(window.ids)
+        return sizes
 
     def measure(self, network: Transformer, asked: Asked) -> Evaluation:
         """The scores on these questions, and the wrong answers with the largest loss."""

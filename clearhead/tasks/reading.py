@@ -41,8 +41,12 @@ class Reading(ABC):
         """These examples as one batch."""
 
     @abstractmethod
-    def everything(self, size: int) -> Iterator[Batch]:
-        """Every token to predict exactly once, `size` rows at a time: for evaluation."""
+    def sizes(self) -> list[int]:
+        """The tokens to predict in each row of `everything`."""
+
+    @abstractmethod
+    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
+        """Every token to predict exactly once, `size` rows at a time: for evaluation. With `rows`, only these rows."""
 
 
 class RunningText(Reading):
@@ -63,9 +67,13 @@ class RunningText(Reading):
     def batch(self, examples: Sequence[int]) -> Batch:
         return self._windows(examples, self.length)
 
-    def everything(self, size: int) -> Iterator[Batch]:
+    def sizes(self) -> list[int]:
+        return [stop - start for start, stop in spans(len(self.ids), self.length)]
+
+    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
         by_length: dict[int, list[int]] = {}
-        for start, stop in spans(len(self.ids), self.length):
+        every = [*spans(len(self.ids), self.length)]
+        for start, stop in every if rows is None else [every[i] for i in rows]:
             by_length.setdefault(stop - start, []).append(start)
         for length, starts in by_length.items():
             for i in range(0, len(starts), size):
@@ -96,9 +104,13 @@ class Documents(Reading):
         tokens = side_by_side([[self._tokens(piece, 0) for piece in row] for row in rows])
         return Batch((tokens,), torch.from_numpy(np.concatenate(labels)))
 
-    def everything(self, size: int) -> Iterator[Batch]:
-        for i in range(0, len(self.rows), size):
-            yield self.batch(range(i, min(i + size, len(self.rows))))
+    def sizes(self) -> list[int]:
+        return [sum(piece.stop - piece.start for piece in row) for row in self.rows]
+
+    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
+        chosen = range(len(self.rows)) if rows is None else rows
+        for i in range(0, len(chosen), size):
+            yield self.batch(chosen[i : i + size])
 
     def _tokens(self, piece: DocumentSlice, shift: int) -> np.ndarray:
         return self.documents.read(piece.document, piece.start + shift, piece.stop + shift).astype(np.int64)

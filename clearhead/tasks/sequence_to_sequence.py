@@ -16,6 +16,7 @@ from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
 from clearhead.tasks.examples import Example
@@ -84,7 +85,7 @@ class SequenceToSequence:
         lengths = self.lengths(source, target)
         budget = max(self.max_tokens, 4096, int(lengths.sum(axis=1).max()))
         with Evaluating(network), torch.inference_mode():
-            for examples in token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0):
+            for examples in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
                 batch = self.batch([source[i] for i in examples], [target[i] for i in examples])
                 total, count = head_loss(network, batch.to(next(network.parameters()).device))
                 nats, n_tokens = nats + total.item(), n_tokens + count

@@ -15,6 +15,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.task import Prediction
 
@@ -69,7 +70,7 @@ def logits_of(network: Transformer, data: Windows, tokenizer: Tokenizer) -> list
     found: list[np.ndarray] = [np.empty((0, 2))] * len(data.windows)
     budget = max([BATCH_TOKENS, *data.lengths])
     with Evaluating(network), torch.inference_mode():
-        for examples in token_budget_batches(data.lengths, max_tokens=budget, seed=0, epoch=0):
+        for examples in counted(token_budget_batches(data.lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
             tokens = batch_of([data.windows[i] for i in examples], tokenizer, packed=True)
             tokens = tokens.to(next(network.parameters()).device)
             grid = on_grid(network(tokens), tokens).double().cpu().numpy()

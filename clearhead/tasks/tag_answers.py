@@ -16,6 +16,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.task import Prediction
 
@@ -43,7 +44,7 @@ def log_shares(network: Transformer, words: WordIds, tokenizer: Tokenizer) -> li
     n_labels = tagging_head(network.config).n_labels
     found = [np.empty((0, n_labels))] * len(parts)
     with Evaluating(network), torch.inference_mode():
-        for examples in token_budget_batches(words.lengths, max_tokens=budget, seed=0, epoch=0):
+        for examples in counted(token_budget_batches(words.lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
             tokens = Tokens.pad([parts[i].ids for i in examples], fill=tokenizer.pad_id or 0, packed=True)
             tokens = tokens.to(next(network.parameters()).device)
             logits = network(tokens)

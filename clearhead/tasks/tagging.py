@@ -29,6 +29,7 @@ from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
 from clearhead.tasks.examples import Example
+from clearhead.tasks.few import part_of
 from clearhead.tasks.label_scores import scored
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_scores import check_span_scores, share, span_scores
@@ -73,6 +74,10 @@ class Tagged:
     def of(cls, sentences: Sequence[TaggedSentence], tokenizer: Tokenizer, limit: int) -> Self:
         """Encodes the sentences."""
         return cls(sentences, WordIds.of([one.words for one in sentences], tokenizer, limit))
+
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The sentences with these numbers."""
+        return type(self)([self.sentences[i] for i in rows], self.ids.taken(rows))
 
 
 class Tagging(RecipeTask[TaggingRecipe]):
@@ -155,7 +160,13 @@ class Tagging(RecipeTask[TaggingRecipe]):
         return loss, batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.measure(network, self.valid)
+        return self.measure(network, part_of(self.valid, self.few))
+
+    def judged_sizes(self) -> Sequence[int]:
+        sizes = [0] * len(self.valid.sentences)
+        for part in self.valid.ids.parts:
+            sizes[part.sentence] += len(part.ids)
+        return sizes
 
     def measure(self, network: Transformer, data: Tagged) -> Evaluation:
         """The scores on these data, and the sentences with the largest loss."""

@@ -27,6 +27,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.examples import Example, Finding
+from clearhead.tasks.few import Few
 from clearhead.tasks.metrics import Score
 
 R = TypeVar("R", bound=Recipe)
@@ -99,6 +100,10 @@ class Task(ABC):
     main_score: str
     """The score that chooses the best checkpoint; between equal scores the loss decides."""
     higher_is_better: bool
+    few: Few | None = None
+    """The validation examples that `evaluate` measures; None for all. A run of many sets it."""
+    evaluation_tokens: int = 0
+    """The tokens that `evaluate` reads, as far as they are known: for a guess of how long it takes."""
     unit: str = "tokens"
     """What the losses of a batch are counted by, for the speed of a run: `texts`."""
     numbers: Numbers = NONE
@@ -125,7 +130,7 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, network: Transformer) -> Evaluation:
-        """The scores of the network on the validation split."""
+        """The scores of the network on the validation split, or on those of it that `few` names."""
 
 
 def head_loss(network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
@@ -270,6 +275,10 @@ class RecipeTask(Task, Generic[R]):
     """How to use a model of it, as a command with {} where the model's folder goes."""
     samples: str = ""
     """What the samples of its evaluations are, if `evaluate` and the end of `train` show them."""
+
+    @abstractmethod
+    def judged_sizes(self) -> Sequence[int]:
+        """The tokens of each validation example, of which `few` gives numbers."""
 
     @classmethod
     @abstractmethod

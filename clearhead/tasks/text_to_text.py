@@ -20,6 +20,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
+from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import chrf, exact_match, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder, written_examples
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
@@ -101,15 +102,19 @@ class TextToText(RecipeTask[TextToTextRecipe]):
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """The scores of the metric, exact match and perplexity."""
-        text = self.valid.text
-        outputs = self.pairs.write(network, self.valid.source, self.generation)
-        nats, n_tokens = self.pairs.log_loss(network, self.valid.source, self.valid.target)
+        valid = part_of(self.valid, self.few)
+        text = valid.text
+        outputs = self.pairs.write(network, valid.source, self.generation)
+        nats, n_tokens = self.pairs.log_loss(network, valid.source, valid.target)
         found = written_scores(self.metric, outputs, text.target)
         exact = () if self.metric == "exact_match" else (exact_match(outputs, [[one] for one in text.target]),)
         examples = written_examples(outputs, text, chrf(outputs, [[one] for one in text.target]))
         samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
         scores = (*found, *exact, perplexity(nats, n_tokens))
         return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
+
+    def judged_sizes(self) -> Sequence[int]:
+        return self.pairs.lengths(self.valid.source, self.valid.target).sum(axis=1).tolist()
 
     @classmethod
     def prepared(cls, recipe: TextToTextRecipe, tokenizer: Tokenizer | None) -> Prepared:

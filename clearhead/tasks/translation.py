@@ -21,6 +21,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
+from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import (
     Score,
     Tokenize,
@@ -119,7 +120,10 @@ class Translation(RecipeTask[TranslationRecipe]):
         return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.measure(network, self.valid, self.generation)
+        return self.measure(network, part_of(self.valid, self.few), self.generation)
+
+    def judged_sizes(self) -> Sequence[int]:
+        return self.pairs.lengths(self.valid.source, self.valid.target).sum(axis=1).tolist()
 
     def measure(self, network: Transformer, pairs: EncodedPairs, generation: GenerationConfig) -> Evaluation:
         """BLEU, chrF, exact match and perplexity on these pairs; BLEU and chrF also of each language."""

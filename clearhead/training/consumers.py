@@ -6,9 +6,10 @@
 import math
 import os
 import sys
+import time
 import unicodedata
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,11 +22,13 @@ from clearhead.tasks.task import Sample
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from clearhead.training.metrics_log import MetricsLog, read_metrics, writing
 
-__all__ = ["MetricsLog", "ProgressBar", "TensorBoardLog", "figure", "read_metrics", "sample_lines"]
+__all__ = ["EvaluationBar", "MetricsLog", "ProgressBar", "TensorBoardLog", "figure", "read_metrics", "sample_lines"]
 
 TENSORBOARD = "tensorboard"
 N_SAMPLES = 2
 """Outputs shown at each evaluation: always of the same inputs, so that progress shows."""
+PATIENCE = 3.0
+"""Seconds that an evaluation takes before its bar shows."""
 LINE_EVERY = 10.0
 """Seconds of training between lines if the stream is no terminal."""
 
@@ -71,6 +74,8 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             case Started():
                 start = f"going on after {at}" if event.step else "training"
                 self._write(f"{start}: {event.size}, {event.precision} on {event.device}")
+                if event.evaluates:
+                    self._write(f"evaluations: {event.evaluates}, always the same (training.evaluate_examples)")
                 for name, change in event.changes.items():
                     old, new = change if isinstance(change, list) else (None, change)
                     self._write(f"training.{name}: {old} -> {new}")
@@ -109,6 +114,41 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         for line in lines:
             tqdm.write(line, file=self._stream)
         self._stream.flush()
+
+
+class EvaluationBar:
+    """How far an evaluation is, once it takes more than a few seconds: told to it by `watching`.
+
+    On a terminal a bar, elsewhere a line about every 10 seconds.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._bar: tqdm[Any] | None = None
+        self._last_line = 0.0
+
+    def __call__(self, what: str, done: int, n: int) -> None:
+        """Show that `done` of `n` batches are done."""
+        with suppress(OSError):  # A terminal that goes away ends no evaluation.
+            if not self._stream.isatty():
+                self._line(what, done, n)
+                return
+            if done == 0 or self._bar is None:
+                layout = "  {desc} {percentage:3.0f}% |{bar}| {remaining} left"
+                named = f"evaluation, {what}"
+                self._bar = tqdm(total=n, desc=named, file=self._stream, bar_format=layout, leave=False, delay=PATIENCE)
+            self._bar.update(done - self._bar.n)
+            if done == n:
+                self._bar.close()
+                self._bar = None
+
+    def _line(self, what: str, done: int, n: int) -> None:
+        now = time.monotonic()
+        if done == 0:
+            self._last_line = now
+        elif now >= self._last_line + LINE_EVERY and done < n:
+            self._last_line = now
+            print(f"evaluation, {what}: {done / n:.0%}", file=self._stream, flush=True)
 
 
 class _Pace:

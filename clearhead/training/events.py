@@ -36,6 +36,8 @@ class Started:
     """Parameters that training changes; None if it changes all."""
     unit: str = "tokens"
     """What `Stepped.n_tokens` counts, such as texts."""
+    evaluates: str = ""
+    """Which validation examples its evaluations measure, if not all of them."""
 
     @property
     def size(self) -> str:

@@ -48,10 +48,15 @@ class Length:
     seconds: float | None
     evaluate_every: int
     save_every: int
+    evaluation_updates: float = 0.0
+    """The number of updates that take about as long as the first evaluation."""
 
     @classmethod
-    def of(cls, config: Training, batches_an_epoch: int) -> "Length":
-        """The length that a config asks for, counting every epoch like the first. Raises as `require_limit` does."""
+    def of(cls, config: Training, batches_an_epoch: int, evaluation_tokens: int = 0) -> "Length":
+        """The length that a config asks for, counting every epoch like the first. Raises as `require_limit` does.
+
+        A token of an evaluation is taken for half as much work as one of an update, which goes backward too.
+        """
         require_limit(config)
         limits = [config.steps] if config.steps is not None else []
         if config.epochs is not None:
@@ -62,17 +67,20 @@ class Length:
             seconds=None if config.minutes is None else 60 * config.minutes,
             evaluate_every=evaluate_every,
             save_every=config.save_every or evaluate_every,
+            evaluation_updates=evaluation_tokens / (config.max_tokens * config.accumulate) / 2,
         )
 
     def done(self, at: Progress) -> float:
         """Share of the run that is done, 0..1, by the nearest limit.
 
-        A time limit reserves the duration of the previous evaluation, so that the final one ends within the limit.
+        A time limit reserves the duration of the previous evaluation, so that the final one ends within the limit. That
+        of the first is a guess from the updates.
         """
         by_steps = at.step / self.steps if self.steps is not None else 0.0
         by_time = 0.0
         if self.seconds is not None:
-            by_time = at.seconds / (self.seconds - min(at.evaluation_seconds, self.seconds / 2))
+            guess = at.seconds / max(at.step, 1) * self.evaluation_updates
+            by_time = at.seconds / (self.seconds - min(at.evaluation_seconds or guess, self.seconds / 2))
         return min(1.0, max(by_steps, by_time))
 
 

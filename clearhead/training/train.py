@@ -48,7 +48,7 @@ def train(run: Run) -> Iterator[Event]:
 
 def _train(run: Run) -> Iterator[Event]:
     config, at = run.config, run.progress
-    length = Length.of(config, len(run.task.plan(seed=config.seed, epoch=0)))
+    length = Length.of(config, len(run.task.plan(seed=config.seed, epoch=0)), run.task.evaluation_tokens)
     feed = Feed(run)
     yield _begin(run, feed)
     clock = time.perf_counter() - at.seconds
@@ -117,7 +117,8 @@ def _begin(run: Run, feed: Feed) -> Started:
     run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
     found, arithmetic, n_trained = levers(run, why), str(at.arithmetic), sum(map(torch.numel, run.optimizer.parameters))
-    return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained, run.task.unit)
+    unit, few = run.task.unit, str(run.task.few or "")
+    return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained, unit, few)
 
 
 def _is_finite(run: Run, norm: float) -> bool:

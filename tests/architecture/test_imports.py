@@ -11,7 +11,7 @@ from tests import processes
 from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
-BASE = {"brief", "errors", "config", "recipe", "randomness", "json_text"}
+BASE = {"brief", "errors", "config", "recipe", "randomness", "json_text", "progress"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
 FLOOR = TASKS | {"storage", "machine", "planning", "weights", "families", "analysis"}
@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
-    *("brief", "config", "recipe", "errors", "randomness", "json_text", "cli"),
+    *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "cli"),
     *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
     *("tasks.registry", "explorer.static_files", "live", "commands.watch"),

@@ -2,13 +2,14 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clearhead.live.state import Watched
-from clearhead.storage.run_files import METRICS
+from clearhead.storage.run_files import METRICS, OWNER
 from clearhead.training.events import Ended, Started
 from tests import processes
 from tests.live.runs import FINISHED, begun, events, feed
@@ -59,6 +60,15 @@ def test_without_an_owner_a_fresh_log_is_of_a_run_that_goes_on(tmp_path: Path):
     folder = begun(tmp_path / "run", events())
     os.utime(folder / METRICS)
     assert state_of(folder)["status"] == "running"
+
+
+@pytest.mark.parametrize(("age", "kind"), [(300, "running"), (900, "stopped")])
+def test_a_run_of_another_machine_goes_on_while_its_log_is_young(tmp_path: Path, age: int, kind: str):
+    folder = begun(tmp_path / "run", events())
+    (folder / OWNER).write_text("process 1 on another machine", encoding="utf-8")
+    for name in (OWNER, METRICS):
+        os.utime(folder / name, (time.time() - age,) * 2)
+    assert state_of(folder)["status"] == kind
 
 
 def test_state(tmp_path: Path):

@@ -79,10 +79,14 @@ class Vowels(RecipeTask[VowelRecipe]):
         return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        said = answers(network, self.tokenizer, self.valid)
-        right = [said == str(count(word)) for word, said in zip(self.valid, said, strict=True)]
-        samples = (Sample(self.valid[0], said[0], str(count(self.valid[0]))),)
+        valid = self.valid if self.few is None else [self.valid[i] for i in self.few.rows]
+        said = answers(network, self.tokenizer, valid)
+        right = [said == str(count(word)) for word, said in zip(valid, said, strict=True)]
+        samples = (Sample(valid[0], said[0], str(count(valid[0]))),)
         return Evaluation((Score("accuracy", sum(right) / len(right), unit="0 to 1"),), samples)
+
+    def judged_sizes(self) -> Sequence[int]:
+        return [*map(len, self.valid)]
 
     @classmethod
     def prepared(cls, recipe: VowelRecipe, tokenizer: Tokenizer | None) -> Prepared:
@@ -169,6 +173,26 @@ def test_trained_evaluated_resumed_and_asked_from_the_command_line(capsys: pytes
     assert json.loads(capsys.readouterr().out)["steps"] == 80
     main(["predict", "run", "kamedu", "lots"])
     assert capsys.readouterr().out == "3\n1\n"
+
+
+def test_few_of_many_validation_examples_choose_and_all_judge(capsys: pytest.CaptureFixture[str]):
+    few = ["--training.evaluate_examples", "5", "--steps", "20"]
+    main(["train", "words.toml", "--text", "words.txt", "--out", "run", "--json", *few])
+    said = capsys.readouterr()
+    assert (
+        said.err.count("evaluations: 5 of the 36 validation examples, always the same (training.evaluate_examples)")
+        == 1
+    )
+    assert "the best checkpoint was chosen on 5 of the 36 validation examples" in said.err
+    found = json.loads(said.out)
+    assert round(5 * found["accuracy"], 9) % 1 == 0
+    assert round(36 * found["held_out"]["accuracy"], 9) % 1 == 0
+    main(["resume", "run", "--steps", "21", "--training.evaluate_examples", "all"])
+    said = capsys.readouterr()
+    assert "training.evaluate_examples: 5 -> all" in said.err
+    assert "evaluations:" not in said.err
+    assert "step 21  accuracy" in said.err
+    assert "best" in next(line for line in said.err.splitlines() if line.startswith("step 21  accuracy"))
 
 
 def test_resumed_as_if_never_stopped():

@@ -15,9 +15,19 @@ import pytest
 from rich.cells import cell_len
 
 from clearhead.errors import NumericError, UserError
+from clearhead.progress import counted, watching
 from clearhead.tasks.metrics import Score, bleu, moses_bleu
 from clearhead.tasks.task import Evaluation, Sample
-from clearhead.training.consumers import MetricsLog, ProgressBar, TensorBoardLog, figure, read_metrics, sample_lines
+from clearhead.training import consumers
+from clearhead.training.consumers import (
+    EvaluationBar,
+    MetricsLog,
+    ProgressBar,
+    TensorBoardLog,
+    figure,
+    read_metrics,
+    sample_lines,
+)
 from clearhead.training.events import Ended, Evaluated, Saved, Skipped, Started, Stepped
 
 TEXTS = ["A man is sleeping on a couch"], [["A man is sleeping on a green couch"]]
@@ -235,6 +245,27 @@ def test_an_output_cannot_drive_the_terminal():
         "    output     a b\ufffd[2Jc d\ufffd"
     ]
     assert sample_lines([Sample("", "  ", "r")], width=80) == ["    output     (nothing)", "    reference  r"]
+
+
+@pytest.mark.parametrize("seconds", [1.0, 4.0])
+def test_a_long_evaluation_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, seconds: float):
+    now = [0.0]
+    monkeypatch.setattr(consumers.time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    with watching(EvaluationBar(stream)):
+        for _ in counted(range(8), "reading"):
+            now[0] += seconds
+    assert stream.getvalue() == ("" if seconds == 1 else "evaluation, reading: 38%\nevaluation, reading: 75%\n")
+
+
+@pytest.mark.parametrize("patience", [0.0, 60.0])
+def test_a_terminal_gets_a_bar_of_an_evaluation_that_goes(monkeypatch: pytest.MonkeyPatch, patience: float):
+    monkeypatch.setattr(consumers, "PATIENCE", patience)
+    stream = Terminal()
+    with watching(EvaluationBar(stream)):
+        assert [*counted(iter("ab"), "writing")] == ["a", "b"]
+    assert ("evaluation, writing" in stream.getvalue()) == (patience == 0)
+    assert "".join(stream.lines()) == ""
 
 
 # --- log

@@ -302,6 +302,16 @@ def test_the_last_evaluation_ends_by_the_limit(monkeypatch: pytest.MonkeyPatch):
     assert run.progress.seconds == 120.0, "seven steps of 10 seconds and two evaluations of 25"
 
 
+def test_room_for_the_first_evaluation_is_guessed_from_the_updates(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    run = new_run(Around(translation(), loss=clock.pass_time), steps=None, minutes=2.0)
+    run.task.evaluation_tokens = 6 * run.config.max_tokens
+    events = [type(event).__name__ for event in train(run)]
+    assert events.count("Stepped") == 9, "the time of three updates is left for the evaluation"
+    assert events[-2:] == ["Evaluated", "Ended"]
+
+
 @pytest.mark.parametrize("saving", [False, True])
 def test_a_finished_run_goes_on_for_no_step(tmp_path: Path, saving: bool):
     task = translation()

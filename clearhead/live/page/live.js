@@ -265,7 +265,7 @@ async function ask() {
       showRest();
     } else if (!answer.ok) throw new Error(String(answer.status));
     showAge();
-    if (["finished", "stopped"].includes(state.status)) pause = PAUSE_AT_REST;
+    if (["finished", "stopped"].includes(state.status) && state.age > 60) pause = PAUSE_AT_REST;
   } catch {
     if (state && ["finished", "stopped"].includes(state.status)) showStatus(state.status, `${state.text}; the server of this page has ended`);
     else showStatus("lost", `The server of this page has ended; this is the run as it was. clearhead watch ${state?.folder ?? "RUN"} shows it again.`);
