@@ -19,15 +19,16 @@ def lab_list() -> None:
 
 
 @lab.command(help_epilogue="")
-def run(name: str, /, *, quick: Flag = False, seeds: int = 3, out: Path | None = None) -> None:
+def run(name: str, /, *, quick: Flag = False, seeds: int | None = None, out: Path | None = None) -> None:
     """Measure a claim: prints it with its source, a table, and whether it holds by thresholds that the code states.
 
     Writes a figure and a JSON file. Ctrl-C keeps the seeds that are finished.
 
     Args:
         name: An experiment, as `clearhead lab` lists them, or all.
-        quick: Smaller sizes: about half a minute in place of up to three.
-        seeds: Repetitions with other random numbers; the figures are means with their range.
+        quick: Smaller sizes and one seed: about half a minute in place of up to three.
+        seeds: Repetitions with other random numbers, of which the figures are means with their range (default: 3; 1
+            with --quick).
         out: Folder for figure.svg and result.json (default: runs/lab-NAME-1, -2, ...).
     """
     from clearhead.commands.lab import run_command

@@ -44,7 +44,7 @@ def list_command() -> None:
     )
 
 
-def run_command(name: str, *, quick: bool, seeds: int, out: Path | None) -> None:
+def run_command(name: str, *, quick: bool, seeds: int | None, out: Path | None) -> None:
     """Runs an experiment, or `all`: claim, table and verdict on standard output, files in a folder.
 
     Raises Interrupted after Ctrl-C, when what is measured is kept.
@@ -54,6 +54,7 @@ def run_command(name: str, *, quick: bool, seeds: int, out: Path | None) -> None
     from clearhead.lab.running import check_needs, run
 
     check_positive(seeds=seeds)
+    n_seeds = seeds or (1 if quick else 3)
     chosen = list(experiments().values()) if name == "all" else [experiment(name)]
     for one in chosen:
         check_needs(one)
@@ -63,9 +64,11 @@ def run_command(name: str, *, quick: bool, seeds: int, out: Path | None) -> None
         folder = next_folder(Path("runs"), f"lab-{one.name}") if out is None else out
         folder = folder / one.name if out is not None and len(chosen) > 1 else folder
         print(head(one), end="\n\n", flush=True)
-        result = run(one, range(seeds), quick=quick, folder=folder, say=tell)
+        result = run(one, range(n_seeds), quick=quick, folder=folder, say=tell)
         print("\n".join(report(result)) if result.seeds else "Verdict: not finished")
         print(f"Written to {folder}\n" if result.seeds else "", flush=True)
         if not result.finished:
-            kept = f"kept {len(result.seeds)} of {seeds} seeds in {folder}" if result.seeds else "no seed was finished"
+            kept = (
+                f"kept {len(result.seeds)} of {n_seeds} seeds in {folder}" if result.seeds else "no seed was finished"
+            )
             raise Interrupted(f"stopped by Ctrl-C; {kept}", SIGINT)

@@ -1,7 +1,9 @@
 """The frame of the experiments: verdicts from thresholds, partial results, files, and each experiment once in small."""
 
 import json
+import math
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Result, Row
 from clearhead.lab.experiments import experiment, experiments
+from clearhead.lab.figures import points
+from clearhead.lab.learning import learn
 from clearhead.lab.reporting import report
 from clearhead.lab.running import check_needs, run
 
@@ -109,6 +113,19 @@ def test_run_command(capsys, tmp_path: Path) -> None:
     assert "Claim: A shift by k positions" in out
     assert "Verdict: holds with limits (1 seed, quick" in out
     assert (tmp_path / "result.json").exists()
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each experiment once, with two steps of training: what it yields is what its checks and its plot read."""
+    one = experiment(name)
+    module = import_module(one.measure.__module__)
+    if "learn" in vars(module):
+        monkeypatch.setattr(module, "learn", lambda network, loss, **_: learn(network, loss, steps=2))
+    result = run(one, [0], quick=True, folder=tmp_path, say=lambda _: None)
+    assert result.finished
+    assert all(math.isfinite(value) for judged in result.judgements for value in judged.values)
+    assert points(result)
 
 
 @pytest.mark.slow

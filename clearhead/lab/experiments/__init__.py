@@ -10,7 +10,15 @@ MODULES = (
     "order_blindness",
     "saturation",
     "position_shift",
+    "extrapolation",
+    "counting",
     "norm_padding",
+    "residual_ablation",
+    "depth_and_norm",
+    "heads",
+    "causal_mask",
+    "quadratic_cost",
+    "weight_tying",
 )
 
 

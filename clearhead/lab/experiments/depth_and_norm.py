@@ -1,0 +1,57 @@
+"""The place of the norm, the depth and the warm-up: which networks learn at a high rate."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from clearhead import config as c
+from clearhead.lab.experiment import Check, Experiment, Plot, Row
+from clearhead.lab.learning import copied, final, learn, mean_loss, stack
+from clearhead.model import Transformer
+
+SYMBOLS, LENGTH, BACK, RATE = 16, 16, 3, 3e-3
+DEEP = 12
+
+
+def measure(_: int, quick: bool) -> Iterator[Row]:
+    """The last loss of copying the symbol three places back; chance is ln 16 = 2.77."""
+    steps = 120 if quick else 200
+    for depth in (DEEP,) if quick else (3, DEEP):
+        for place, warmup in (("post", 0), ("post", 60), ("pre", 0)):
+            config = stack(SYMBOLS, 32, n_layers=depth, norm_place=place, positions=c.Learned(max_length=LENGTH))
+            init = c.Init(matrices="xavier", depth_scaled=False)
+            head = c.LanguageHead(tied=False)
+            network = Transformer(c.ModelConfig(decoder=config, head=head, init=init))
+
+            def loss(_: int, network: Transformer = network) -> Tensor:
+                tokens = torch.randint(0, SYMBOLS, (16, LENGTH))
+                return mean_loss(network, tokens, labels=copied(tokens, BACK))
+
+            losses = learn(network, loss, steps=steps, lr=RATE, warmup=warmup)
+            kind = f"{place}-norm, warm-up" if warmup else f"{place}-norm"
+            yield Row({"network": kind, "depth": depth}, {"loss": final(losses)})
+
+
+EXPERIMENT = Experiment(
+    name="depth-and-norm",
+    claim="Deep post-norm networks need a warm-up; pre-norm networks learn without.",
+    source="documents 000 (17.2.4, 19), 001; Xiong et al. 2020",
+    measure=measure,
+    checks=(
+        Check(
+            "post-norm, 12 deep, no warm-up: loss",
+            lambda f: f.at("loss", network="post-norm", depth=DEEP),
+            at_least=2.0,
+        ),
+        Check(
+            "pre-norm, 12 deep, no warm-up: loss", lambda f: f.at("loss", network="pre-norm", depth=DEEP), at_most=0.5
+        ),
+        Check(
+            "post-norm, 12 deep, warm-up: loss",
+            lambda f: f.at("loss", network="post-norm, warm-up", depth=DEEP),
+            at_most=0.5,
+        ),
+    ),
+    plot=Plot(x="depth", y="loss", by="network", log_x=True),
+)

@@ -1,0 +1,65 @@
+"""Which positions work beyond the length of training."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from clearhead import config as c
+from clearhead.lab.experiment import Check, Experiment, Plot, Row
+from clearhead.lab.learning import IGNORED, accuracy, copied, decoder, learn, mean_loss
+from clearhead.model import Transformer
+
+SYMBOLS, BACK, TRAINED, LONG = 16, 3, 32, 128
+POSITIONS: dict[str, c.Positions] = {
+    "sinusoidal": c.Sinusoidal(),
+    "learned": c.Learned(max_length=LONG),
+    "rotary": c.Rotary(),
+    "ALiBi": c.ALiBi(),
+    "relative": c.RelativeBias(n_buckets=16, max_distance=32),
+}
+
+
+def measure(_: int, quick: bool) -> Iterator[Row]:
+    """Accuracy of copying the symbol three places back, inside and beyond the length of training."""
+    for name, positions in POSITIONS.items():
+        network = decoder(SYMBOLS, d_model=64, positions=positions)
+
+        def loss(_: int, network: Transformer = network) -> Tensor:
+            tokens = torch.randint(0, SYMBOLS, (32, TRAINED))
+            return mean_loss(network, tokens, labels=copied(tokens, BACK))
+
+        learn(network, loss, steps=250 if quick else 400)
+        tokens = torch.randint(0, SYMBOLS, (32, LONG))
+        labels = copied(tokens, BACK)
+        for start, end in ((0, 32), (32, 64), (64, 128)):
+            within = labels.clone()
+            within[:, :start], within[:, end:] = IGNORED, IGNORED
+            yield Row({"positions": name, "from": start}, {"accuracy": accuracy(network, tokens, within)})
+
+
+def beyond(name: str, *, at_least: float, is_limit: bool = False) -> Check:
+    """The accuracy at two to four times the length of training."""
+    what = f"{name}, at positions 64 to 127 after training on 32: accuracy"
+    return Check(what, lambda f: f.at("accuracy", positions=name, **{"from": 64}), at_least=at_least, is_limit=is_limit)
+
+
+EXPERIMENT = Experiment(
+    name="extrapolation",
+    claim="Sinusoidal positions carry over to sequences longer than those of training.",
+    source="documents 000 (15.7), 001, 003 (07); Vaswani et al. 2017, 3.5; Press et al. 2021; Su et al. 2021",
+    measure=measure,
+    checks=(
+        Check(
+            "sinusoidal, inside the length of training: accuracy",
+            lambda f: f.at("accuracy", positions="sinusoidal", **{"from": 0}),
+            at_least=0.9,
+        ),
+        beyond("sinusoidal", at_least=0.8),
+        beyond("learned", at_least=0.8, is_limit=True),
+        beyond("rotary", at_least=0.8, is_limit=True),
+        beyond("ALiBi", at_least=0.8, is_limit=True),
+        beyond("relative", at_least=0.8, is_limit=True),
+    ),
+    plot=Plot(x="from", y="accuracy", by="positions"),
+)

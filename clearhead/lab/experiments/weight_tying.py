@@ -1,0 +1,59 @@
+"""One table for input and output words, or two."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from clearhead import config as c
+from clearhead.lab.experiment import Check, Experiment, Plot, Row
+from clearhead.lab.learning import decoder, learn, mean_loss
+from clearhead.lab.texts import Chain
+from clearhead.model import Transformer
+
+WORDS, WIDTH = 200, 64
+
+
+def measure(seed: int, quick: bool) -> Iterator[Row]:
+    """Parameters, and the loss on new text of a random language."""
+    chain = Chain(WORDS, followers=8, seed=seed)
+    for tied in (True, False):
+        network = decoder(WORDS, head=c.LanguageHead(tied=tied), d_model=WIDTH, positions=c.Learned(max_length=32))
+
+        def loss(_: int, network: Transformer = network) -> Tensor:
+            tokens = chain.text(32, 33)
+            return mean_loss(network, tokens[:, :-1], labels=tokens[:, 1:])
+
+        learn(network, loss, steps=300 if quick else 800)
+        with torch.no_grad():
+            valid = sum(loss(0).item() for _ in range(4)) / 4
+        size = sum(p.numel() for p in network.parameters())
+        yield Row({"tables": "one" if tied else "two"}, {"weights": float(size), "loss": valid, "least": chain.entropy})
+
+
+EXPERIMENT = Experiment(
+    name="weight-tying",
+    claim="One table for input and output saves vocabulary x width weights and costs no quality.",
+    source="document 001; Press and Wolf 2017",
+    measure=measure,
+    checks=(
+        Check(
+            "weights saved over 200 x 64",
+            lambda f: (f.at("weights", tables="two") - f.at("weights", tables="one")) / (WORDS * WIDTH),
+            at_least=1.0,
+            at_most=1.0,
+        ),
+        Check(
+            "loss with one table less that with two",
+            lambda f: f.at("loss", tables="one") - f.at("loss", tables="two"),
+            at_most=0.05,
+        ),
+        Check(
+            "loss with one table less the language's entropy",
+            lambda f: f.at("loss", tables="one") - f.at("least", tables="one"),
+            at_most=0.3,
+            is_limit=True,
+        ),
+    ),
+    plot=Plot(x="tables", y="loss"),
+)
