@@ -222,7 +222,7 @@ main(["explore", {folder!r}, "--no-browser"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_the_end_waits_neither_for_half_a_question_nor_for_an_answer(folder: Path, number: int):
     code = LONG_ANSWER.format(folder=str(folder))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

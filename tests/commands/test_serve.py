@@ -150,7 +150,7 @@ main(["serve", {folder!r}, "--port", "0"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_the_end_waits_for_no_computation(folder: Path, number: int):
     with served(SLOW_TURN.format(folder=str(folder))) as (process, url):
         client = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=60)
