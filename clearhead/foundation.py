@@ -14,6 +14,7 @@ from clearhead.model import Transformer
 from clearhead.model.assign import assemble, merged, new_head
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe, explain
+from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.registry import find
 from clearhead.training.fitting import check_model
@@ -32,7 +33,9 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     """
     name = recipe.model.start
     assert name is not None
-    check_model(named_config(str(locate(name))), recipe.training, ranks, recipe.adapter)
+    check_model(
+        named_config(str(locate(name))), recipe.training, ranks, recipe.adapter, teacher_config(recipe.training)
+    )
     model = load(name, dtype=torch.float32)
     find(recipe.task, where="task").check_kind(model.config, where=name, remedy="try another model.start")
     if not model.has_tokenizer and not model.reader.reads_images:
@@ -74,6 +77,11 @@ def under_head(network: Transformer, head: Head, *, seed: int) -> Transformer:
     torch.manual_seed(key(seed, "init"))
     config, tensors = new_head(network.config, model_tensors(network), head)
     return assemble(config, tensors, where="model.start")
+
+
+def teacher_config(training: Training) -> ModelConfig | None:
+    """The architecture of the teacher; None without one. Reads no weights."""
+    return None if training.teacher is None else named_config(str(locate(training.teacher.start)))
 
 
 def teacher_of(recipe: Recipe) -> Model | None:

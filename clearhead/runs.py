@@ -13,7 +13,7 @@ from clearhead.data import formats
 from clearhead.data.splits import require_same
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.foundation import adopted, foundation, teacher_for, teacher_of, under_head
+from clearhead.foundation import adopted, foundation, teacher_config, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
 from clearhead.model.numbers import begin_at
@@ -84,14 +84,14 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     base = foundation(recipe, ranks) if recipe.model.start is not None else None
     found = base.network.config if base else architecture(recipe.model, vocab_size=1)
     if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
-        check_model(found, recipe.training, ranks)
+        check_model(found, recipe.training, ranks, teacher=teacher_config(recipe.training))
     recipe = adopted(recipe, found, base)
     begun = base or teacher_of(recipe)
     prepared = prepared_to_train(recipe, begun.reader.tokenizer if begun else None)
     found = found if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
-        network = new_network(config, prepared.task, recipe.training, ranks)
+        network = new_network(config, prepared.task, recipe.training, ranks, teacher=teacher_config(recipe.training))
         begin_at(network, prepared.task.numbers)
         return recipe, network, prepared
     is_new = config.head != found.head
@@ -121,7 +121,8 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     before, recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, given))
     ranks = ranks.arranged(recipe.training)
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
-    ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks, recipe.adapter))
+    beside = recipe.adapter, teacher_config(recipe.training)
+    ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks, *beside))
     kept = {name: saved.json[name] for name in (CONFIG, DATA, *prepared.data.documents)}
     own = kept | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Checkpoint(json=own, raw=saved.raw), Transformer(config)
@@ -152,7 +153,7 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
         config, _ = read_config(read_json(newest / CONFIG, limit=CONFIG_LIMIT), where=str(newest / CONFIG))
     except BROKEN:
         return
-    check_model(config, recipe.training, ranks, recipe.adapter)
+    check_model(config, recipe.training, ranks, recipe.adapter, teacher_config(recipe.training))
 
 
 def _reopen(

@@ -15,7 +15,7 @@ from clearhead import recipe as recipes
 from clearhead.api import architecture, named_config
 from clearhead.commands import check_positive
 from clearhead.commands.train import with_files
-from clearhead.config import ModelConfig
+from clearhead.config import ModelConfig, PatchInput
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.model.summary import DEFAULT_LENGTH
@@ -84,8 +84,12 @@ def _of_recipe(name: str, length: int | None, changes: Mapping[str, Any]) -> Sub
     reads, start = recipe.tokenizer, recipe.model.start
     vocab_size = CHARACTERS if isinstance(reads, Characters) else reads.vocab_size
     config = architecture(recipe.model, vocab_size) if start is None else named_config(start)
-    natural = dict(recipe.data).get("length", SENTENCE)
-    batch = recipe.training.max_tokens * recipe.training.accumulate
+    pictures, reads = dict(recipe).get("batch_size"), config.first.input
+    if pictures is not None and isinstance(reads, PatchInput):
+        natural, batch = reads.length, pictures * reads.length
+    else:
+        natural, batch = dict(recipe.data).get("length", SENTENCE), recipe.training.max_tokens
+    batch *= recipe.training.accumulate
     return Subject(config, recipe.training, *_lengths(config, length or natural), batch, name, recipe.adapter)
 
 

@@ -10,7 +10,7 @@ from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import OutOfMemory
 from clearhead.machine.room import Room, available, gigabytes
 from clearhead.model import Tokens
-from clearhead.planning.memory import Network, PeakMemory, Setting, Shape, memory_of
+from clearhead.planning.memory import Network, PeakMemory, Setting, Shape, memory_of, teacher_bytes
 from clearhead.recipe.training import Training
 
 
@@ -35,7 +35,9 @@ class Estimate:
         *,
         is_allocated: bool = False,
     ) -> Self:
-        """The estimate for batches of this shape on each rank. With `is_allocated`, weights and mean exist already.
+        """The estimate for batches of this shape on each rank.
+
+        With `is_allocated`, the weights, their mean and a teacher's exist already.
 
         A compiled network keeps less than this estimate.
         """
@@ -93,11 +95,12 @@ def require_memory(
         raise _too_large(found, config, training, shape, setting, device)
     if found.room is None or found.fits:
         return found
-    remedies = [*_smaller_batch(found, training, shape, found.room.n_bytes)]
+    remedies = [*_smaller_batch(found, config, training, shape, found.room.n_bytes)]
     if not setting.checkpointed and not found.lacks(found.needed - found.memory.activations):
         remedies.append("--training.checkpoint_activations true")
+    field = "batch_size" if reads_pictures(config) else "training.max_tokens"
     raise OutOfMemory(
-        f"training.max_tokens: expected a batch that fits into {found.room}, got one of"
+        f"{field}: expected a batch that fits into {found.room}, got one of"
         f" {shape.rows} x {shape.source + shape.target} tokens that needs about {gigabytes(found.needed)};"
         f" try {', or '.join(remedies or [_smaller_model(config), 'shorter texts'])}"
     )
@@ -128,15 +131,16 @@ def _too_large(
     found: Estimate, config: ModelConfig, training: Training, shape: Shape, setting: Setting, device: torch.device
 ) -> OutOfMemory:
     """The error that lists what the parts of the model need for any batch."""
-    memory = found.memory
+    memory, teacher = found.memory, teacher_bytes(setting)
     parts = {
-        "weights": memory.weights,
+        "weights": memory.weights - teacher,
         "gradients": memory.gradients,
         "optimizer": memory.optimizer,
         "mean of weights": memory.mean,
+        "teacher": teacher,
         "activations": memory.activations + memory.logits,
     }
-    remedies = [_smaller_model(config)]
+    remedies = [_smaller_model(config), *(["a smaller teacher"] if teacher else [])]
     if setting.weights == "fp32" and training.precision != "fp32" and setting.data * setting.tensor == 1:
         halved = replace(setting, weights="bf16", mixed=True)
         smaller = Estimate.of(config, training, shape, halved, device)
@@ -157,11 +161,24 @@ def _smaller_model(config: ModelConfig) -> str:
     return f"a smaller model: model.stacks has {', '.join(f'{name} {size:,}' for name, size in sizes.items())}"
 
 
-def _smaller_batch(found: Estimate, training: Training, shape: Shape, available: int) -> Iterator[str]:
+def reads_pictures(config: ModelConfig) -> bool:
+    """Whether batches are counted in pictures, by `batch_size`, and not in tokens."""
+    return isinstance(config.first.input, PatchInput)
+
+
+def _smaller_batch(
+    found: Estimate, config: ModelConfig, training: Training, shape: Shape, available: int
+) -> Iterator[str]:
     """The batch that fits, and how many make the same update. Yields nothing if none fits."""
     memory = found.memory
     grows = memory.activations + memory.logits
     share = (available - (found.needed - grows)) / grows
+    if reads_pictures(config):
+        rows = int(0.9 * share * shape.rows)
+        if rows:
+            more = -(-training.accumulate * shape.rows // rows)
+            yield f"--batch_size {rows} with --training.accumulate {more}, the same update"
+        return
     lower = int(0.9 * share * training.max_tokens)
     if lower >= training.max_tokens // shape.rows:
         more = -(-training.accumulate * training.max_tokens // lower)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from clearhead.config import ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
+from clearhead.planning.fit import reads_pictures
 from clearhead.planning.hardware import Hardware
 from clearhead.planning.memory import Network, Parallel, PeakMemory, Setting, Shape, divides, memory_of
 from clearhead.recipe.training import Muon, Training
@@ -259,7 +260,10 @@ def command(plan: Plan, recipe: str) -> str:
     assert chosen is not None
     setting = chosen.setting
     # A batch of a run is divided among its ranks.
-    fields = [f"--training.max_tokens {chosen.shape.tokens * setting.data}"]
+    if reads_pictures(plan.job.config):
+        fields = [f"--batch_size {chosen.shape.rows * setting.data}"]
+    else:
+        fields = [f"--training.max_tokens {chosen.shape.tokens * setting.data}"]
     fields += [f"--training.accumulate {setting.accumulate}"] if setting.accumulate > 1 else []
     fields += [f"--training.parallel {setting.parallel}"] if plan.gpus > 1 else []
     fields += [f"--training.tensor_parallel {setting.tensor}"] if setting.tensor > 1 else []

@@ -105,7 +105,8 @@ def _begin(run: Run, feed: Feed) -> Started:
     config, at, ranks, matrices = run.config, run.progress, run.ranks, shapes(run.network)
     if config.check_memory and at.step == 0:
         inputs = feed.first().inputs
-        ranks.together(lambda: check_batch(run.network.config, inputs, config, ranks, run.adapter, is_allocated=True))
+        beside = run.adapter, None if run.teacher is None else run.teacher.config
+        ranks.together(lambda: check_batch(run.network.config, inputs, config, ranks, *beside, is_allocated=True))
     why = "as when the run began"
     if not at.precision:
         # Half a batch in float32 keeps about as much as a whole one in bfloat16, and takes half the time.
