@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.analysis.comparison import stacks, states
+from clearhead.analysis.comparison import states
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.block import Memory
@@ -122,7 +122,7 @@ class Ablations:
 
 def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[str, Tokens]:
     """Each stack's input in the padded layout, by the stack's name. Raises UserError for a wrong number of inputs."""
-    names = stacks(network)
+    names = network.stacks()
     if len(inputs) != len(names):
         raise UserError(f"this network has {len(names)} stack(s) and takes as many inputs, got {len(inputs)}")
     tokens = [Tokens(x) if isinstance(x, Tensor) else x.padded() for x in inputs]
@@ -131,7 +131,7 @@ def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[st
 
 def layouts(network: Transformer, tokens: Mapping[str, Tokens]) -> dict[str, Layout]:
     """The layout of each stack, by its name."""
-    return {name: _layout(stack, tokens[name]) for name, stack in stacks(network).items()}
+    return {name: _layout(stack, tokens[name]) for name, stack in network.stacks().items()}
 
 
 def real(layout: Layout) -> Tensor:
@@ -160,7 +160,7 @@ def _part(network: Transformer, site: str) -> _Part:
     address = Address.parse(site)
     match = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(?:(attn|cross)\.z|ffn\.post)", address.path)
     index = dict(address.index)
-    stack = stacks(network).get(match[1]) if match else None
+    stack = network.stacks().get(match[1]) if match else None
     axis = "h" if match and match[3] else "f"
     if match is None or stack is None or set(index) != {axis}:
         raise UserError(f"{site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]")
@@ -180,7 +180,7 @@ def _ablated(
     """The last states with each part switched off in its own copy of the batch: (n b) t d, and their layout."""
     n, (name, start, projection) = len(parts), parts[0].place()
     many = {name: _repeated(batch, n) for name, batch in tokens.items()}
-    layout, found = layouts(network, many), stacks(network)
+    layout, found = layouts(network, many), network.stacks()
     before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
     stack, x = found[name], plain[before].repeat(n, 1, 1)
     reader = network.get_submodule(projection)
@@ -291,7 +291,7 @@ def _mean(seen: Trace, where: Address, layout: Mapping[str, Layout]) -> Tensor:
 
 
 def _last(plain: Mapping[str, Tensor], network: Transformer, name: str) -> Tensor:
-    stack = stacks(network)[name]
+    stack = network.stacks()[name]
     end = f"blocks.{len(stack.blocks) - 1}.resid_post" if stack.final_norm is None else "final_norm.out"
     return plain[f"{name}.{end}"]
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.analysis.ablation import by_stack, layouts, real
-from clearhead.analysis.comparison import stacks
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
@@ -90,7 +89,7 @@ def _linear(network: Transformer) -> ClassificationHead | LanguageHead | Tagging
 
 def _written(network: Transformer, seen: Trace, name: str) -> Shares:
     """The summands of the last states, b t d each, as the head reads them."""
-    stack = stacks(network)[name]
+    stack = network.stacks()[name]
     yield from _normed(seen, f"{name}.final_norm", stack.final_norm, _added(stack.embed.norm, stack.blocks, seen, name))
 
 

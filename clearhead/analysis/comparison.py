@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from clearhead.config import PatchInput
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
-from clearhead.model.transformer import Stack
 
 LOGITS = "head.logits"
 CLOSE = 1e-5
@@ -47,7 +46,7 @@ def states(network: Transformer, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
 def modules(network: Transformer) -> dict[str, nn.Module]:
     """The modules whose results are the residual stream, by address."""
     found: dict[str, nn.Module] = {}
-    for name, stack in stacks(network).items():
+    for name, stack in network.stacks().items():
         found[f"{name}.blocks.0.resid_pre"] = stack.embed
         found |= {f"{name}.blocks.{i}.resid_post": block for i, block in enumerate(stack.blocks)}
         if stack.final_norm is not None:
@@ -59,7 +58,7 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
     """The hidden states of the reference's model under our addresses. The last one is normalised."""
     with torch.no_grad():
         out = theirs(**arguments, output_hidden_states=True)
-    ours = stacks(network)
+    ours = network.stacks()
     hidden = [out.encoder_hidden_states, out.decoder_hidden_states] if len(ours) == 2 else [out.hidden_states]
     found: dict[str, Tensor] = {}
     for (name, stack), values in zip(ours.items(), hidden, strict=True):
@@ -95,7 +94,7 @@ def sample(
     """
     arguments: dict[str, Any] = {}
     tokens: list[Tokens] = []
-    for name, stack in stacks(network).items():
+    for name, stack in network.stacks().items():
         reads = stack.config.input
         if isinstance(reads, PatchInput):
             shape = (len(lengths), reads.n_channels, reads.image_size, reads.image_size)
@@ -110,12 +109,6 @@ def sample(
         arguments |= {f"{prefix}input_ids": batch.ids, f"{prefix}attention_mask": valid}
         tokens.append(batch)
     return arguments, tokens
-
-
-def stacks(network: Transformer) -> dict[str, Stack]:
-    """The network's stacks by name."""
-    named = {"encoder": network.encoder, "decoder": network.decoder}
-    return {name: stack for name, stack in named.items() if stack is not None}
 
 
 def _keep(found: dict[str, Tensor], address: str) -> Callable[[object, object, Tensor], None]:

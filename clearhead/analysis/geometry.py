@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.analysis.comparison import stacks
 from clearhead.brief import brief
 from clearhead.config import PatchInput
 from clearhead.errors import UserError
@@ -113,7 +112,7 @@ def along(
 
 
 def _stack(network: Transformer, name: str | None) -> tuple[str, Stack]:
-    found = stacks(network)
+    found = network.stacks()
     name = name or list(found)[-1]
     if name not in found:
         raise UserError(f"stack {name!r}: expected {' or '.join(found)}")

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.ablation import by_stack, layouts, real
-from clearhead.analysis.comparison import stacks
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Attention
@@ -117,7 +116,7 @@ def weighted_norms(network: Transformer, seen: Trace, path: str) -> Tensor:
 def _attentions(network: Transformer, layout: Mapping[str, Layout]) -> dict[str, tuple[Layout, Layout]]:
     """Every attention's queries and keys, by its path."""
     found: dict[str, tuple[Layout, Layout]] = {}
-    for name, stack in stacks(network).items():
+    for name, stack in network.stacks().items():
         for i, block in enumerate(stack.blocks):
             found[f"{name}.blocks.{i}.attn"] = layout[name], layout[name]
             if block.cross is not None:

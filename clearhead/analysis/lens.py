@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.analysis.comparison import stacks
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
@@ -39,7 +38,7 @@ def logit_lens(network: Transformer, seen: Trace, *, k: int = 5) -> Lens:
 
     Raises UserError for a network that ends in its states or in spans.
     """
-    last = list(stacks(network))[-1]
+    last = list(network.stacks())[-1]
     n = network.last_stack.config.n_layers
     addresses = (f"{last}.blocks.0.resid_pre", *(f"{last}.blocks.{i}.resid_post" for i in range(n)))
     tops: list[tuple[Tensor, Tensor, Tensor]] = []

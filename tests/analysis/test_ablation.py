@@ -5,7 +5,6 @@ import torch
 
 from clearhead import config as c
 from clearhead.analysis.ablation import Ablations, effects, without
-from clearhead.analysis.comparison import stacks
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import Edit, trace, zero
@@ -31,7 +30,7 @@ def head_effects(
 ) -> dict[str, float]:
     """The effects of every head of every attention."""
     sites: list[str] = []
-    for name, stack in stacks(network).items():
+    for name, stack in network.stacks().items():
         for i, block in enumerate(stack.blocks):
             kinds = ["attn"] if block.cross is None else ["attn", "cross"]
             sites += [f"{name}.blocks.{i}.{kind}.z[h={h}]" for kind in kinds for h in range(stack.config.n_heads)]
@@ -59,7 +58,7 @@ def said(inputs: list[Tokens], logits: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", CASES)
 def test_without_is_the_network_without_its_columns(name: str):
     network, inputs = CASES[name]()
-    prefix = next(iter(stacks(network)))
+    prefix = next(iter(network.stacks()))
     for site in (f"{prefix}.blocks.1.attn.z[h=2]", f"{prefix}.blocks.0.ffn.post[f=7]"):
         with torch.no_grad():
             expected = unplugged(network, site)(*(x.padded() for x in inputs))
@@ -72,7 +71,7 @@ def test_effects_are_the_divergence_without_the_columns(name: str, position: int
     network, inputs = CASES[name]()
     found = head_effects(network, *inputs, position=position, budget=40)
     n_cross = network.encoder is not None and network.decoder is not None
-    assert len(found) == sum(8 for _ in stacks(network)) + 8 * n_cross, "two blocks of four heads an attention"
+    assert len(found) == sum(8 for _ in network.stacks()) + 8 * n_cross, "two blocks of four heads an attention"
     for site, effect in found.items():
         expected = divergence(network, unplugged(network, site), inputs, position)
         assert effect == pytest.approx(expected, abs=2e-6, rel=1e-3), site
@@ -94,7 +93,7 @@ def test_neurons_and_any_budget(budget: int):
 def test_effects_in_an_edited_network(name: str):
     """Three ways to say the same edit; parts of the edited value itself are taken away after it."""
     network, inputs = CASES[name]()
-    at = f"{next(iter(stacks(network)))}.blocks.0.ffn.post"
+    at = f"{next(iter(network.stacks()))}.blocks.0.ffn.post"
     sites = [f"{at}[f=5]", at.replace("0.ffn.post", "1.attn.z[h=2]")]
     same: list[dict[str, Edit]] = [{at: 0.5}, {at: torch.tensor(0.5)}, {at: lambda x: x * 0 + 0.5}]
     found = [
