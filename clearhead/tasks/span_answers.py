@@ -57,7 +57,7 @@ def batch_of(windows: Sequence[Window], tokenizer: Tokenizer, *, packed: bool) -
 def on_grid(logits: Tensor, tokens: Tokens) -> Tensor:
     """n 2 or b t 2 -> b t 2, with -inf in the padding."""
     if tokens.valid is None:
-        return logits
+        return logits if logits.ndim == 3 else logits.unflatten(0, tokens.grid)
     if logits.ndim == 3:
         return logits.masked_fill(~tokens.valid[..., None], -torch.inf)
     grid = logits.new_full((tokens.valid.numel(), 2), -torch.inf)

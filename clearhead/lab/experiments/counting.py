@@ -31,7 +31,7 @@ def put(network: Transformer, positions: Tensor) -> None:
     encoding = network.last_stack.positions
     assert isinstance(encoding, LearnedEncoding)
     encoding.table.weight.data = positions
-    encoding.table.weight.requires_grad_(requires_grad=False)
+    encoding.table.weight.requires_grad_(False)
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
