@@ -14,7 +14,8 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from benchmarks.racing.machine import Machine
 from clearhead import config as c
 from clearhead.model import Transformer
-from clearhead.planning.memory import Activations, Network, Setting, Shape, memory_of
+from clearhead.planning.memory import Activations, Network, Setting, memory_of
+from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW
 from clearhead.training.optimizers import build
 

@@ -5,7 +5,8 @@ from collections import Counter
 from benchmarks.contestants.gpt import GptWorkload
 from benchmarks.contestants.ours import decoder_config, network_config
 from benchmarks.contestants.workload import Workload
-from clearhead.planning.memory import Network, Shape
+from clearhead.planning.memory import Network
+from clearhead.planning.shape import Shape
 
 
 def flops_per_token(w: Workload | GptWorkload) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from clearhead.brief import brief
+from clearhead.data.labelled import LabelledText
 from clearhead.data.marks import template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
@@ -60,3 +61,21 @@ def _shortened(both: tuple[str, ...], ids: Sequence[int], tokenizer: Tokenizer, 
         return text[: ends[n - 1]] if n < len(ends) else text
 
     return cut(both[0], first, second), cut(both[1], second, first)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Examples and the ids of their texts."""
+
+    examples: Sequence[LabelledText]
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, examples: Sequence[LabelledText], tokenizer: Tokenizer, limit: int) -> Self:
+        """Encodes the examples whose texts are not blank."""
+        kept = [example for example in examples if not example.is_blank]
+        return cls(kept, Inputs.of([example.texts for example in kept], tokenizer, limit))
+
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        return type(self)([self.examples[i] for i in rows], self.inputs.taken(rows))

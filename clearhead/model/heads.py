@@ -62,8 +62,9 @@ class OutputHead(nn.Module, ABC):
         if counted.all():
             labels = layout.fill(labels, states, IGNORED)
         else:
-            check_labels(labels, len(layout.trim(states)))
-            states, labels = layout.trim(states)[counted], labels[counted]
+            states = states if layout.rows is None else states[: len(layout.rows)]
+            check_labels(labels, len(states))
+            states, labels = states[counted], labels[counted]
         states = self.transform(states)
         states = states if self.scale is None else states * self.scale
         weight, bias = effective_weight(self.output), self.output.bias

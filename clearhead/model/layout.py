@@ -56,7 +56,7 @@ class Tokens:
         rows = valid.flatten().nonzero()[:, 0] if packed and not left else None
         if not valid.all():
             return cls(ids, valid, rows=rows)
-        return cls(ids, rows=None if round_up(ids.numel()) == ids.numel() else rows)
+        return cls(ids, rows=rows)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -136,7 +136,12 @@ class Layout:
 
     def pack(self, grid: Tensor) -> Tensor:
         """b t ... -> m ... when packed; itself when padded."""
-        return grid if self.rows is None else _Pack.apply(grid.flatten(0, 1), self.stored, len(self.rows))
+        if self.rows is None:
+            return grid
+        cells = grid.flatten(0, 1)
+        if len(self.rows) == len(self.stored) == len(cells):
+            return cells
+        return _Pack.apply(cells, self.stored, len(self.rows))
 
     def unpack(self, stored: Tensor) -> Tensor:
         """m ... or n ... -> b t ... with zeros in the padding when packed; itself when padded."""

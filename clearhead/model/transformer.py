@@ -58,7 +58,8 @@ class Stack(nn.Module):
     def forward(self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None) -> Memory:
         """Last states, b t d (or packed m d), and their layout. Padded while traced: taps name the padded axes."""
         check_tokens(tokens, self.config)
-        tokens = tokens.padded() if tracing() else tokens
+        if tracing() or (cache is not None and tokens.valid is None):
+            tokens = tokens.padded()
         if cache is None:
             length = self.config.input.length if isinstance(self.config.input, PatchInput) else None
             queries = keys = Layout.of(tokens, length=length)

@@ -10,7 +10,8 @@ from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import OutOfMemory
 from clearhead.machine.room import Room, available, gigabytes
 from clearhead.model import Tokens
-from clearhead.planning.memory import Network, PeakMemory, Setting, Shape, memory_of, teacher_bytes
+from clearhead.planning.memory import Network, PeakMemory, Setting, memory_of, teacher_bytes
+from clearhead.planning.shape import Shape
 from clearhead.recipe.training import Training
 
 

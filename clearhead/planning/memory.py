@@ -21,6 +21,7 @@ from clearhead.model.division import share, uneven
 from clearhead.model.loss import CHUNK
 from clearhead.model.shapes import unallocated
 from clearhead.planning.adapted import adapted_sizes
+from clearhead.planning.shape import Shape
 from clearhead.recipe.training import Muon, Optimizer
 
 Parallel = Literal["ddp", "fsdp"]
@@ -31,25 +32,6 @@ LOSS_BYTES = 8
 
 MUON_BATCH, MUON_BYTES = 1 << 22, 10
 """Numbers that Muon takes at once (or one larger matrix), and the temporary bytes of each, with bfloat16."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The grid of one batch: the number of rows, and of positions in each stack."""
-
-    rows: int
-    source: int = 0
-    target: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of both stacks."""
-        return self.rows * (self.source + self.target)
-
-    @property
-    def positions(self) -> int:
-        """Positions of the last stack, which the head reads."""
-        return self.rows * (self.target or self.source)
 
 
 @dataclass(frozen=True)

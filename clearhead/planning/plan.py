@@ -16,7 +16,8 @@ from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.planning.fit import reads_pictures
 from clearhead.planning.hardware import Hardware
-from clearhead.planning.memory import Network, Parallel, PeakMemory, Setting, Shape, divides, memory_of
+from clearhead.planning.memory import Network, Parallel, PeakMemory, Setting, divides, memory_of
+from clearhead.planning.shape import Shape
 from clearhead.recipe.training import Muon, Training
 
 USABLE = 0.9

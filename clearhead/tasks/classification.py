@@ -1,8 +1,8 @@
 """Sequence classification: labels for a text, or for two texts together, by an encoder, a decoder or both."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.label_report import LabelReport, labelled_split
 from clearhead.data.labelled import LabelledText, Labelling, check_known, labelled_splits, names_of
-from clearhead.data.labelled_ids import Inputs
+from clearhead.data.labelled_ids import Inputs, Labelled
 from clearhead.data.marks import start_again
 from clearhead.data.sequences import largest_of
 from clearhead.data.splits import fingerprint
@@ -97,24 +97,6 @@ class ClassificationRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
     rereads: bool = False
     """Whether a decoder reads each text again after an encoder (Lewis et al. 2019). A run takes it from its network."""
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Examples and the ids of their texts."""
-
-    examples: Sequence[LabelledText]
-    inputs: Inputs
-
-    @classmethod
-    def of(cls, examples: Sequence[LabelledText], tokenizer: Tokenizer, limit: int) -> Self:
-        """Encodes the examples whose texts are not blank."""
-        kept = [example for example in examples if not example.is_blank]
-        return cls(kept, Inputs.of([example.texts for example in kept], tokenizer, limit))
-
-    def taken(self, rows: Sequence[int]) -> Self:
-        """The examples with these numbers."""
-        return type(self)([self.examples[i] for i in rows], self.inputs.taken(rows))
 
 
 class Classification(RecipeTask[ClassificationRecipe]):

@@ -12,7 +12,8 @@ from clearhead.families import family_of, presets
 from clearhead.model.cost import parts
 from clearhead.model.record import masks_of, ops_of
 from clearhead.model.shapes import unallocated, weights_of
-from clearhead.planning.memory import Network, Setting, Shape, divides, memory_of
+from clearhead.planning.memory import Network, Setting, divides, memory_of
+from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training import sharding
 from clearhead.training.events import Stepped

@@ -17,7 +17,8 @@ from clearhead.planning.fit import (
     require_weights,
     shape_of,
 )
-from clearhead.planning.memory import Network, Setting, Shape
+from clearhead.planning.memory import Network, Setting
+from clearhead.planning.shape import Shape
 from clearhead.recipe.training import Training
 
 CPU = torch.device("cpu")

@@ -14,7 +14,8 @@ from clearhead.families import preset
 from clearhead.model import Transformer, attention
 from clearhead.model.heads import LanguageHead
 from clearhead.planning import memory
-from clearhead.planning.memory import Activations, Network, Setting, Shape, divided, divides, memory_of
+from clearhead.planning.memory import Activations, Network, Setting, divided, divides, memory_of
+from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training.optimizers import build, roles
 from clearhead.training.rounding import store_in_bfloat16

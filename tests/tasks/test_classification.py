@@ -13,6 +13,7 @@ from clearhead.api import Model, architecture, load
 from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
+from clearhead.data.labelled_ids import Labelled
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
@@ -21,7 +22,7 @@ from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
-from clearhead.tasks.classification import Classification, Labelled
+from clearhead.tasks.classification import Classification
 from clearhead.tasks.registry import validate
 from clearhead.training.train import train
 from tests.training.tiny import losses

@@ -15,7 +15,8 @@ from clearhead.errors import NumericError, OutOfMemory, UserError
 from clearhead.machine.room import Room
 from clearhead.model import Transformer
 from clearhead.planning.fit import Estimate
-from clearhead.planning.memory import Setting, Shape
+from clearhead.planning.memory import Setting
+from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints

@@ -1,0 +1,22 @@
+"""How large a batch is."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The grid of one batch: the number of rows, and of positions in each stack."""
+
+    rows: int
+    source: int = 0
+    target: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of both stacks."""
+        return self.rows * (self.source + self.target)
+
+    @property
+    def positions(self) -> int:
+        """Positions of the last stack, which the head reads."""
+        return self.rows * (self.target or self.source)
