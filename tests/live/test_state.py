@@ -37,6 +37,7 @@ def state_of(folder: Path) -> Any:
         ([*events(), Ended(20, 10.0, "stopped", 2)], None, "stopped", "by a signal after step 20; clearhead resume"),
         ([*events(), FINISHED, Started(20, 1000, "bf16", "cpu")], HERE, "running", ""),
     ],
+    ids=range(10),  # Workers name the tests alike, and each has its own process id.
 )
 def test_status(tmp_path: Path, some, process, kind, text):
     state = state_of(begun(tmp_path / "run", some, process=process))
