@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.config import PatchInput
 from clearhead.model import Tokens, Transformer
+from clearhead.model.layout import round_up
 from clearhead.model.mode import Evaluating
 
 LOGITS = "head.logits"
@@ -119,6 +120,10 @@ def _keep(found: dict[str, Tensor], address: str) -> Callable[[object, object, T
 
 
 def _real(value: Tensor, tokens: Tokens) -> Tensor:
-    """n …: the real positions of a value that has positions. Packed values have no others."""
-    has_positions = tokens.ids.ndim == 2 and value.ndim == 3 and value.shape[:2] == tokens.grid
-    return value.flatten(0, 1)[tokens.valid.flatten()] if has_positions and tokens.valid is not None else value
+    """n …: the real positions of a value that has positions."""
+    if tokens.ids.ndim != 2 or tokens.valid is None:
+        return value
+    if value.ndim == 3 and value.shape[:2] == tokens.grid:
+        return value.flatten(0, 1)[tokens.valid.flatten()]
+    n = int(tokens.valid.sum())
+    return value[:n] if value.ndim == 2 and len(value) == round_up(n) else value  # Packed, with rows beyond the real.
