@@ -8,13 +8,11 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.model import Transformer
+from clearhead.model.loss import IGNORED
 from clearhead.recipe.training import AdamW, Constant
 from clearhead.training import optimizers
 from clearhead.training.schedules import factor
 from clearhead.training.sharding import clip
-
-IGNORED = -100
-"""Label of a position that has no loss."""
 
 
 def stack(vocab_size: int, d_model: int = 64, **changes: Any) -> c.StackConfig:
@@ -35,21 +33,21 @@ def encoder(vocab_size: int, *, head: c.Head | None = None, **changes: Any) -> T
 
 def learn(
     network: nn.Module,
-    loss: Callable[[int], Tensor],
+    batch: Callable[[], tuple[Tensor, Tensor]],
     *,
     steps: int,
     lr: float = 3e-3,
     warmup: int = 20,
 ) -> list[float]:
-    """Trains by AdamW with a constant rate after the warm-up; `loss(step)` is the mean loss of a fresh batch.
+    """Trains by AdamW with a constant rate after the warm-up. `batch()` gives fresh inputs and their labels.
 
-    Returns the loss of each step.
+    Returns the mean loss of each step.
     """
     optimizer = optimizers.build(network, AdamW(lr=lr))
     schedule, losses = Constant(warmup=warmup), list[float]()
     network.train()
     for step in range(1, steps + 1):
-        value = loss(step)
+        value = mean_loss(network, *batch())
         value.backward()
         clip(optimizer.parameters, 1.0)
         optimizer.set_lr(factor(schedule, step, step / steps))
@@ -60,10 +58,10 @@ def learn(
     return losses
 
 
-def mean_loss(network: Transformer, *inputs: Tensor, labels: Tensor) -> Tensor:
+def mean_loss(network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     """The loss of a labelled position, in nats."""
     flat = labels.flatten()
-    return network(*inputs, labels=flat) / (flat != IGNORED).sum()
+    return network(inputs, labels=flat) / (flat != IGNORED).sum()
 
 
 @torch.no_grad()
@@ -74,11 +72,22 @@ def accuracy(network: nn.Module, tokens: Tensor, labels: Tensor) -> float:
     return (network(tokens).argmax(-1) == labels)[counted].double().mean().item()
 
 
+def copying(n_symbols: int, n: int, length: int, back: int) -> tuple[Tensor, Tensor]:
+    """n t random symbols, and the labels of copying what stands `back` positions before."""
+    tokens = torch.randint(0, n_symbols, (n, length))
+    return tokens, copied(tokens, back)
+
+
 def copied(tokens: Tensor, back: int) -> Tensor:
     """The labels of copying what stands `back` positions before; the first ones have none."""
     labels = tokens.roll(back, 1)
     labels[:, :back] = IGNORED
     return labels
+
+
+def size(network: nn.Module) -> int:
+    """Parameters."""
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def final(values: Sequence[float]) -> float:

@@ -21,3 +21,8 @@ class Chain:
             choice = torch.randint(0, self.next.shape[1], (n,))
             words.append(self.next[words[-1], choice])
         return torch.stack(words, 1)
+
+    def batch(self, n: int, length: int) -> tuple[Tensor, Tensor]:
+        """n t words each, and the words that follow them."""
+        text = self.text(n, length + 1)
+        return text[:, :-1], text[:, 1:]

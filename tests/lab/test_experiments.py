@@ -121,7 +121,7 @@ def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, 
     one = experiment(name)
     module = import_module(one.measure.__module__)
     if "learn" in vars(module):
-        monkeypatch.setattr(module, "learn", lambda network, loss, **_: learn(network, loss, steps=2))
+        monkeypatch.setattr(module, "learn", lambda network, batch, **_: learn(network, batch, steps=2))
     result = run(one, [0], quick=True, folder=tmp_path, say=lambda _: None)
     assert result.finished
     assert all(math.isfinite(value) for judged in result.judgements for value in judged.values)

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import decoder, encoder, final, learn, mean_loss
+from clearhead.lab.learning import decoder, encoder, final, learn
 from clearhead.lab.texts import Chain
 from clearhead.model import Transformer
 
@@ -32,12 +31,7 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
     chain = Chain(WORDS, followers=FOLLOWERS, seed=seed)
     for name, build in (("causal", decoder), ("none", encoder)):
         network = build(WORDS, d_model=64, positions=c.Learned(max_length=LENGTH))
-
-        def loss(_: int, network: Transformer = network) -> Tensor:
-            tokens = chain.text(32, LENGTH + 1)
-            return mean_loss(network, tokens[:, :-1], labels=tokens[:, 1:])
-
-        losses = learn(network, loss, steps=250 if quick else 500)
+        losses = learn(network, lambda: chain.batch(32, LENGTH), steps=250 if quick else 500)
         values = {"training loss": final(losses), "least": chain.entropy}
         yield Row({"mask": name}, values | measure_one(network, chain))
 

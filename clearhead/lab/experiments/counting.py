@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import accuracy, copied, encoder, final, learn, mean_loss
+from clearhead.lab.learning import accuracy, copying, encoder, final, learn
 from clearhead.lab.naive import counted, normalised
 from clearhead.model import Transformer
 from clearhead.model.positions import LearnedEncoding, SinusoidalEncoding
@@ -39,17 +39,11 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     for kind in KINDS:
         network = encoder(SYMBOLS, d_model=WIDTH, positions=c.Learned(max_length=TRAINED))
         put(network, table(kind, TRAINED))
-
-        def loss(_: int, network: Transformer = network) -> Tensor:
-            tokens = torch.randint(0, SYMBOLS, (32, TRAINED))
-            return mean_loss(network, tokens, labels=copied(tokens, BACK))
-
-        losses = learn(network, loss, steps=300 if quick else 600)
+        losses = learn(network, lambda: copying(SYMBOLS, 32, TRAINED, BACK), steps=300 if quick else 600)
         values = {"loss": final(losses)}
         for length in (TRAINED, SHORTER):
             put(network, table(kind, length))
-            tokens = torch.randint(0, SYMBOLS, (128, length))
-            values[f"accuracy at {length}"] = accuracy(network, tokens, copied(tokens, BACK))
+            values[f"accuracy at {length}"] = accuracy(network, *copying(SYMBOLS, 128, length, BACK))
         yield Row({"positions": kind}, values)
 
 

@@ -1,13 +1,11 @@
 """The place of the norm, the depth and the warm-up: which networks learn at a high rate."""
 
 from collections.abc import Iterator
-
-import torch
-from torch import Tensor
+from functools import partial
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import copied, final, learn, mean_loss, stack
+from clearhead.lab.learning import copying, final, learn, stack
 from clearhead.model import Transformer
 
 SYMBOLS, LENGTH, BACK, RATE = 16, 16, 3, 3e-3
@@ -23,12 +21,8 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             init = c.Init(matrices="xavier", depth_scaled=False)
             head = c.LanguageHead(tied=False)
             network = Transformer(c.ModelConfig(decoder=config, head=head, init=init))
-
-            def loss(_: int, network: Transformer = network) -> Tensor:
-                tokens = torch.randint(0, SYMBOLS, (16, LENGTH))
-                return mean_loss(network, tokens, labels=copied(tokens, BACK))
-
-            losses = learn(network, loss, steps=steps, lr=RATE, warmup=warmup)
+            batch = partial(copying, SYMBOLS, 16, LENGTH, BACK)
+            losses = learn(network, batch, steps=steps, lr=RATE, warmup=warmup)
             kind = f"{place}-norm, warm-up" if warmup else f"{place}-norm"
             yield Row({"network": kind, "depth": depth}, {"loss": final(losses)})
 

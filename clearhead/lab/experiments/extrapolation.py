@@ -2,13 +2,9 @@
 
 from collections.abc import Iterator
 
-import torch
-from torch import Tensor
-
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import IGNORED, accuracy, copied, decoder, learn, mean_loss
-from clearhead.model import Transformer
+from clearhead.lab.learning import IGNORED, accuracy, copying, decoder, learn
 
 SYMBOLS, BACK, TRAINED, LONG = 16, 3, 32, 128
 POSITIONS: dict[str, c.Positions] = {
@@ -24,14 +20,8 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     """Accuracy of copying the symbol three places back, inside and beyond the length of training."""
     for name, positions in POSITIONS.items():
         network = decoder(SYMBOLS, d_model=64, positions=positions)
-
-        def loss(_: int, network: Transformer = network) -> Tensor:
-            tokens = torch.randint(0, SYMBOLS, (32, TRAINED))
-            return mean_loss(network, tokens, labels=copied(tokens, BACK))
-
-        learn(network, loss, steps=250 if quick else 400)
-        tokens = torch.randint(0, SYMBOLS, (32, LONG))
-        labels = copied(tokens, BACK)
+        learn(network, lambda: copying(SYMBOLS, 32, TRAINED, BACK), steps=250 if quick else 400)
+        tokens, labels = copying(SYMBOLS, 32, LONG, BACK)
         for start, end in ((0, 32), (32, 64), (64, 128)):
             within = labels.clone()
             within[:, :start], within[:, end:] = IGNORED, IGNORED

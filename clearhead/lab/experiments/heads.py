@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import IGNORED, accuracy, copied, decoder, learn, mean_loss
+from clearhead.lab.learning import IGNORED, accuracy, copied, decoder, learn, size
 from clearhead.model import Transformer
 from clearhead.trace import trace
 
@@ -38,21 +38,10 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         network = decoder(
             SYMBOLS, head=head, d_model=32, n_layers=1, n_heads=n_heads, positions=c.Learned(max_length=LENGTH)
         )
-
-        def loss(_: int, network: Transformer = network) -> Tensor:
-            tokens, labels = batch(32)
-            return mean_loss(network, tokens, labels=labels)
-
         for i in range(1, 5 if n_heads > 1 else 13):
-            learn(network, loss, steps=block, warmup=20 if i == 1 else 0)
-            tokens, labels = batch(256)
-            values = {"accuracy": accuracy(network, tokens, labels), "weights": float(size(network))}
+            learn(network, lambda: batch(32), steps=block, warmup=20 if i == 1 else 0)
+            values = {"accuracy": accuracy(network, *batch(256)), "weights": float(size(network))}
             yield Row({"heads": str(n_heads), "blocks of steps": i}, values | {"pointing": pointing(network)})
-
-
-def size(network: Transformer) -> int:
-    """Parameters."""
-    return sum(p.numel() for p in network.parameters())
 
 
 EXPERIMENT = Experiment(

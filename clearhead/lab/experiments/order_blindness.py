@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import accuracy, decoder, encoder, learn, mean_loss
+from clearhead.lab.learning import accuracy, decoder, encoder, learn
 from clearhead.model import Transformer
 
 SYMBOLS, LENGTH = 16, 8
@@ -31,12 +31,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     for kind, (build, positions) in KINDS.items():
         head = c.ClassificationHead(n_labels=2, pool="mean")
         network = build(SYMBOLS, head=head, d_model=32, n_layers=1 if quick else 2, positions=positions)
-
-        def loss(_: int, network: Transformer = network) -> Tensor:
-            tokens, labels = batch(64)
-            return mean_loss(network, tokens, labels=labels)
-
-        learn(network, loss, steps=150 if quick else 400)
+        learn(network, lambda: batch(64), steps=150 if quick else 400)
         tokens, labels = batch(512)
         with torch.no_grad():
             change = (network(tokens) - network(tokens[:, torch.randperm(LENGTH)])).abs().max().item()

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.examples.parts import scores_of, weights_of
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import copied, decoder, final, learn, mean_loss
+from clearhead.lab.learning import copying, decoder, final, learn
 
 KEYS = 16
 SCALES = {"none": 0.0, "1/sqrt(d_k)": -0.5, "1/d_k": -1.0}
@@ -39,12 +38,7 @@ def trained(scale: float, *, quick: bool) -> float:
     """The last loss of a network with one head of width 256 that copies the previous symbol."""
     changes = dict(n_layers=1, n_heads=1, d_head=256, attn_scale=scale, positions=c.Learned(max_length=16))
     network = decoder(16, d_model=64, d_ff=64, **changes)
-
-    def loss(_: int) -> Tensor:
-        tokens = torch.randint(0, 16, (32, 16))
-        return mean_loss(network, tokens, labels=copied(tokens, 1))
-
-    return final(learn(network, loss, steps=150 if quick else 300))
+    return final(learn(network, lambda: copying(16, 32, 16, back=1), steps=150 if quick else 300))
 
 
 EXPERIMENT = Experiment(

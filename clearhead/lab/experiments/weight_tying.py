@@ -3,32 +3,25 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import decoder, learn, mean_loss
+from clearhead.lab.learning import decoder, learn, mean_loss, size
 from clearhead.lab.texts import Chain
-from clearhead.model import Transformer
 
-WORDS, WIDTH = 200, 64
+WORDS, WIDTH, LENGTH = 200, 64, 32
 
 
 def measure(seed: int, quick: bool) -> Iterator[Row]:
     """Parameters, and the loss on new text of a random language."""
     chain = Chain(WORDS, followers=8, seed=seed)
     for tied in (True, False):
-        network = decoder(WORDS, head=c.LanguageHead(tied=tied), d_model=WIDTH, positions=c.Learned(max_length=32))
-
-        def loss(_: int, network: Transformer = network) -> Tensor:
-            tokens = chain.text(32, 33)
-            return mean_loss(network, tokens[:, :-1], labels=tokens[:, 1:])
-
-        learn(network, loss, steps=300 if quick else 800)
+        network = decoder(WORDS, head=c.LanguageHead(tied=tied), d_model=WIDTH, positions=c.Learned(max_length=LENGTH))
+        learn(network, lambda: chain.batch(32, LENGTH), steps=300 if quick else 800)
         with torch.no_grad():
-            valid = sum(loss(0).item() for _ in range(4)) / 4
-        size = sum(p.numel() for p in network.parameters())
-        yield Row({"tables": "one" if tied else "two"}, {"weights": float(size), "loss": valid, "least": chain.entropy})
+            valid = sum(mean_loss(network, *chain.batch(32, LENGTH)).item() for _ in range(4)) / 4
+        values = {"weights": float(size(network)), "loss": valid, "least": chain.entropy}
+        yield Row({"tables": "one" if tied else "two"}, values)
 
 
 EXPERIMENT = Experiment(
