@@ -29,6 +29,7 @@ from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.rounding import require_one, store_in_bfloat16
+from clearhead.training.rows import tables_of
 from clearhead.training.sharding import divide, is_sharded, replicated
 
 
@@ -73,7 +74,9 @@ class Run:
             store_in_bfloat16(self.network)
         for network in filter(None, (self.network, self.mean)):
             divide(network, self.config, self.ranks)
-        self.optimizer = build(self.network, self.config.optimizer)
+        is_alone = self.ranks.size == 1 and not self.config.compile and self.config.weights == "fp32"
+        self.tables = tables_of(self.network) if is_alone else []
+        self.optimizer = build(self.network, self.config.optimizer, self.tables)
         self.replica = replicated(self.network, self.config, self.ranks)
         self.distillation: Distillation | None = None
         if self.teacher is not None and self.config.teacher is not None:

@@ -24,6 +24,7 @@ from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.task import Task
 from clearhead.training.parts import is_part, whole
 from clearhead.training.ranks import Ranks
+from clearhead.training.rows import numbers
 
 
 def is_sharded(config: Training, ranks: Ranks) -> bool:
@@ -121,27 +122,22 @@ def gradients_stay(network: nn.Module) -> AbstractContextManager[object]:
 
 def clip(parameters: Sequence[nn.Parameter], limit: float) -> float:
     """Scales gradients down to the norm `limit` if needed; returns the norm over all processes before that."""
-    groups: dict[object, list[nn.Parameter]] = {}
-    for p in parameters:
-        groups.setdefault(_place(p), []).append(p)
-    if list(groups) == [None] and any(p.dtype == torch.bfloat16 for p in parameters):
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        norm = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients]).norm().item()
-        if norm > limit:
-            torch._foreach_mul_(gradients, limit / (norm + 1e-6))
-        return norm
-    if list(groups) == [None]:
-        return nn.utils.clip_grad_norm_(parameters, limit).item()
-    norms = [
-        whole(nn.utils.get_total_norm([p.grad for p in group if p.grad is not None])).item()
-        for group in groups.values()
-    ]
-    norm = math.hypot(*norms)
+    groups: dict[object, list[Tensor]] = {}
+    for gradient in numbers(parameters):
+        groups.setdefault(_place(gradient), []).append(gradient)
+    norm = math.hypot(*(whole(_norm(group)).item() for group in groups.values()))
     if not norm <= limit:
         for group in groups.values():
             # As clip_grad_norm_ does.
-            torch._foreach_mul_([p.grad for p in group if p.grad is not None], limit / (norm + 1e-6))
+            torch._foreach_mul_(group, limit / (norm + 1e-6))
     return norm
+
+
+def _norm(gradients: list[Tensor]) -> Tensor:
+    """The norm of all together, of 16-bit numbers in float32."""
+    if any(g.dtype == torch.bfloat16 for g in gradients):
+        return torch.stack([torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients]).norm()
+    return nn.utils.get_total_norm(gradients)
 
 
 def _place(tensor: Tensor) -> object:

@@ -23,6 +23,7 @@ from clearhead.training.length import Length, Progress
 from clearhead.training.levers import levers
 from clearhead.training.lock import held
 from clearhead.training.probe import choose
+from clearhead.training.rows import by_rows
 from clearhead.training.run import Run
 from clearhead.training.saving import Saver
 from clearhead.training.schedules import factor
@@ -55,6 +56,7 @@ def _train(run: Run) -> Iterator[Event]:
     with (
         at.arithmetic.products(),
         cheap_dropout(config.cheap_dropout),
+        by_rows(run.tables),
         StopSignal() as stop,
         Saver(run.folder, run.ranks, at.step, shared=run.is_sharded, in_background=config.save_in_background) as saver,
     ):
