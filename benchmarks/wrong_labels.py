@@ -21,6 +21,7 @@ def measure(
     data: Path = Path("../shared/data/sst2/train.tsv"),
     share: float = 0.05,
     folds: int = 3,
+    models: int = 1,
     n: int | None = None,
     seed: int = 0,
 ) -> None:
@@ -30,7 +31,8 @@ def measure(
         changes: Fields of the recipe, such as --model.start FOLDER --training.epochs 2.
         data: TSV without a header: text, label.
         share: Share of the labels to flip, to another label at random.
-        folds: Models to train.
+        folds: Parts of the texts.
+        models: Models to train for each part.
         n: Use the first n texts only.
         seed: Seed of the flips.
     """
@@ -45,7 +47,7 @@ def measure(
         table = Path(scratch, "flipped.tsv")
         table.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
         recipe = classifier_of(str(table), changes, short={}, columns={"label": None, "text_pair": None}, text=None)
-        found = judged(recipe, *parts_of(recipe, folds), Path(scratch))
+        found = judged(recipe, *parts_of(recipe, folds), Path(scratch), models)
     numbers = [int(example.where.rpartition(":")[2]) - 1 for example in found.examples]
     is_wrong = flipped[numbers]
     flagged = [doubt.example for doubt in found.doubts.found]

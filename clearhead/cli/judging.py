@@ -53,6 +53,7 @@ def wrong_labels(
     label: str | None = None,
     text_pair: str | None = None,
     folds: int = 3,
+    models: int = 1,
     out: Path | None = None,
     minutes: float | None = None,
     epochs: float | None = None,
@@ -64,7 +65,7 @@ def wrong_labels(
 ) -> None:
     """List the texts of a table whose labels are likely wrong, the likeliest first.
 
-    Trains a model for each part of the texts (fold) on all other parts, so that no model judges a text it has learnt
+    Trains models for each part of the texts (fold) on all other parts, so that no model judges a text it has learnt
     from. Confident learning (cleanlab, pip install 'clearhead[eval]') then says which labels are wrong; numbers are
     listed where they are far from the model's. Each entry has the command that opens the text in the explorer, on the
     model that judged it.
@@ -75,7 +76,8 @@ def wrong_labels(
         text: Column of the texts, where a table is given (default: guessed, as by train).
         label: Column of the labels.
         text_pair: Column of the second text, where two texts have one label together.
-        folds: Parts of the texts, and models that are trained.
+        folds: Parts of the texts. Models are trained for each of them on the others.
+        models: Models of a fold, with other seeds. Their averaged probabilities find more than those of one.
         out: New folder for the list and the models (default: runs/NAME-wrong-labels-1, -2, ...).
         minutes: Time to train each model (default: the recipe's).
         epochs: Passes over the texts of each model at most (default: the recipe's).
@@ -95,6 +97,7 @@ def wrong_labels(
         columns={"label": label, "text_pair": text_pair},
         text=text,
         folds=folds,
+        models=models,
         out=out,
         as_json=json,
     )

@@ -48,13 +48,13 @@ class Suspects:
     examples: Sequence[LabelledText]
     names: Sequence[str]
     folds: np.ndarray
-    """n: the model that judges each example."""
+    """n: the fold whose models judge each example."""
     outputs: np.ndarray
-    """n v: its probability of each label, or its number."""
+    """n v: their probability of each label, or their number, averaged over the models of the fold."""
     doubts: Doubts
 
     def rows(self, folder: Path) -> Iterator[JsonObject]:
-        """The likely wrong labels; each with the command that shows the text to the model that judged it."""
+        """The likely wrong labels; each with the command that shows the text to a model that judged it."""
         for doubt in self.doubts.found:
             example = self.examples[doubt.example]
             model = shlex.quote(str(folder / f"fold-{self.folds[doubt.example] + 1}"))
@@ -75,17 +75,20 @@ def wrong_labels_command(
     columns: Mapping[str, str | None],
     text: str | None,
     folds: int,
+    models: int,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Train a model for each fold on the others, and list the texts whose labels it does not believe."""
+    """Train models for each fold on the others, and list the texts whose labels they do not believe."""
     require_cleanlab()  # Reports a missing package before anything takes long.
+    if models < 1:
+        raise UserError(f"--models: expected at least 1, got {models}")
     recipe = classifier_of(name, changes, short=short, columns=columns, text=text)
     if out is not None:
         require_new(out)
     examples, parts = parts_of(recipe, folds)
     folder = out or next_folder(Path("runs"), f"{Path(name).stem}-wrong-labels")
-    found = judged(recipe, examples, parts, folder)
+    found = judged(recipe, examples, parts, folder, models)
     rows = [*found.rows(folder)]
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     replace_file(folder / LIST, content.encode("utf-8", "backslashreplace"))
@@ -119,7 +122,7 @@ def classifier_of(
         path = model_folder(Path(name)) / RECIPE
         if not path.is_file():
             raise UserError(f"{name}: expected a run, got a model without {RECIPE}; give the table instead")
-        given = tables_given(changes, short, options=("text", "label", "text_pair", "folds", "out", "json"))
+        given = tables_given(changes, short, options=("text", "label", "text_pair", "folds", "models", "out", "json"))
         recipe = validate(recipes.changed(read_json(path), given), where=str(path))
     else:
         files = {"train": {"text": text}}
@@ -163,22 +166,34 @@ def judged(
     examples: Sequence[LabelledText],
     parts: Sequence[Sequence[LabelledText]],
     folder: Path,
+    models: int = 1,
 ) -> Suspects:
-    """Trains a model for each part on all other examples, saves it in the folder, and has it judge the part."""
+    """Trains models for each part on all other examples, saves them in the folder, and has them judge the part.
+
+    The models of a part differ in their seeds: what they say is averaged, which errs less than each of them.
+    """
     problem = recipe.data.problem_type
     names = [str(recipe.data.label)] if problem == "regression" else names_of(examples)
     outputs: list[np.ndarray] = []
     for k, part in enumerate(parts):
         tell(f"fold {k + 1} of {len(parts)}: learning from the others to judge {len(part):,} texts")
         held = {id(example) for example in part}
-        model, found = trained(recipe, [e for e in examples if id(e) not in held], part)
-        model.save(folder / f"fold-{k + 1}")
-        labels = head_of(model.config).labels
-        outputs.append(found if problem == "regression" else found[:, [labels.index(name) for name in names]])
+        others, said = [e for e in examples if id(e) not in held], list[np.ndarray]()
+        for i in range(models):
+            model, found = trained(seeded(recipe, i), others, part)
+            model.save(folder / (f"fold-{k + 1}-{i + 1}" if i else f"fold-{k + 1}"))
+            labels = head_of(model.config).labels
+            said.append(found if problem == "regression" else found[:, [labels.index(name) for name in names]])
+        outputs.append(np.mean(said, axis=0))
     order = [example for part in parts for example in part]
     everything = np.concatenate(outputs)
     which = np.repeat(np.arange(len(parts)), [*map(len, parts)])
     return Suspects(order, names, which, everything, doubts(problem, order, names, everything))
+
+
+def seeded(recipe: ClassificationRecipe, i: int) -> ClassificationRecipe:
+    """The recipe with the i-th seed after its own."""
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update={"seed": recipe.training.seed + i})})
 
 
 def trained(

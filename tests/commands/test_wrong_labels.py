@@ -100,6 +100,7 @@ def test_equal_texts_are_judged_together_and_rare_labels_never(capsys: pytest.Ca
     ("line", "says"),
     [
         ("table.csv --folds 1", "--folds: expected at least 2, got 1"),
+        ("table.csv --models 0", "--models: expected at least 1, got 0"),
         ("table.csv --folds 13", "expected at least 2 labels with 13 texts each"),
         (
             "translation --data.train.source a --data.train.target b",
