@@ -98,11 +98,17 @@ def _delimited_rows(
     table: Table, columns: Sequence[Column], kind: Literal["tsv", "csv"]
 ) -> Iterator[tuple[str, list[object]]]:
     rows = _records(table, kind)
-    header: list[str] | None = None
-    if table.header:
-        _, header = next(rows)
-    at = [_index(table.path, column, header) for column in columns]
-    for line, fields in rows:
+    first = next(rows, None)
+    if first is None:
+        return
+    at = [_index(table.path, column, first[1] if table.header else None) for column in columns]
+    width = len(first[1])
+    for line, fields in rows if table.header else chain([first], rows):
+        if len(fields) > width:
+            remedy = "quote the text that has the delimiter" if kind == "csv" else "take the delimiter out of the text"
+            raise UserError(
+                f"{table.path}:{line}: expected {width} columns as in the first line, got {len(fields)}; {remedy}"
+            )
         if len(fields) <= max(at):
             remedy = "try another delimiter" if len(fields) == 1 else "try another column, or mend the line"
             raise UserError(

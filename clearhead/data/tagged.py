@@ -201,7 +201,8 @@ def checked(sentences: Sequence[TaggedSentence], scheme: Scheme) -> tuple[list[T
             got = tags[i] if i < len(tags) else f"the end after {tags[-1]}"
             before = tags[i - 1] if i else "the beginning"
             raise UserError(
-                f"{sentence.place(i)}: expected a tag that {scheme.name.upper()} has after {before}, got {got}; mend it"
+                f"{sentence.place(i)}: expected a tag that {scheme.name.upper()} has after {before}, got {got};"
+                f" mend it, or the tags {scheme.last}- and {scheme.single}- elsewhere if the others are BIO"
             )
         found.append(replace(sentence, tags=tuple(a if b else "" for a, b in zip(tags, sentence.tags, strict=True))))
     if not changed:

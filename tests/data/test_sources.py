@@ -139,7 +139,7 @@ def tables(tmp_path: Path) -> dict[str, Path]:
     rows = [{"id": i, "x": {"en": s, "de": t}} for i, (s, t) in enumerate(zip(PAIRS.source, PAIRS.target, strict=True))]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
     return {
-        "tsv": put(tmp_path / "t.tsv", 'id\ten\tde\n\n0\ta "man"\tein Mann, ja\tmore\n1\tb\tc\r\n'),
+        "tsv": put(tmp_path / "t.tsv", 'id\ten\tde\n\n0\ta "man"\tein Mann, ja\n1\tb\tc\r\n'),
         "csv": put(tmp_path / "t.csv", 'id,en,de\r\n0,"a ""man""","ein Mann, ja"\r\n\r\n1,b,c\r\n'),
         "jsonl": put(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n"),
         "parquet": tmp_path / "t.parquet",
@@ -173,6 +173,8 @@ def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]) -> None:
     ("name", "content", "message"),
     [
         ("t.tsv", "a\tb\n\nc\n", ":3: expected at least 2 columns, got 1; try another delimiter"),
+        ("t.tsv", "a\tb\nc\td\te\n", ":2: expected 2 columns as in the first line, got 3; take the delimiter out"),
+        ("t.csv", "a,b\n\nc,d, e\n", ":3: expected 2 columns as in the first line, got 3; quote the text"),
         ("t.csv", 'a,b\n"c\nd",e\n"f', ":4: expected CSV, got "),
         (
             "t.jsonl",

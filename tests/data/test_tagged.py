@@ -132,10 +132,10 @@ def test_an_inner_tag_that_begins_a_span_is_read_as_its_first():
 @pytest.mark.parametrize(
     ("tags", "told"),
     [
-        ("B-x", "f:1: expected a tag that IOBES has after B-x, got the end after B-x; mend it"),
-        ("O I-x", "f:2: expected a tag that IOBES has after O, got I-x; mend it"),
-        ("B-x I-y", "f:2: expected a tag that IOBES has after B-x, got I-y; mend it"),
-        ("S-x E-x", "f:2: expected a tag that IOBES has after S-x, got E-x; mend it"),
+        ("B-x", "f:1: expected a tag that IOBES has after B-x, got the end after B-x"),
+        ("O I-x", "f:2: expected a tag that IOBES has after O, got I-x"),
+        ("B-x I-y", "f:2: expected a tag that IOBES has after B-x, got I-y"),
+        ("S-x E-x", "f:2: expected a tag that IOBES has after S-x, got E-x"),
         ("O x", "f:2: expected O, B-TYPE, E-TYPE, I-TYPE, S-TYPE, as IOBES has, got x; mend the tag"),
     ],
 )
@@ -143,7 +143,8 @@ def test_other_tags_out_of_place_are_told(tags: str, told: str):
     row = TaggedSentence(("w",) * len(tags.split()), tuple(tags.split()), "f", (1, 2))
     with pytest.raises(UserError) as error:
         checked([row], SCHEMES["iobes"])
-    assert str(error.value) == told
+    remedy = "" if "mend" in told else "; mend it, or the tags E- and S- elsewhere if the others are BIO"
+    assert str(error.value) == told + remedy
 
 
 # --- pieces -------------------------------------------------------------------------------------------------------

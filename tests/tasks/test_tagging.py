@@ -258,7 +258,7 @@ def test_long_sentences_are_read_in_parts_and_told():
         (
             "a\tO\nb\tS-x\nc\tB-x\nd\tO\n",
             None,
-            "train.conll:4: expected a tag that IOBES has after B-x, got O; mend it",
+            "train.conll:4: expected a tag that IOBES has after B-x, got O; mend it, or the tags E- and S- elsewhere",
         ),
         ("a\tO\nb\tS-x\n\nc\tI-x\n", None, "train.conll:4: expected a tag that IOBES has after the beginning, got I-x"),
         ("a\tO\nb\tS-x\nc\tU-x\n", None, "train.conll:3: expected O, B-TYPE, E-TYPE, I-TYPE, S-TYPE, as IOBES has"),
