@@ -1,7 +1,7 @@
 """Optimizers: which parameters get which rule, their learning rates, and their state by parameter name."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
@@ -13,7 +13,7 @@ from clearhead.recipe import training as recipe
 from clearhead.storage.tensors import check_tensors
 from clearhead.training.parts import part, whole
 from clearhead.training.rounding import RoundedAdamW, Rounding
-from clearhead.training.rows import SEEN, RowsAdamW
+from clearhead.training.rows import Whole
 
 ParameterRole = Literal["hidden", "matrix", "plain"]
 
@@ -135,20 +135,17 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if able else torch.float32
 
 
-Part = tuple[str, torch.optim.Optimizer]
-"""An optimizer and the name under which its state is kept."""
-
-
 class Optimizers:
     """The optimizers of one network, which step together, with their state by parameter name.
 
     Learning rates are not state: call `set_lr(factor)` before each step.
     """
 
-    def __init__(self, parts: Sequence[Part], names: Mapping[nn.Parameter, str]) -> None:
-        self._parts = list(parts)
+    def __init__(self, parts: Mapping[str, torch.optim.Optimizer], names: Mapping[nn.Parameter, str]) -> None:
+        self._parts = dict(parts)
         self._names = dict(names)
-        self._peaks = [(group, float(group["lr"])) for _, part in self._parts for group in part.param_groups]
+        self._whole = Whole()
+        self._peaks = [(group, float(group["lr"])) for o in self._parts.values() for group in o.param_groups]
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -162,12 +159,13 @@ class Optimizers:
 
     def step(self) -> None:
         """Updates the parameters from their gradients."""
-        for _, optimizer in self._parts:
-            optimizer.step()
+        with self._whole.of(self._names):
+            for optimizer in self._parts.values():
+                optimizer.step()
 
     def zero_grad(self) -> None:
         """Frees the gradients."""
-        for _, optimizer in self._parts:
+        for optimizer in self._parts.values():
             optimizer.zero_grad(set_to_none=True)
 
     def allocate(self) -> None:
@@ -197,10 +195,9 @@ class Optimizers:
         for s in slots:
             # A copy, because the optimizers update in place and must not change the caller's tensors.
             s.state[s.key] = tensors[s.name].detach().to(device=s.device, copy=True)
-            s.state.pop(SEEN, None)
 
     def _slots(self) -> Iterator["_Slot"]:
-        for kind, optimizer in self._parts:
+        for kind, optimizer in self._parts.items():
             for group in optimizer.param_groups:
                 for p in group["params"]:
                     where = f"{kind}.{self._names[p]}"
@@ -229,11 +226,8 @@ class _Slot:
         return torch.zeros_like(self.like, device=self.device)
 
 
-def build(network: nn.Module, config: recipe.Optimizer, tables: Sequence[nn.Embedding] = ()) -> Optimizers:
-    """The optimizers that `config` asks for, over the trainable parameters of `network` (see `roles`).
-
-    `tables`: those whose gradients may come by rows.
-    """
+def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
+    """The optimizers that `config` asks for, over the trainable parameters of `network` (see `roles`)."""
     named = {name: p for name, p in network.named_parameters() if p.requires_grad}
     role = roles(network)
     take = {kind: [p for name, p in named.items() if role[name] == kind] for kind in ("hidden", "matrix", "plain")}
@@ -241,25 +235,22 @@ def build(network: nn.Module, config: recipe.Optimizer, tables: Sequence[nn.Embe
     if not names:
         raise UserError("optimizer: expected a parameter to train, got a network whose every parameter is frozen")
     rounded = any(p.dtype == torch.bfloat16 for p in names)
-    rows = {table.weight for table in tables}
-    parts: list[Part] = []
+    parts: dict[str, torch.optim.Optimizer] = {}
     match config:
         case recipe.AdamW():
-            decayed = take["hidden"] + take["matrix"]
-            parts += _adamw(decayed, take["plain"], config, lr=config.lr, rounded=rounded, rows=rows)
+            parts |= _adamw(take["hidden"] + take["matrix"], take["plain"], config, lr=config.lr, rounded=rounded)
         case recipe.Muon():
             dtype = {"auto": None, "bfloat16": torch.bfloat16, "float32": torch.float32}[config.precision]
             if take["hidden"]:
-                muon = Muon(
+                parts["muon"] = Muon(
                     [{"params": take["hidden"]}],
                     lr=config.lr,
                     momentum=config.momentum,
                     weight_decay=config.weight_decay,
                     dtype=dtype,
                 )
-                parts.append(("muon", muon))
             if take["matrix"] or take["plain"]:
-                parts += _adamw(take["matrix"], take["plain"], config, lr=config.adamw_lr, rounded=rounded, rows=rows)
+                parts |= _adamw(take["matrix"], take["plain"], config, lr=config.adamw_lr, rounded=rounded)
     return Optimizers(parts, names)
 
 
@@ -270,23 +261,22 @@ def _adamw(
     *,
     lr: float,
     rounded: bool,
-    rows: Set[Tensor],
-) -> Iterator[Part]:
-    """PyTorch's AdamW; ours for `rows`, and with `rounded` for all other parameters of two or more axes."""
+) -> dict[str, torch.optim.Optimizer]:
+    """PyTorch's AdamW; with `rounded`, ours with bfloat16 state for the parameters of two or more axes."""
 
     def groups(wanted: Callable[[nn.Parameter], bool]) -> list[dict[str, Any]]:
         both = [(decayed, config.weight_decay), (plain, 0.0)]
         found = [{"params": list(filter(wanted, some)), "weight_decay": decay} for some, decay in both]
         return [group for group in found if group["params"]]
 
+    parts: dict[str, torch.optim.Optimizer] = {}
     settings = {"lr": lr, "betas": config.betas, "eps": config.eps}
-    able = all(p.device.type in {"cpu", "cuda"} and p.is_floating_point() for p in decayed + plain)
-    if full := groups(lambda p: p not in rows and (p.ndim < 2 or not rounded)):
-        yield "adamw", torch.optim.AdamW(full, fused=config.fused and able, **settings)
-    if tables := [p for p in plain if p in rows]:
-        yield "adamw", RowsAdamW(tables, fused=config.fused and able, **settings)
-    if half := groups(lambda p: p not in rows and p.ndim >= 2 and rounded):
-        yield "adamw16", RoundedAdamW(half, **settings)
+    if full := groups(lambda p: p.ndim < 2 or not rounded):
+        able = all(p.device.type in {"cpu", "cuda"} and p.is_floating_point() for p in decayed + plain)
+        parts["adamw"] = torch.optim.AdamW(full, fused=config.fused and able, **settings)
+    if half := groups(lambda p: p.ndim >= 2 and rounded):
+        parts["adamw16"] = RoundedAdamW(half, **settings)
+    return parts
 
 
 def _full(tensor: Tensor) -> Tensor:

@@ -74,9 +74,8 @@ class Run:
             store_in_bfloat16(self.network)
         for network in filter(None, (self.network, self.mean)):
             divide(network, self.config, self.ranks)
-        is_alone = self.ranks.size == 1 and not self.config.compile and self.config.weights == "fp32"
-        self.tables = tables_of(self.network) if is_alone else []
-        self.optimizer = build(self.network, self.config.optimizer, self.tables)
+        self.optimizer = build(self.network, self.config.optimizer)
+        self.tables = tables_of(self.network) if self.ranks.size == 1 and not self.config.compile else []
         self.replica = replicated(self.network, self.config, self.ranks)
         self.distillation: Distillation | None = None
         if self.teacher is not None and self.config.teacher is not None:
