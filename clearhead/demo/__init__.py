@@ -20,7 +20,7 @@ from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_o
 from clearhead.errors import Interrupted, UserError
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.translations import MOST, export_translations
-from clearhead.explorer.hosting.serving import open_browser, serving
+from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.recipe import ModelChoice
@@ -37,6 +37,7 @@ from clearhead.training.fitting import new_network
 from clearhead.training.lock import held
 from clearhead.training.run import Run
 from clearhead.training.train import train
+from clearhead.web.browser import open_browser
 
 BUDGET = 135.0
 """Seconds from the start of the command to the end of training."""
