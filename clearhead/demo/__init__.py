@@ -33,7 +33,7 @@ from clearhead.tasks.translation import Translation
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import MetricsLog, ProgressBar
 from clearhead.training.events import Ended
-from clearhead.training.fitting import new_network
+from clearhead.training.fitting import Fitting
 from clearhead.training.lock import held
 from clearhead.training.run import Run
 from clearhead.training.train import train
@@ -169,7 +169,7 @@ def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Mod
         generation=GENERATION,
     )
     config = TRAINING.model_copy(update={"seed": seed})
-    network = new_network(architecture(CHOICE, tokenizer.vocab_size), task, config)
+    network = Fitting(config).new_network(architecture(CHOICE, tokenizer.vocab_size), task)
     files = checkpoints.Checkpoint(json={CONFIG: model_json(network.config, GENERATION)}, raw=tokenizer.to_files())
     say(
         f"Training an encoder-decoder from nothing on {len(corpus.train):,} of them, such as\n"

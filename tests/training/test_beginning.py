@@ -51,7 +51,7 @@ def ctrl_c() -> None:
 # Where it is stopped, from the first that it does to the first checkpoint.
 MOMENTS = {
     "reading": "clearhead.runs.prepare_task",
-    "network": "clearhead.runs.new_network",
+    "network": "clearhead.training.fitting.Fitting.new_network",
     "together": "clearhead.runs.check_ranks",
     "beginning": "clearhead.training.train._begin",
     "log": "clearhead.commands.train.note_data_report",
