@@ -24,7 +24,7 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.numbers import NONE, Numbers
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import (
     BATCH_TOKENS,
@@ -64,11 +64,9 @@ MAIN_SCORES: dict[ProblemType, str] = {
 }
 
 
-class ClassificationData(Data):
+class ClassificationData(TestedData):
     """Texts with labels, in the columns of a table or dataset. Its sources name the column of the text."""
 
-    test: Source | None = None
-    """None: part of the training data is held out, unless `valid` is given."""
     text_pair: Column | None = None
     """Column of the second text, where two texts have one label together."""
     label: Column = "label"
@@ -77,8 +75,6 @@ class ClassificationData(Data):
     """One label of several, any number of them, or a number."""
     separator: Annotated[str, Field(min_length=1)] = "|"
     """What is between the labels of a text that may have several."""
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the training texts that are held out for validation, and as much for a test."""
     max_length: PositiveInt = 256
     """Most tokens of an example, special ones included; longer ones are cut."""
 

@@ -25,7 +25,7 @@ from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import Recipe
 from clearhead.recipe.corruption import Corruption, Spans
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.metrics import Score, perplexity
@@ -36,11 +36,9 @@ from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared,
 N_SAMPLES = 2
 
 
-class DenoisingData(Data):
+class DenoisingData(TextData):
     """Texts: the documents of one or several sources, or one running text, cut into pieces."""
 
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training text, at its end, that is the validation data where `valid` is None."""
     length: Annotated[int, Field(ge=8)] = 128
     """Most tokens of a text; longer ones are cut into pieces."""
     corruption: Corruption = Spans()

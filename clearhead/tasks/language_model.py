@@ -1,11 +1,11 @@
 """Language modelling: the next token of a text (Radford et al. 2019)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from clearhead.config import ModelConfig
@@ -21,7 +21,7 @@ from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
@@ -45,11 +45,9 @@ EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16
 
 
-class LanguageData(Data):
+class LanguageData(TextData):
     """Running text."""
 
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training text, at its end, that is the validation data where `valid` is None."""
     length: PositiveInt = 256
     """Tokens of context a window holds."""
 

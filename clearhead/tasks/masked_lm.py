@@ -24,7 +24,7 @@ from clearhead.model.loss import CHUNK, IGNORED
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.filling import fill
@@ -36,11 +36,9 @@ from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared,
 N_SAMPLES = 2
 
 
-class MaskedData(Data):
+class MaskedData(TextData):
     """Texts: the documents of one or several sources, or one running text, cut into pieces."""
 
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training text, at its end, that is the validation data where `valid` is None."""
     length: Annotated[int, Field(ge=8)] = 128
     """Tokens of a row, which holds several short texts."""
     masked: Share = 0.15
