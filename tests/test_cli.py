@@ -31,7 +31,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.tasks.metrics import Tokenize
 from clearhead.tasks.translation import Translation
-from clearhead.training.consumers import read_metrics
+from clearhead.training.metrics_log import read_metrics
 from clearhead.training.events import Stepped
 from tests import processes
 from tests.conftest import ROOT

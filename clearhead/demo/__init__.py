@@ -31,7 +31,8 @@ from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
 from clearhead.tasks.translation import Translation
 from clearhead.training.beginning import is_free, undo
-from clearhead.training.consumers import MetricsLog, ProgressBar
+from clearhead.training.consumers import ProgressBar
+from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.events import Ended
 from clearhead.training.fitting import Fitting
 from clearhead.training.lock import held

@@ -11,7 +11,8 @@ from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
 from clearhead.storage.disk import replace_file, temporary_file
 from clearhead.storage.run_files import LOCK, METRICS, OWNER, RECIPE
-from clearhead.training.consumers import TENSORBOARD, read_metrics
+from clearhead.training.consumers import TENSORBOARD
+from clearhead.training.metrics_log import read_metrics
 from clearhead.training.events import Saved
 
 REPORT = "data_report.json"

@@ -13,7 +13,7 @@ from clearhead.commands.train import resume_command, train_command
 from clearhead.errors import Interrupted, UserError
 from clearhead.storage import checkpoints
 from clearhead.training.beginning import NOTHING, RECIPE, is_free
-from clearhead.training.consumers import read_metrics
+from clearhead.training.metrics_log import read_metrics
 from clearhead.training.signals import StopSignal
 from tests.training.tiny import write_recipe
 
