@@ -189,7 +189,7 @@ class Chat(HeadTask[ChatRecipe]):
         size = recipe.training.max_tokens
         task = cls(tokenizer, own, valid, length=limit, max_tokens=size, generation=recipe.generation)
         sha = {name: fingerprint([one.text] for one in split) for name, split in splits.items()}
-        return Prepared(task, Encoded(tokenizer, own, valid, report, sha, "data: encoded in memory"))
+        return Prepared(task, Encoded(tokenizer, own, valid, report, sha))
 
     @classmethod
     def measured(

@@ -261,9 +261,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
             numbers=numbers,
         )
         sha = {name: fingerprint(*([(*e.texts, *e.labels)] for e in split)) for name, split in splits.items()}
-        return Prepared(
-            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
-        )
+        return Prepared(task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha))
 
     @classmethod
     def measured(

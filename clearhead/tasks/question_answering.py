@@ -199,9 +199,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
             name: fingerprint(*([(e.question, e.context, *(f"{a.start} {a.text}" for a in e.answers))] for e in split))
             for name, split in splits.items()
         }
-        return Prepared(
-            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
-        )
+        return Prepared(task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha))
 
     @classmethod
     def measured(

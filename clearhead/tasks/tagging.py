@@ -220,9 +220,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
             packed=recipe.training.packed,
         )
         sha = {name: fingerprint(*([(*e.words, *e.tags)] for e in split)) for name, split in found.splits.items()}
-        return Prepared(
-            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
-        )
+        return Prepared(task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha))
 
     @classmethod
     def measured(
