@@ -32,10 +32,10 @@ from clearhead.storage import checkpoints
 from clearhead.tasks.translation import Translation
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import ProgressBar
-from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.events import Ended
 from clearhead.training.fitting import Fitting
 from clearhead.training.lock import held
+from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.run import Run
 from clearhead.training.train import train
 from clearhead.web.browser import open_browser

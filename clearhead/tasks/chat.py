@@ -38,9 +38,9 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.few import part_of
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import side_by_side
-from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 N_SAMPLES = 2

@@ -27,10 +27,10 @@ from clearhead.recipe.corruption import Corruption, Spans
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
-from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 N_SAMPLES = 2

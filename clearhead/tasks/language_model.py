@@ -25,10 +25,10 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.examples import Example
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.resampling import ScoredRows
-from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 EVALUATION_TOKENS = 8192

@@ -28,10 +28,10 @@ from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.filling import fill
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.masked_rows import MaskedRows
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
-from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 N_SAMPLES = 2

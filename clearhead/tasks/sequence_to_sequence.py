@@ -22,8 +22,8 @@ from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
 from clearhead.tasks.examples import Example
-from clearhead.tasks.metrics import Score, of_each
 from clearhead.tasks.head_task import HeadTask
+from clearhead.tasks.metrics import Score, of_each
 from clearhead.tasks.task import Batch, Prediction, R, Trained, head_loss
 
 Ids = Sequence[Sequence[int]]

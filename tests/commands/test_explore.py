@@ -22,8 +22,8 @@ from PIL import Image
 from clearhead.cli import main
 from clearhead.commands import explore
 from clearhead.errors import UserError
-from clearhead.web import listen
 from clearhead.explorer.hosting.server import Desk
+from clearhead.web import listen
 from clearhead.web.page import Server
 from tests import processes
 from tests.conftest import ROOT

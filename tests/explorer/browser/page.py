@@ -16,9 +16,9 @@ from urllib.parse import urlencode
 from clearhead.api import Model
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.hosting.server import Desk
-from clearhead.web.page import Server
 from clearhead.explorer.session import Session
 from clearhead.trace import Trace
+from clearhead.web.page import Server
 from tests.explorer.conftest import ChromiumPage
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.page import export_page, html_of
 from clearhead.explorer.export.translations import export_translations
 from clearhead.explorer.hosting.server import Desk
-from clearhead.web.page import Server
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.trace import zero
+from clearhead.web.page import Server
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, Served, eventually, fragment
