@@ -19,12 +19,14 @@ from clearhead.data.phrases import compose
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo import CHOICE, TOKENIZER
 from clearhead.explorer.export.page import export_page
-from clearhead.explorer.hosting.serving import Server, serving
+from clearhead.explorer.hosting.server import Desk
+from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
 from clearhead.families import preset
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.web.page import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -192,7 +194,7 @@ def served(page: "Page", session: Session, rounds: int) -> list[Figure]:
         return [*painted(paints, 1.0), *edited(page, rounds, 500.0)]
 
 
-def again(server: Server, i: int) -> str:
+def again(server: Server[Desk], i: int) -> str:
     """The token is for the first visit; a page that is opened again has its cookie."""
     return server.url if i == 0 else server.origin + "/"
 

@@ -17,7 +17,7 @@ from clearhead.recipe import ModelChoice, Recipe, explain
 from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.registry import find
-from clearhead.training.fitting import check_model
+from clearhead.training.fitting import Fitting
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.weights.hub import locate
 
@@ -33,9 +33,7 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     """
     name = recipe.model.start
     assert name is not None
-    check_model(
-        named_config(str(locate(name))), recipe.training, ranks, recipe.adapter, teacher_config(recipe.training)
-    )
+    fitting_of(recipe, ranks).check_model(named_config(str(locate(name))))
     model = load(name, dtype=torch.float32)
     find(recipe.task, where="task").check_kind(model.config, where=name, remedy="try another model.start")
     if not model.has_tokenizer and not model.reader.reads_images:
@@ -77,6 +75,11 @@ def under_head(network: Transformer, head: Head, *, seed: int) -> Transformer:
     torch.manual_seed(key(seed, "init"))
     config, tensors = new_head(network.config, model_tensors(network), head)
     return assemble(config, tensors, where="model.start")
+
+
+def fitting_of(recipe: Recipe, ranks: Ranks) -> Fitting:
+    """What decides the memory of a run of this recipe."""
+    return Fitting(recipe.training, ranks, recipe.adapter, teacher_config(recipe.training))
 
 
 def teacher_config(training: Training) -> ModelConfig | None:

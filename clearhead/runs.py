@@ -13,7 +13,7 @@ from clearhead.data import formats
 from clearhead.data.splits import require_same
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.foundation import adopted, foundation, teacher_config, teacher_for, teacher_of, under_head
+from clearhead.foundation import adopted, fitting_of, foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
 from clearhead.model.numbers import begin_at
@@ -29,7 +29,6 @@ from clearhead.training import beginning
 from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
 from clearhead.training.changes import begin_again, differences, require_same_tensors
 from clearhead.training.events import Ended, Event, Saved
-from clearhead.training.fitting import check_model, check_run, new_network
 from clearhead.training.length import require_limit
 from clearhead.training.lock import held
 from clearhead.training.ranks import ALONE, Ranks
@@ -84,14 +83,14 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     base = foundation(recipe, ranks) if recipe.model.start is not None else None
     found = base.network.config if base else architecture(recipe.model, vocab_size=1)
     if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
-        check_model(found, recipe.training, ranks, teacher=teacher_config(recipe.training))
+        fitting_of(recipe, ranks).check_model(found)
     recipe = adopted(recipe, found, base)
     begun = base or teacher_of(recipe)
     prepared = prepared_to_train(recipe, begun.reader.tokenizer if begun else None)
     found = found if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:
-        network = new_network(config, prepared.task, recipe.training, ranks, teacher=teacher_config(recipe.training))
+        network = fitting_of(recipe, ranks).new_network(config, prepared.task)
         begin_at(network, prepared.task.numbers)
         return recipe, network, prepared
     is_new = config.head != found.head
@@ -121,8 +120,8 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     before, recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, given))
     ranks = ranks.arranged(recipe.training)
     config, _ = read_config(saved.json[CONFIG], where=f"{newest}/{CONFIG}")
-    beside = recipe.adapter, teacher_config(recipe.training)
-    ranks.together(lambda: check_run(config, prepared.task, recipe.training, ranks, *beside))
+    fitting = fitting_of(recipe, ranks)
+    ranks.together(lambda: fitting.check_run(config, prepared.task))
     kept = {name: saved.json[name] for name in (CONFIG, DATA, *prepared.data.documents)}
     own = kept | {RECIPE: recipe.model_dump(mode="json")}
     files, network = checkpoints.Checkpoint(json=own, raw=saved.raw), Transformer(config)
@@ -153,7 +152,7 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
         config, _ = read_config(read_json(newest / CONFIG, limit=CONFIG_LIMIT), where=str(newest / CONFIG))
     except BROKEN:
         return
-    check_model(config, recipe.training, ranks, recipe.adapter, teacher_config(recipe.training))
+    fitting_of(recipe, ranks).check_model(config)
 
 
 def _reopen(

@@ -1,5 +1,6 @@
 """What every test shares: one thread, one seed, no network, and the real data beside the checkout."""
 
+import gc
 import os
 import socket
 import sys
@@ -18,6 +19,9 @@ from hypothesis import settings
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Nothing that is imported or collected is garbage, so that looking for some takes half of the time of collecting.
+gc.disable()
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = "CLEARHEAD_SHARED_DATA"
 LOOPBACK = ("127.", "::1", "localhost")
@@ -26,6 +30,13 @@ LOOPBACK = ("127.", "::1", "localhost")
 settings.register_profile("clearhead", deadline=None, derandomize=True, database=None, max_examples=20)
 settings.register_profile("thorough", settings.get_profile("clearhead"), max_examples=500)
 settings.load_profile("clearhead")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Garbage is looked for among what the tests make, not among all that they are made of."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

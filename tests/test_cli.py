@@ -31,8 +31,8 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.tasks.metrics import Tokenize
 from clearhead.tasks.translation import Translation
-from clearhead.training.consumers import read_metrics
 from clearhead.training.events import Stepped
+from clearhead.training.metrics_log import read_metrics
 from tests import processes
 from tests.conftest import ROOT
 from tests.explorer.export_fixtures import page_in, parts_of

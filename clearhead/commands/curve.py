@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clearhead.errors import UserError
 from clearhead.training.beginning import require_run
-from clearhead.training.consumers import read_metrics
+from clearhead.training.metrics_log import read_metrics
 
 
 def curve_command(runs: Sequence[Path], *, out: Path) -> None:

@@ -8,10 +8,12 @@ from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
 from clearhead.errors import UserError
 from clearhead.explorer.export.page import write
-from clearhead.explorer.hosting.serving import listen, open_browser, serving
+from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.machine.device import keep_freed_memory
+from clearhead.web import listen
+from clearhead.web.browser import open_browser
 
 
 def explore_command(

@@ -23,7 +23,7 @@ from clearhead.runs import begin
 from clearhead.tasks.checks import check_writes
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch, Evaluation, Task, head_loss
-from clearhead.training.fitting import new_network
+from clearhead.training.fitting import Fitting
 from clearhead.training.probe import choose
 from clearhead.training.profile import Profile, profile
 
@@ -135,7 +135,7 @@ def _random(
     if batch < row:
         raise UserError(f"--batch: expected at least a sequence of {row} tokens, got {batch}; try a lower --length")
     task = RandomTokens(config, rows=batch // row, source=subject.source, target=subject.target, n_batches=steps)
-    return new_network(config, task, training), task, training
+    return Fitting(training).new_network(config, task), task, training
 
 
 def show(found: Profile, console: Console) -> None:

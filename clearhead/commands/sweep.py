@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from clearhead.api import BEST
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
-from clearhead.training.consumers import read_metrics
+from clearhead.training.metrics_log import read_metrics
 from clearhead.weights.documents import read_json
 
 Values = tuple[tuple[str, str], ...]

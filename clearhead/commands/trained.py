@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of, judge
 from clearhead.runs import Prepared
-from clearhead.training.consumers import read_metrics
+from clearhead.training.metrics_log import read_metrics
 from clearhead.training.run import Run
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from clearhead.commands import tell
 from clearhead.errors import UserError
-from clearhead.live.server import Server, serving
+from clearhead.live.server import serving
+from clearhead.live.state import Watched
 from clearhead.storage.run_files import METRICS, OWNER, RECIPE
 from clearhead.web import listen
 from clearhead.web.browser import open_browser
+from clearhead.web.page import Server
 
 
 def watch_command(folder: Path, *, port: int, browser: bool) -> None:
@@ -34,7 +36,7 @@ def live_page(folder: Path) -> Iterator[None]:
         yield
 
 
-def show(server: Server) -> None:
+def show(server: Server[Watched]) -> None:
     """Opens the page in a browser if there is one. Returns at once, because that may take long."""
     threading.Thread(target=open_browser, args=(server.url,), name="browser", daemon=True).start()
 

@@ -131,7 +131,7 @@ class Encoded(Generic[T]):
     report: Report | None
     fingerprints: Mapping[str, str]
     """Split name -> SHA-256 of its text."""
-    storage: str
+    storage: str = "data: encoded in memory"
     """One line that says where the ids are kept."""
     documents: Mapping[str, JsonObject] = field(default_factory=dict)
     """JSON files of a model, besides the tokenizer's, that say how it reads its input."""

@@ -14,7 +14,7 @@ from clearhead.brief import brief
 from clearhead.config import Config
 from clearhead.data.image_sets import LabelledPicture
 from clearhead.data.images import ImageConfig, ImageProcessor
-from clearhead.data.labelled import LabelledText, check_known, hold_out, names_of
+from clearhead.data.labelled import LabelledText, check_known, complete_splits, names_of
 from clearhead.data.picture_report import PictureReport
 from clearhead.data.splits import fingerprint
 from clearhead.errors import UserError
@@ -34,7 +34,7 @@ class Pictures:
 
     __repr__ = brief
 
-    examples: Sequence[LabelledText]
+    examples: list[LabelledText]
     """Each with the hash of its pixels in place of a text, so that equal pictures are equal texts."""
     read: Callable[[Sequence[int]], Bytes]
     """Reads the pictures with these numbers, b c y x."""
@@ -98,25 +98,18 @@ def with_held_out(splits: Mapping[str, Pictures], share: float) -> dict[str, Pic
     Equal pictures are in one part, and each part has its share of every class. Raises UserError if there are too few,
     and for a class that training does not have.
     """
-    found = dict(splits)
-    if "valid" not in found:
-        parts = ("valid",) if "test" in found else ("valid", "test")
-        whole = found["train"]
-        *held, train = hold_out(whole.examples, [share] * len(parts), by_label=True)
-        if not all(held):
-            n = len(whole.examples)
-            raise UserError(
-                f"data.train: expected more pictures to hold some of each class out, got {n}; add data.valid"
-            )
-        found |= {name: whole.subset(part) for name, part in zip(parts, held, strict=True)}
-        found["train"] = whole.subset(train)
+    given, what = {name: one.examples for name, one in splits.items()}, "pictures to hold some of each class out"
+    found = {
+        name: splits[name] if part is given.get(name) else splits["train"].subset(part)
+        for name, part in complete_splits(given, share, expected=what).items()
+    }
     names = names_of(found["train"].examples)
     if len(names) < 2:
         raise UserError(f"data.train: expected at least 2 classes, got {', '.join(names)}; add pictures of another")
     for split, pictures in found.items():
         remedy = f"correct it, or move pictures of it from {SPLITS[split]} to training"
         check_known(pictures.examples, names, remedy=remedy)
-    return {split: found[split] for split in SPLITS if split in found}
+    return found
 
 
 # --- random changes ---------------------------------------------------------------------------------------------------

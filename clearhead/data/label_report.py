@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from clearhead.config import Config
 from clearhead.data.labelled import LabelledText
+from clearhead.data.repeats import Repeats, repeats
 
 MOST_NAMES = 12
 """Labels that are listed by name."""
 
 
-class LabelledSplit(Config):
+class LabelledSplit(Repeats):
     """One split."""
 
     name: str
@@ -26,16 +27,6 @@ class LabelledSplit(Config):
     """The place of the longest of them."""
     labels: dict[str, int]
     """How many examples have each label; empty for a regression."""
-    n_duplicates: int
-    """Examples whose text an earlier one has, apart from case and white space."""
-    n_contradicting: int
-    """Duplicates with another label than the earlier one."""
-    contradiction: str
-    """The place of the first of them."""
-    n_shared: int
-    """Examples whose text is also in training, apart from case and white space."""
-    shared: str
-    """The place of the first of them, and its place in training."""
 
     def lines(self, limit: int) -> list[str]:
         """The findings as text."""
@@ -50,14 +41,7 @@ class LabelledSplit(Config):
             lines.append(f"  labels: {', '.join(some)}{f' and {rest} more' if rest else ''}")
             if none := [name for name, count in self.labels.items() if not count]:
                 lines.append(f"  no example of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
-        if self.n_duplicates:
-            lines.append(f"  {self.n_duplicates:,} duplicates, kept")
-        if self.n_contradicting:
-            lines.append(f"  {self.n_contradicting:,} of them with another label, such as {self.contradiction}")
-        if self.n_shared:
-            share = self.n_shared / max(self.n_read, 1)
-            lines.append(f"  {self.n_shared:,} ({share:.1%}) are also in train, such as {self.shared}")
-        return lines
+        return lines + self.repeated(self.n_read, another="with another label")
 
 
 class LabelReport(Config):
@@ -84,12 +68,7 @@ def labelled_split(
 ) -> LabelledSplit:
     """The report on a split whose examples that are not blank have these lengths."""
     told = [example for example in examples if not example.is_blank]
-    first: dict[str, LabelledText] = {}
-    duplicates = [example for example in told if first.setdefault(example.normalized, example) is not example]
-    contradicting = [e for e in duplicates if {*e.labels} != {*first[e.normalized].labels}]
     others: Sequence[LabelledText] = () if name == "train" else train
-    known = {example.normalized: example.where for example in reversed(others)}
-    shared = [example for example in told if example.normalized in known]
     counts = Counter(label for example in told for label in example.labels)
     return LabelledSplit(
         name=name,
@@ -100,9 +79,5 @@ def labelled_split(
         n_cut=sum(length > limit for length in lengths),
         longest=max(zip(lengths, told, strict=True), key=lambda pair: pair[0])[1].where if told else "",
         labels={label: counts[label] for label in names},
-        n_duplicates=len(duplicates),
-        n_contradicting=len(contradicting),
-        contradiction=contradicting[0].where if contradicting else "",
-        n_shared=len(shared),
-        shared=f"{shared[0].where}, which is {known[shared[0].normalized]}" if shared else "",
+        **repeats(told, others, labels=lambda one: frozenset(one.labels), place=lambda one: one.where),
     )

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -157,17 +157,30 @@ def labelled_splits(data: Data, labelling: Labelling, held_out: float) -> dict[s
     is_number = labelling.problem_type == "regression"
     if not is_number:
         _check_labels(splits["train"], labelling)
-    if "valid" not in splits:
-        parts = ("valid",) if "test" in splits else ("valid", "test")
-        *found, train = hold_out(splits["train"], [held_out] * len(parts), by_label=not is_number)
-        if not all(found):
-            n = len(splits["train"])
-            raise UserError(f"data.train: expected more texts to hold some of each label out, got {n}; give data.valid")
-        splits |= dict(zip(parts, found, strict=True)) | {"train": train}
+    what = "texts to hold some of each label out"
+    splits = complete_splits(splits, held_out, by_label=not is_number, expected=what)
     for split, examples in splits.items() if not is_number else ():
         names, remedy = names_of(splits["train"]), f"correct it, or move texts of it from {SPLITS[split]} to training"
         check_known(examples, names, remedy=remedy)
-    return {split: splits[split] for split in SPLITS if split in splits}
+    return splits
+
+
+def complete_splits(
+    splits: Mapping[str, list[E]], share: float, *, expected: str, by_label: bool = True
+) -> dict[str, list[E]]:
+    """The splits; without one for validation, `share` of training is held out for it, and as much for a missing test.
+
+    Raises UserError, which names what was `expected`, if there are too few examples.
+    """
+    found = dict(splits)
+    if "valid" not in found:
+        parts = ("valid",) if "test" in found else ("valid", "test")
+        *held, train = hold_out(found["train"], [share] * len(parts), by_label=by_label)
+        if not all(held):
+            n = len({one.normalized for one in found["train"]})
+            raise UserError(f"data.train: expected more {expected}, got {n}; give data.valid")
+        found |= dict(zip(parts, held, strict=True)) | {"train": train}
+    return {split: found[split] for split in SPLITS if split in found}
 
 
 def hold_out(examples: Sequence[E], shares: Sequence[float], *, by_label: bool) -> list[list[E]]:

@@ -7,45 +7,28 @@ from typing import Self
 from clearhead.config import Config
 from clearhead.data.label_report import MOST_NAMES
 from clearhead.data.labelled import LabelledText
+from clearhead.data.repeats import Repeats, repeats
 
 
-class PictureSplit(Config):
-    """One split."""
+class PictureSplit(Repeats):
+    """One split. Pictures with the same pixels are equal."""
 
     name: str
     n: int
     labels: dict[str, int]
-    n_duplicates: int
-    """Pictures with the same pixels as an earlier one."""
-    n_contradicting: int
-    """Duplicates of another class than the earlier one."""
-    contradiction: str
-    """The place of the first of them."""
-    n_shared: int
-    """Pictures that are also in training."""
-    shared: str
-    """The place of the first of them."""
 
     @classmethod
     def of(
         cls, name: str, pictures: Sequence[LabelledText], labels: Sequence[str], train: Sequence[LabelledText]
     ) -> Self:
         """The counts of a split."""
-        first: dict[str, LabelledText] = {}
-        again = [one for one in pictures if first.setdefault(one.texts[0], one) is not one]
-        wrong = [one for one in again if one.labels != first[one.texts[0]].labels]
-        known = set() if name == "train" else {one.texts[0] for one in train}
-        shared = [one for one in pictures if one.texts[0] in known]
+        others: Sequence[LabelledText] = () if name == "train" else train
         counts = Counter(label for one in pictures for label in one.labels)
         return cls(
             name=name,
             n=len(pictures),
             labels={label: counts[label] for label in labels},
-            n_duplicates=len(again),
-            n_contradicting=len(wrong),
-            contradiction=wrong[0].where if wrong else "",
-            n_shared=len(shared),
-            shared=shared[0].where if shared else "",
+            **repeats(pictures, others, labels=lambda one: one.labels, place=lambda one: one.where),
         )
 
     def lines(self) -> list[str]:
@@ -53,13 +36,7 @@ class PictureSplit(Config):
         some = [f"{name} {count / self.n:.1%}" for name, count in list(self.labels.items())[:MOST_NAMES]]
         rest = len(self.labels) - len(some)
         found = [f"{self.name}: {self.n:,} pictures", f"  classes: {', '.join(some)}{f' and {rest} more' * bool(rest)}"]
-        if self.n_duplicates:
-            found.append(f"  {self.n_duplicates:,} duplicates, kept")
-        if self.n_contradicting:
-            found.append(f"  {self.n_contradicting:,} of them of another class, such as {self.contradiction}")
-        if self.n_shared:
-            found.append(f"  {self.n_shared:,} ({self.n_shared / self.n:.1%}) are also in train, such as {self.shared}")
-        return found
+        return found + self.repeated(self.n, another="of another class")
 
 
 class PictureReport(Config):

@@ -6,12 +6,12 @@ from typing import Any, Self
 
 from clearhead.data.files import nearest, read_text
 from clearhead.data.guessing import is_table
-from clearhead.data.labelled import hold_out
+from clearhead.data.labelled import complete_splits
 from clearhead.data.sources import cells_of
 from clearhead.data.tables import column_names, text_of
 from clearhead.errors import UserError
 from clearhead.json_text import parse
-from clearhead.recipe.data import SPLITS, Column, Data, HubDataset, Source, SquadFiles, Table
+from clearhead.recipe.data import Column, Data, HubDataset, Source, SquadFiles, Table
 from clearhead.recipe.places import Place
 
 
@@ -210,11 +210,4 @@ def question_splits(data: Data, columns: AnswerColumns, held_out: float) -> dict
     train = splits["train"]
     if not any(one.answers for one in train):
         raise UserError(f"{train[0].where}: expected questions with answers to train on, got none; try another column")
-    if "valid" not in splits:
-        parts = ("valid",) if "test" in splits else ("valid", "test")
-        *found, rest = hold_out(train, [held_out] * len(parts), by_label=True)
-        if not all(found):
-            n = len({one.normalized for one in train})
-            raise UserError(f"data.train: expected more contexts, to hold some out, got {n}; give data.valid")
-        splits |= dict(zip(parts, found, strict=True)) | {"train": rest}
-    return {split: splits[split] for split in SPLITS if split in splits}
+    return complete_splits(splits, held_out, expected="contexts, to hold some out")

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from clearhead.config import Config
+from clearhead.data.repeats import Repeats, repeats
 from clearhead.data.tag_schemes import Scheme, spans_of
 from clearhead.data.tagged import TaggedSentence
 from clearhead.data.tagged_ids import WordIds
@@ -13,7 +14,7 @@ MOST_NAMES = 20
 """Tags that are listed by name."""
 
 
-class TagSplit(Config):
+class TagSplit(Repeats):
     """One split."""
 
     name: str
@@ -40,16 +41,6 @@ class TagSplit(Config):
     """How many spans have each label; empty for tags of single words."""
     n_unseen: int
     """Words that training does not have, apart from case."""
-    n_duplicates: int
-    """Sentences that an earlier one equals, apart from case and white space."""
-    n_contradicting: int
-    """Duplicates with other tags than the earlier one."""
-    contradiction: str
-    """The place of the first of them."""
-    n_shared: int
-    """Sentences that are also in training, apart from case and white space."""
-    shared: str
-    """The place of the first of them."""
 
     def lines(self, limit: int) -> list[str]:
         """The findings as text."""
@@ -73,17 +64,11 @@ class TagSplit(Config):
             (self.n_unlabelled, f"sentences without a known tag, such as {self.unlabelled}"),
             (self.n_split, f"sentences of more than {limit:,} tokens, read in parts"),
             (self.n_cut, f"words of more than {limit:,} tokens, cut"),
-            (self.n_duplicates, "duplicates, kept"),
-            (self.n_contradicting, f"of them with other tags, such as {self.contradiction}"),
         ]
         lines += [f"  {count:,} {what}" for count, what in found if count]
         if self.name != "train":
             lines.append(f"  {self.n_unseen / words:.1%} of the words are not in train")
-        if self.n_shared:
-            lines.append(
-                f"  {self.n_shared:,} ({self.n_shared / sentences:.1%}) are also in train, such as {self.shared}"
-            )
-        return lines
+        return lines + self.repeated(self.n_sentences, another="with other tags")
 
 
 class TagReport(Config):
@@ -112,12 +97,7 @@ def tag_split(
     train: Sequence[TaggedSentence],
 ) -> TagSplit:
     """The report on a split. Raises UserError for training sentences of which no tag is known."""
-    first: dict[str, TaggedSentence] = {}
-    duplicates = [one for one in sentences if first.setdefault(one.normalized, one) is not one]
-    contradicting = [one for one in duplicates if one.tags != first[one.normalized].tags]
     is_train = name == "train"
-    known = set[str]() if is_train else {one.normalized for one in train}
-    shared = [one for one in sentences if one.normalized in known]
     vocabulary = {word.lower() for one in train for word in one.words}
     unlabelled = [one for one in sentences if not one.labels]
     if len(unlabelled) == len(sentences):
@@ -140,9 +120,5 @@ def tag_split(
         tags={tag: counts[tag] for tag in tags},
         spans={label: marked[label] for label in labels},
         n_unseen=0 if is_train else sum(word.lower() not in vocabulary for one in sentences for word in one.words),
-        n_duplicates=len(duplicates),
-        n_contradicting=len(contradicting),
-        contradiction=contradicting[0].place() if contradicting else "",
-        n_shared=len(shared),
-        shared=shared[0].place() if shared else "",
+        **repeats(sentences, () if is_train else train, labels=lambda one: one.tags, place=TaggedSentence.place),
     )

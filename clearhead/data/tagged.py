@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from clearhead.data.conll import read_conll
 from clearhead.data.files import nearest
 from clearhead.data.guessing import is_table
-from clearhead.data.labelled import hold_out, written
+from clearhead.data.labelled import complete_splits, written
 from clearhead.data.sources import cells_of
 from clearhead.data.tables import column_names
 from clearhead.data.tag_schemes import OUTSIDE, Scheme, normalized, scheme_of, wrong_places
@@ -145,17 +145,11 @@ def tagged_splits(data: Data, words: Column | None, tags: Column | None, held_ou
     for split, sentences in splits.items():
         splits[split], told = checked(sentences, scheme)
         notes += told
-    if "valid" not in splits:
-        parts = ("valid",) if "test" in splits else ("valid", "test")
-        *found, train = hold_out(splits["train"], [held_out] * len(parts), by_label=True)
-        if not all(found):
-            n = len(splits["train"])
-            raise UserError(f"data.train: expected more sentences, to hold some out, got {n}; give data.valid")
-        splits |= dict(zip(parts, found, strict=True)) | {"train": train}
+    splits = complete_splits(splits, held_out, expected="sentences, to hold some out")
     known = tags_in(splits["train"])
     for split, sentences in splits.items():
         check_tags(sentences, known, remedy=f"correct it, or move sentences of it from {SPLITS[split]} to training")
-    return TaggedSplits({s: splits[s] for s in SPLITS if s in splits}, scheme, known, tuple(notes))
+    return TaggedSplits(splits, scheme, known, tuple(notes))
 
 
 def tags_in(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:

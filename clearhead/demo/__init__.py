@@ -20,7 +20,7 @@ from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_o
 from clearhead.errors import Interrupted, UserError
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.translations import MOST, export_translations
-from clearhead.explorer.hosting.serving import open_browser, serving
+from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.recipe import ModelChoice
@@ -31,12 +31,14 @@ from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
 from clearhead.tasks.translation import Translation
 from clearhead.training.beginning import is_free, undo
-from clearhead.training.consumers import MetricsLog, ProgressBar
+from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Ended
-from clearhead.training.fitting import new_network
+from clearhead.training.fitting import Fitting
 from clearhead.training.lock import held
+from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.run import Run
 from clearhead.training.train import train
+from clearhead.web.browser import open_browser
 
 BUDGET = 135.0
 """Seconds from the start of the command to the end of training."""
@@ -168,7 +170,7 @@ def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Mod
         generation=GENERATION,
     )
     config = TRAINING.model_copy(update={"seed": seed})
-    network = new_network(architecture(CHOICE, tokenizer.vocab_size), task, config)
+    network = Fitting(config).new_network(architecture(CHOICE, tokenizer.vocab_size), task)
     files = checkpoints.Checkpoint(json={CONFIG: model_json(network.config, GENERATION)}, raw=tokenizer.to_files())
     say(
         f"Training an encoder-decoder from nothing on {len(corpus.train):,} of them, such as\n"

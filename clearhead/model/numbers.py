@@ -36,12 +36,13 @@ class Numbers:
         return cls(float(np.mean(values)), 2.0 ** max(-LARGEST, min(LARGEST, exponent)))
 
 
-NONE = Numbers()
+AS_THEY_ARE = Numbers()
+"""For labels that are no numbers, or that the head learns without a unit of its own."""
 
 
 def begin_at(network: Transformer, numbers: Numbers) -> None:
     """Makes a new head, which says about 0 ± 1, say the mean ± 1 unit."""
-    if numbers == NONE:
+    if numbers == AS_THEY_ARE:
         return
     _scale(network, numbers.unit)
     bias = dict(network.named_parameters()).get(BIAS)

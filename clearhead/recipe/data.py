@@ -240,3 +240,19 @@ class Data(Config):
         """The sources that are given, by their split, with their paths under `folder`."""
         given = {split: dict(self).get(split) for split in SPLITS}
         return {split: source.under(self.folder) for split, source in given.items() if source is not None}
+
+
+class TestedData(Data):
+    """Data with a test. Parts that have no source of their own are held out of the training data."""
+
+    test: Source | None = None
+    """None: part of the training data is held out, unless `valid` is given."""
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
+    """Share of the training examples that are held out for validation, and as much for a test."""
+
+
+class TextData(Data):
+    """Documents of one or several sources, or one running text."""
+
+    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    """Share of the training text, at its end, that is the validation data where `valid` is None."""

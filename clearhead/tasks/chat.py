@@ -1,13 +1,12 @@
 """Chat: the answers of an assistant in conversations, by a decoder alone (Ouyang et al. 2022, 3.5)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field, PositiveInt
-from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.data.batches import Batches, pack_documents
@@ -39,9 +38,10 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.few import part_of
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import side_by_side
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 N_SAMPLES = 2
 
@@ -84,7 +84,7 @@ class Answers:
         return Answers([self.conversations[i] for i in rows], [self.turns[i] for i in rows])
 
 
-class Chat(RecipeTask[ChatRecipe]):
+class Chat(HeadTask[ChatRecipe]):
     """p(token of an answer | the conversation before it)."""
 
     recipe = ChatRecipe
@@ -141,9 +141,6 @@ class Chat(RecipeTask[ChatRecipe]):
         check_vocabulary("decoder", config.output, max(int(one.ids.max()) for one in turns))
         return config
 
-    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        return head_loss(network, batch, smoothing=smoothing)
-
     def evaluate(self, network: Transformer) -> Evaluation:
         """The mean loss over the tokens of the answers, and some answers."""
         nats, n = 0.0, 0
@@ -192,7 +189,7 @@ class Chat(RecipeTask[ChatRecipe]):
         size = recipe.training.max_tokens
         task = cls(tokenizer, own, valid, length=limit, max_tokens=size, generation=recipe.generation)
         sha = {name: fingerprint([one.text] for one in split) for name, split in splits.items()}
-        return Prepared(task, Encoded(tokenizer, own, valid, report, sha, "data: encoded in memory"))
+        return Prepared(task, Encoded(tokenizer, own, valid, report, sha))
 
     @classmethod
     def measured(

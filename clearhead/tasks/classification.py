@@ -22,9 +22,9 @@ from clearhead.data.splits import fingerprint
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.model.numbers import NONE, Numbers
+from clearhead.model.numbers import AS_THEY_ARE, Numbers
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import (
     BATCH_TOKENS,
@@ -64,11 +64,9 @@ MAIN_SCORES: dict[ProblemType, str] = {
 }
 
 
-class ClassificationData(Data):
+class ClassificationData(TestedData):
     """Texts with labels, in the columns of a table or dataset. Its sources name the column of the text."""
 
-    test: Source | None = None
-    """None: part of the training data is held out, unless `valid` is given."""
     text_pair: Column | None = None
     """Column of the second text, where two texts have one label together."""
     label: Column = "label"
@@ -77,8 +75,6 @@ class ClassificationData(Data):
     """One label of several, any number of them, or a number."""
     separator: Annotated[str, Field(min_length=1)] = "|"
     """What is between the labels of a text that may have several."""
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the training texts that are held out for validation, and as much for a test."""
     max_length: PositiveInt = 256
     """Most tokens of an example, special ones included; longer ones are cut."""
 
@@ -122,7 +118,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         max_tokens: int,
         packed: bool = True,
         start: int | None = None,
-        numbers: Numbers = NONE,
+        numbers: Numbers = AS_THEY_ARE,
     ) -> None:
         """`start`: the token with which the decoder of an encoder-decoder begins to read a text again.
 
@@ -242,7 +238,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         encoded = {name: Labelled.of(split, tokenizer, data.max_length) for name, split in splits.items()}
         is_number = labelling.problem_type == "regression"
         names = () if is_number else names_of(train)
-        numbers = Numbers.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else NONE
+        numbers = Numbers.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else AS_THEY_ARE
         report = LabelReport(
             vocab_size=tokenizer.vocab_size,
             max_length=data.max_length,
@@ -265,9 +261,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
             numbers=numbers,
         )
         sha = {name: fingerprint(*([(*e.texts, *e.labels)] for e in split)) for name, split in splits.items()}
-        return Prepared(
-            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
-        )
+        return Prepared(task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha))
 
     @classmethod
     def measured(

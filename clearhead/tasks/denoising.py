@@ -1,6 +1,6 @@
 """Denoising: an encoder-decoder restores corrupted texts (Raffel et al. 2020; Lewis et al. 2020)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.data.batches import OnDemand, pieces_of, token_budget_batches
@@ -25,22 +24,21 @@ from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import Recipe
 from clearhead.recipe.corruption import Corruption, Spans
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 N_SAMPLES = 2
 
 
-class DenoisingData(Data):
+class DenoisingData(TextData):
     """Texts: the documents of one or several sources, or one running text, cut into pieces."""
 
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training text, at its end, that is the validation data where `valid` is None."""
     length: Annotated[int, Field(ge=8)] = 128
     """Most tokens of a text; longer ones are cut into pieces."""
     corruption: Corruption = Spans()
@@ -94,7 +92,7 @@ class Shifted(OnDemand[list[int]]):
         return [self.first + example for example in self.batches[i]]
 
 
-class Denoising(RecipeTask[DenoisingRecipe]):
+class Denoising(HeadTask[DenoisingRecipe]):
     """p(what is missing, or the text | the corrupted text)."""
 
     recipe = DenoisingRecipe
@@ -146,9 +144,6 @@ class Denoising(RecipeTask[DenoisingRecipe]):
             check_length(name, stack, length, remedy="try a lower data.length")
             check_vocabulary(name, stack, self.largest)
         return config
-
-    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """The loss and perplexity of the targets, of corruptions that are the same in every evaluation."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 from torch import Tensor
 
 from clearhead.config import ClassificationHead, Learned, ModelConfig, PatchInput
@@ -23,7 +23,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.tasks.answers import head_of, losses, names_in, said
 from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.few import part_of
@@ -40,15 +40,11 @@ MOST_PATCHES = 8
 PROBLEM = "single_label_classification"
 
 
-class ImageData(Data):
+class ImageData(TestedData):
     """Pictures with labels."""
 
-    test: Source | None = None
-    """None: part of the training data is held out, unless `valid` is given."""
     label: Column = "label"
     """Column of the labels in a table. Its sources name the column of the pictures' paths as `text`."""
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the training pictures that are held out for validation, and as much for a test."""
 
 
 class ImageRecipe(Recipe):

@@ -1,12 +1,11 @@
 """Language modelling: the next token of a text (Radford et al. 2019)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt
-from torch import Tensor
+from pydantic import PositiveInt
 
 from clearhead.config import ModelConfig
 from clearhead.data.batches import Batches
@@ -21,35 +20,24 @@ from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.examples import Example
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.resampling import ScoredRows
-from clearhead.tasks.task import (
-    Batch,
-    Evaluation,
-    Files,
-    Prediction,
-    Prepared,
-    RecipeTask,
-    Sample,
-    Trained,
-    head_loss,
-)
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16
 
 
-class LanguageData(Data):
+class LanguageData(TextData):
     """Running text."""
 
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training text, at its end, that is the validation data where `valid` is None."""
     length: PositiveInt = 256
     """Tokens of context a window holds."""
 
@@ -64,7 +52,7 @@ class LanguageRecipe(Recipe):
     generation: GenerationConfig = GenerationConfig(max_new_tokens=256, temperature=0.8)
 
 
-class LanguageModel(RecipeTask[LanguageRecipe]):
+class LanguageModel(HeadTask[LanguageRecipe]):
     """p(token | the tokens before it, `length` at most)."""
 
     recipe = LanguageRecipe
@@ -105,9 +93,6 @@ class LanguageModel(RecipeTask[LanguageRecipe]):
         check_length("decoder", config.output, self.length, remedy="try a lower data.length")
         check_vocabulary("decoder", config.output, max(self.train.largest, self.valid.largest))
         return config
-
-    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]

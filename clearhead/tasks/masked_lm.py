@@ -1,6 +1,6 @@
 """Masked language modelling: tokens of a text from those on both sides (Devlin et al. 2018, 3.1)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -24,23 +24,22 @@ from clearhead.model.loss import CHUNK, IGNORED
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.filling import fill
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.masked_rows import MaskedRows
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 N_SAMPLES = 2
 
 
-class MaskedData(Data):
+class MaskedData(TextData):
     """Texts: the documents of one or several sources, or one running text, cut into pieces."""
 
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training text, at its end, that is the validation data where `valid` is None."""
     length: Annotated[int, Field(ge=8)] = 128
     """Tokens of a row, which holds several short texts."""
     masked: Share = 0.15
@@ -58,7 +57,7 @@ class MaskedRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
 
 
-class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
+class MaskedLanguageModel(HeadTask[MaskedRecipe]):
     """p(token | the tokens on both sides that are not masked)."""
 
     recipe = MaskedRecipe
@@ -112,9 +111,6 @@ class MaskedLanguageModel(RecipeTask[MaskedRecipe]):
             return config
         head = LanguageHead(tied=True, bias=True, transform=True, transform_bias=config.output.bias)
         return ModelConfig.model_validate({**dict(config), "head": head})
-
-    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """The loss, perplexity and accuracy at masked places, which are the same in every evaluation."""

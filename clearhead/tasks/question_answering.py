@@ -21,7 +21,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
@@ -35,17 +35,13 @@ from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared,
 N_MISTAKES = 5
 
 
-class QuestionData(Data):
+class QuestionData(TestedData):
     """Questions about contexts that hold their answers."""
 
-    test: Source | None = None
-    """None: part of the training data is held out, unless `valid` is given."""
     question: Column = "question"
     context: Column = "context"
     answer: Column = "answer"
     """The columns of a table or dataset; SQuAD's files have fields of their own."""
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the training contexts that are held out for validation, and as much for a test."""
     max_length: Annotated[int, Field(ge=16)] = 384
     """Most tokens of a question with its context; longer contexts are read in windows."""
     overlap: NonNegativeInt = 128
@@ -203,9 +199,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
             name: fingerprint(*([(e.question, e.context, *(f"{a.start} {a.text}" for a in e.answers))] for e in split))
             for name, split in splits.items()
         }
-        return Prepared(
-            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
-        )
+        return Prepared(task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha))
 
     @classmethod
     def measured(

@@ -1,6 +1,6 @@
 """What tasks of an encoder-decoder share: batches of pairs by teacher forcing, their loss, and what it writes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -11,17 +11,20 @@ from clearhead.data.encoded import EncodedPairs
 from clearhead.data.marks import source_marks, start_token, target_marks
 from clearhead.data.sequences import largest_of, lengths_of
 from clearhead.data.sources import Pairs
+from clearhead.data.tags import prefix_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
+from clearhead.generation.settings import searching
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
 from clearhead.tasks.examples import Example
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.metrics import Score, of_each
-from clearhead.tasks.task import Batch, head_loss
+from clearhead.tasks.task import Batch, Prediction, R, Trained, head_loss
 
 Ids = Sequence[Sequence[int]]
 
@@ -90,6 +93,36 @@ class SequenceToSequence:
                 total, count = head_loss(network, batch.to(next(network.parameters()).device))
                 nats, n_tokens = nats + total.item(), n_tokens + count
         return nats, n_tokens
+
+
+class PairTask(HeadTask[R]):
+    """A task that learns from encoded pairs of texts."""
+
+    tokenizer: Tokenizer
+    train: EncodedPairs
+    valid: EncodedPairs
+    pairs: SequenceToSequence
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        return self.pairs.plan(self.train, seed=seed, epoch=epoch)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        return self.pairs.batch([self.train.source[i] for i in examples], [self.train.target[i] for i in examples])
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        self.check_kind(config, where="model", remedy="try preset transformer-tiny")
+        self.pairs.check(config, self.train, self.valid, remedy="try a lower data.preparation.max_length")
+        return config
+
+    def judged_sizes(self) -> Sequence[int]:
+        return self.pairs.lengths(self.valid.source, self.valid.target).sum(axis=1).tolist()
+
+    @classmethod
+    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """The text that the model writes for each. A prefix that its tokenizer knows is put before it."""
+        prefix = prefix_of(model.tokenizer)
+        for text in model.translate([prefix + one for one in texts], searching(model.generation, {})):
+            yield Prediction(text, {"text": text})
 
 
 def written_examples(outputs: Sequence[str], text: Pairs, score: Score) -> tuple[Example, ...]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from clearhead.config import ModelConfig, TaggingHead
@@ -24,7 +24,7 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
@@ -39,17 +39,13 @@ from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared,
 N_MISTAKES = 5
 
 
-class TaggingData(Data):
+class TaggingData(TestedData):
     """Sentences with a tag for each word, in CoNLL files, or in tables and datasets with lists."""
 
-    test: Source | None = None
-    """None: part of the training data is held out, unless `valid` is given."""
     words: Column | None = None
     """Column of the words; None: the first one, FORM of CoNLL-U, or one with a usual name such as tokens."""
     label: Column | None = None
     """Column of the tags; None: the last one, UPOS of CoNLL-U, or one with a usual name such as ner_tags."""
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the training sentences that are held out for validation, and as much for a test."""
     max_length: PositiveInt = 256
     """Most tokens of an example, special ones included; longer sentences are read in parts."""
 
@@ -224,9 +220,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
             packed=recipe.training.packed,
         )
         sha = {name: fingerprint(*([(*e.words, *e.tags)] for e in split)) for name, split in found.splits.items()}
-        return Prepared(
-            task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha, "data: encoded in memory")
-        )
+        return Prepared(task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha))
 
     @classmethod
     def measured(

@@ -22,7 +22,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
-from clearhead.model.numbers import NONE, Numbers
+from clearhead.model.numbers import AS_THEY_ARE, Numbers
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
@@ -106,7 +106,7 @@ class Task(ABC):
     """The tokens that `evaluate` reads, as far as they are known: for a guess of how long it takes."""
     unit: str = "tokens"
     """What the losses of a batch are counted by, for the speed of a run: `texts`."""
-    numbers: Numbers = NONE
+    numbers: Numbers = AS_THEY_ARE
     """The labels of a regression; any other task has none."""
 
     @abstractmethod

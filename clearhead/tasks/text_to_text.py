@@ -1,11 +1,10 @@
 """Text to text: summaries, corrections, or anything else that an encoder-decoder writes (Raffel et al. 2020)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import PositiveInt
-from torch import Tensor
 
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus import encoded_pairs
@@ -22,8 +21,8 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import chrf, exact_match, perplexity
-from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder, written_examples
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, written_examples
+from clearhead.tasks.task import Evaluation, Files, Prepared, Sample, Trained
 from clearhead.tasks.written_scores import MAIN, Metric, written_scores
 
 N_SAMPLES = 4
@@ -55,7 +54,7 @@ class TextToTextRecipe(Recipe):
     evaluation: WritingConfig = WritingConfig()
 
 
-class TextToText(RecipeTask[TextToTextRecipe]):
+class TextToText(PairTask[TextToTextRecipe]):
     """p(target | prefix source), one token after another."""
 
     recipe = TextToTextRecipe
@@ -82,23 +81,9 @@ class TextToText(RecipeTask[TextToTextRecipe]):
         self.generation, self.metric, self.main_score = generation, metric, MAIN[metric]
         self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
 
-    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return self.pairs.plan(self.train, seed=seed, epoch=epoch)
-
-    def collate(self, examples: Sequence[int]) -> Batch:
-        return self.pairs.batch([self.train.source[i] for i in examples], [self.train.target[i] for i in examples])
-
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
         check_encoder_decoder(config, "to write a text for another", where=where, remedy=remedy)
-
-    def fit(self, config: ModelConfig) -> ModelConfig:
-        self.check_kind(config, where="model", remedy="try preset transformer-tiny")
-        self.pairs.check(config, self.train, self.valid, remedy="try a lower data.preparation.max_length")
-        return config
-
-    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        return head_loss(network, batch, smoothing=smoothing)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """The scores of the metric, exact match and perplexity."""
@@ -112,9 +97,6 @@ class TextToText(RecipeTask[TextToTextRecipe]):
         samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
         scores = (*found, *exact, perplexity(nats, n_tokens))
         return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
-
-    def judged_sizes(self) -> Sequence[int]:
-        return self.pairs.lengths(self.valid.source, self.valid.target).sum(axis=1).tolist()
 
     @classmethod
     def prepared(cls, recipe: TextToTextRecipe, tokenizer: Tokenizer | None) -> Prepared:
@@ -150,10 +132,3 @@ class TextToText(RecipeTask[TextToTextRecipe]):
         generation = searching(model.generation, options)
         task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, metric=metric)
         return task.evaluate(model.network)
-
-    @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """The text that the model writes for each, after its prefix."""
-        prefix = prefix_of(model.tokenizer)
-        for text in model.translate([prefix + one for one in texts], searching(model.generation, {})):
-            yield Prediction(text, {"text": text})

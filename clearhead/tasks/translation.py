@@ -1,18 +1,17 @@
 """Translation: source sentences in, target sentences out, by teacher forcing (Vaswani et al. 2017, 3.1)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import PositiveInt
-from torch import Tensor
 
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs, read_pairs
 from clearhead.data.splits import pair_splits
-from clearhead.data.tags import known_tags, prefix_of, tag_for, tags_of
+from clearhead.data.tags import known_tags, tag_for, tags_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
@@ -34,8 +33,8 @@ from clearhead.tasks.metrics import (
     perplexity,
 )
 from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder, written_examples
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, written_examples
+from clearhead.tasks.task import Evaluation, Files, Prepared, Sample, Trained
 
 N_SAMPLES = 4
 
@@ -67,7 +66,7 @@ class TranslationRecipe(Recipe):
     evaluation: EvaluationConfig = EvaluationConfig()
 
 
-class Translation(RecipeTask[TranslationRecipe]):
+class Translation(PairTask[TranslationRecipe]):
     """p(target | source), one token after another."""
 
     recipe = TranslationRecipe
@@ -101,29 +100,12 @@ class Translation(RecipeTask[TranslationRecipe]):
         self.generation, self.tags = generation, dict(tags or {})
         self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
 
-    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return self.pairs.plan(self.train, seed=seed, epoch=epoch)
-
-    def collate(self, examples: Sequence[int]) -> Batch:
-        return self.pairs.batch([self.train.source[i] for i in examples], [self.train.target[i] for i in examples])
-
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
         check_encoder_decoder(config, "to translate", where=where, remedy=remedy)
 
-    def fit(self, config: ModelConfig) -> ModelConfig:
-        self.check_kind(config, where="model", remedy="try preset transformer-tiny")
-        self.pairs.check(config, self.train, self.valid, remedy="try a lower data.preparation.max_length")
-        return config
-
-    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        return head_loss(network, batch, smoothing=smoothing)
-
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.measure(network, part_of(self.valid, self.few), self.generation)
-
-    def judged_sizes(self) -> Sequence[int]:
-        return self.pairs.lengths(self.valid.source, self.valid.target).sum(axis=1).tolist()
 
     def measure(self, network: Transformer, pairs: EncodedPairs, generation: GenerationConfig) -> Evaluation:
         """BLEU, chrF, exact match and perplexity on these pairs; BLEU and chrF also of each language."""
@@ -199,9 +181,3 @@ class Translation(RecipeTask[TranslationRecipe]):
         found = task.evaluate(model.network)
         extra = (moses_bleu(found.outputs, text.target, moses),) if moses else ()
         return replace(found, scores=(*found.scores, *extra))
-
-    @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        prefix = prefix_of(model.tokenizer)  # Of a model for other texts, saved without its recipe.
-        for text in model.translate([prefix + one for one in texts], searching(model.generation, {})):
-            yield Prediction(text, {"text": text})

@@ -11,8 +11,9 @@ from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
 from clearhead.storage.disk import replace_file, temporary_file
 from clearhead.storage.run_files import LOCK, METRICS, OWNER, RECIPE
-from clearhead.training.consumers import TENSORBOARD, read_metrics
+from clearhead.training.consumers import TENSORBOARD
 from clearhead.training.events import Saved
+from clearhead.training.metrics_log import read_metrics
 
 REPORT = "data_report.json"
 NOTHING = {LOCK, OWNER, temporary_file(Path(RECIPE)).name}

@@ -20,9 +20,7 @@ from clearhead.errors import UserError
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Sample
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
-from clearhead.training.metrics_log import MetricsLog, read_metrics, writing
-
-__all__ = ["EvaluationBar", "MetricsLog", "ProgressBar", "TensorBoardLog", "figure", "read_metrics", "sample_lines"]
+from clearhead.training.metrics_log import writing
 
 TENSORBOARD = "tensorboard"
 N_SAMPLES = 2

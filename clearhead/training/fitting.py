@@ -1,6 +1,7 @@
 """Checks that a run fits into memory before its network is allocated: first the model, then its batches."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -17,84 +18,68 @@ from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.sharding import is_sharded
 
 
-def new_network(
-    config: ModelConfig, task: Task, training: Training, ranks: Ranks = ALONE, *, teacher: ModelConfig | None = None
-) -> Transformer:
-    """A network with new weights. Raises OutOfMemory unless a run of this task on it fits into memory."""
-    check_run(config, task, training, ranks, teacher=teacher)
-    torch.manual_seed(key(training.seed, "init"))
-    return Transformer(config)
+@dataclass(frozen=True)
+class Fitting:
+    """What decides the memory of a run, besides its network and its batches. Checks nothing without `check_memory`."""
 
+    training: Training
+    ranks: Ranks = ALONE
+    adapter: AdapterConfig | None = None
+    teacher: ModelConfig | None = None
 
-def check_model(
-    config: ModelConfig,
-    training: Training,
-    ranks: Ranks = ALONE,
-    adapter: AdapterConfig | None = None,
-    teacher: ModelConfig | None = None,
-) -> None:
-    """Raise OutOfMemory, which says what to lower, unless the network can be trained here on some batch.
+    def new_network(self, config: ModelConfig, task: Task) -> Transformer:
+        """A network with new weights. Raises OutOfMemory unless a run of this task on it fits into memory."""
+        self.check_run(config, task)
+        torch.manual_seed(key(self.training.seed, "init"))
+        return Transformer(config)
 
-    The check needs no data, so it comes before they are read.
-    """
-    if not training.check_memory:
-        return
-    device = ranks.device(device_named(training.device))
-    if device.type != "cpu" or is_sharded(training, ranks):
-        require_host(config)
-    require_model(config, training, setting_of(training, ranks, adapter, teacher), device)
+    def check_model(self, config: ModelConfig) -> None:
+        """Raises OutOfMemory, which says what to lower, unless the network can be trained here on some batch.
 
+        The check needs no data, so it comes before they are read.
+        """
+        if not self.training.check_memory:
+            return
+        if self.device.type != "cpu" or is_sharded(self.training, self.ranks):
+            require_host(config)
+        require_model(config, self.training, self.setting, self.device)
 
-def check_run(
-    config: ModelConfig,
-    task: Task,
-    training: Training,
-    ranks: Ranks = ALONE,
-    adapter: AdapterConfig | None = None,
-    teacher: ModelConfig | None = None,
-) -> None:
-    """Raise OutOfMemory unless the network and an update on the task's first batch fit into memory."""
-    if not training.check_memory:
-        return
-    check_model(config, training, ranks, adapter, teacher)
-    for examples in task.plan(seed=training.seed, epoch=0)[:1]:
-        inputs = task.collate(ranks.share(examples) or examples[:1]).inputs
-        check_batch(config, inputs, training, ranks, adapter, teacher)
+    def check_run(self, config: ModelConfig, task: Task) -> None:
+        """Raises OutOfMemory unless the network and an update on the task's first batch fit into memory."""
+        if not self.training.check_memory:
+            return
+        self.check_model(config)
+        for examples in task.plan(seed=self.training.seed, epoch=0)[:1]:
+            self.check_batch(config, task.collate(self.ranks.share(examples) or examples[:1]).inputs)
 
+    def check_batch(self, config: ModelConfig, inputs: Sequence[Tokens], *, is_allocated: bool = False) -> None:
+        """Raises OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
 
-def check_batch(
-    config: ModelConfig,
-    inputs: Sequence[Tokens],
-    training: Training,
-    ranks: Ranks = ALONE,
-    adapter: AdapterConfig | None = None,
-    teacher: ModelConfig | None = None,
-    *,
-    is_allocated: bool = False,
-) -> None:
-    """Raises OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
+        `is_allocated`: weights, their mean and a teacher's are on the device already.
+        """
+        if self.training.check_memory:
+            shape = shape_of(config, inputs)
+            require_memory(config, self.training, shape, self.setting, self.device, is_allocated=is_allocated)
 
-    `is_allocated`: weights, their mean and a teacher's are on the device already.
-    """
-    device, shape = ranks.device(device_named(training.device)), shape_of(config, inputs)
-    setting = setting_of(training, ranks, adapter, teacher)
-    require_memory(config, training, shape, setting, device, is_allocated=is_allocated)
+    @property
+    def device(self) -> torch.device:
+        """The device of this rank."""
+        return self.ranks.device(device_named(self.training.device))
 
-
-def setting_of(
-    training: Training, ranks: Ranks, adapter: AdapterConfig | None = None, teacher: ModelConfig | None = None
-) -> Setting:
-    """The setting in which each rank of this run computes."""
-    return Setting(
-        parallel="fsdp" if is_sharded(training, ranks) else "ddp",
-        data=ranks.data_size,
-        tensor=ranks.tensor_size,
-        accumulate=training.accumulate,
-        checkpointed=training.checkpoint_activations,
-        chunked=training.chunked_loss,
-        # Otherwise the probe may try float32 too.
-        mixed=training.precision == "bf16" or training.weights == "bf16",
-        weights=training.weights,
-        adapter=adapter,
-        teacher=teacher,
-    )
+    @property
+    def setting(self) -> Setting:
+        """The setting in which each rank of this run computes."""
+        training, ranks = self.training, self.ranks
+        return Setting(
+            parallel="fsdp" if is_sharded(training, ranks) else "ddp",
+            data=ranks.data_size,
+            tensor=ranks.tensor_size,
+            accumulate=training.accumulate,
+            checkpointed=training.checkpoint_activations,
+            chunked=training.chunked_loss,
+            # Otherwise the probe may try float32 too.
+            mixed=training.precision == "bf16" or training.weights == "bf16",
+            weights=training.weights,
+            adapter=self.adapter,
+            teacher=self.teacher,
+        )

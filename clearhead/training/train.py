@@ -18,7 +18,7 @@ from clearhead.recipe.training import Training
 from clearhead.training.best import judged
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
 from clearhead.training.feed import Feed
-from clearhead.training.fitting import check_batch
+from clearhead.training.fitting import Fitting
 from clearhead.training.length import Length, Progress
 from clearhead.training.levers import levers
 from clearhead.training.lock import held
@@ -107,8 +107,8 @@ def _begin(run: Run, feed: Feed) -> Started:
     config, at, ranks, matrices = run.config, run.progress, run.ranks, shapes(run.network)
     if config.check_memory and at.step == 0:
         inputs = feed.first().inputs
-        beside = run.adapter, None if run.teacher is None else run.teacher.config
-        ranks.together(lambda: check_batch(run.network.config, inputs, config, ranks, *beside, is_allocated=True))
+        fitting = Fitting(config, ranks, run.adapter, None if run.teacher is None else run.teacher.config)
+        ranks.together(lambda: fitting.check_batch(run.network.config, inputs, is_allocated=True))
     why = "as when the run began"
     if not at.precision:
         # Half a batch in float32 keeps about as much as a whole one in bfloat16, and takes half the time.

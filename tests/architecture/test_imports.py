@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "live": BASE | {"storage", "web"},
     "serve": FLOOR | {"api", "web"},
     "lab": ENGINE | {"explorer"},
-    "demo": ENGINE | {"runs", "explorer"},
+    "demo": ENGINE | {"runs", "explorer", "web"},
     "commands": ENGINE | {"foundation", "runs", "explorer", "lab", "live", "serve", "web"},
     "cli": {"errors", "commands", "demo"},
     "__main__": {"cli"},

@@ -10,21 +10,22 @@ import pytest
 from clearhead.cli import main
 from clearhead.commands import watch
 from clearhead.live import state
-from clearhead.live.server import Server
+from clearhead.live.state import Watched
+from clearhead.web.page import Server
 from tests.live.runs import begun, events
 from tests.training.tiny import write_recipe
 
 
-def asked(server: Server) -> Any:
+def asked(server: Server[Watched]) -> Any:
     request = urllib.request.Request(f"{server.origin}/state", headers={"Authorization": f"Bearer {server.token}"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Server, Any]]:
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Server[Watched], Any]]:
     """The servers whose pages would open, with their first state."""
-    found: list[tuple[Server, Any]] = []
+    found: list[tuple[Server[Watched], Any]] = []
     monkeypatch.setattr(state, "MOST_PAUSE", 0.0)  # The end waits for no page.
     monkeypatch.setattr(watch, "show", lambda server: found.append((server, asked(server))))
     return found
@@ -35,7 +36,7 @@ def test_train_and_resume_with_a_live_page(tmp_path: Path, shown, capsys: pytest
     main(["train", str(write_recipe(tmp_path)), "--out", str(run), "--live", "--steps", "4"])
     server, first = shown[0]
     assert (first["status"], first["now"]) == ("preparing", {})
-    last: Any = server.watched.state()
+    last: Any = server.shown.state()
     assert (last["status"], last["now"]["step"], len(last["evaluations"])) == ("finished", 4, 1)
     assert last["samples"]
     assert 0 < last["evaluations"][0]["loss"] < 20
@@ -45,7 +46,7 @@ def test_train_and_resume_with_a_live_page(tmp_path: Path, shown, capsys: pytest
     server, first = shown[1]
     assert first["status"] == "finished"
     assert "still at work" in first["text"]
-    assert server.watched.state()["events"][-1] == "resumed after step 4 with training.steps: 4 to 5"
+    assert server.shown.state()["events"][-1] == "resumed after step 4 with training.steps: 4 to 5"
 
 
 def test_watch(tmp_path: Path, shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clearhead.explorer.hosting.serving import listen
+from clearhead.web import listen
 from tests import processes
 from tests.conftest import ROOT
 from tests.explorer.conftest import ChromiumPage

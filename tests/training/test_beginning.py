@@ -13,7 +13,7 @@ from clearhead.commands.train import resume_command, train_command
 from clearhead.errors import Interrupted, UserError
 from clearhead.storage import checkpoints
 from clearhead.training.beginning import NOTHING, RECIPE, is_free
-from clearhead.training.consumers import read_metrics
+from clearhead.training.metrics_log import read_metrics
 from clearhead.training.signals import StopSignal
 from tests.training.tiny import write_recipe
 
@@ -51,7 +51,7 @@ def ctrl_c() -> None:
 # Where it is stopped, from the first that it does to the first checkpoint.
 MOMENTS = {
     "reading": "clearhead.runs.prepare_task",
-    "network": "clearhead.runs.new_network",
+    "network": "clearhead.training.fitting.Fitting.new_network",
     "together": "clearhead.runs.check_ranks",
     "beginning": "clearhead.training.train._begin",
     "log": "clearhead.commands.train.note_data_report",

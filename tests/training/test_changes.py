@@ -12,7 +12,7 @@ from clearhead.runs import resume
 from clearhead.storage import checkpoints
 from clearhead.training.beginning import RECIPE, recipe_in
 from clearhead.training.changes import differences
-from clearhead.training.consumers import MetricsLog, read_metrics
+from clearhead.training.metrics_log import MetricsLog, read_metrics
 from clearhead.training.train import train
 from tests.training.tiny import begin, drive, losses, write_recipe
 

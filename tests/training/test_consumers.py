@@ -21,14 +21,13 @@ from clearhead.tasks.task import Evaluation, Sample
 from clearhead.training import consumers
 from clearhead.training.consumers import (
     EvaluationBar,
-    MetricsLog,
     ProgressBar,
     TensorBoardLog,
     figure,
-    read_metrics,
     sample_lines,
 )
 from clearhead.training.events import Ended, Evaluated, Saved, Skipped, Started, Stepped
+from clearhead.training.metrics_log import MetricsLog, read_metrics
 
 TEXTS = ["A man is sleeping on a couch"], [["A man is sleeping on a green couch"]]
 CASED = bleu(*TEXTS).signature

@@ -19,9 +19,9 @@ from clearhead.recipe import read
 from clearhead.runs import Keeper, resume, start
 from clearhead.storage import checkpoints
 from clearhead.tasks.registry import validate
-from clearhead.training.consumers import MetricsLog, read_metrics
 from clearhead.training.events import Event, Stepped
 from clearhead.training.lock import OWNER, FileLock, held
+from clearhead.training.metrics_log import MetricsLog, read_metrics
 from clearhead.training.ranks import ALONE
 from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint

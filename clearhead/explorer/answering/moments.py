@@ -11,7 +11,7 @@ from clearhead.json_text import JsonObject
 from clearhead.storage.checkpoints import place_of, step_of
 from clearhead.storage.manifest import STEP
 from clearhead.storage.run_files import METRICS
-from clearhead.training.consumers import read_metrics
+from clearhead.training.metrics_log import read_metrics
 
 MOST_LOSSES = 400
 

@@ -67,6 +67,10 @@ class Desk:
         self.turns, self.n_under_way = asyncio.Semaphore(AT_ONCE), 0
         self.bodies = Bodies(BODY_LIMIT, BODY_SECONDS, "question")
 
+    def close(self) -> None:
+        """Leaves questions that wait for their turn without an answer."""
+        self.is_open = False
+
     async def ask(self, request: Request) -> Response:
         """Answers one question: JSON in, a safetensors file out. Skips a client that disconnects before its turn."""
         try:

@@ -15,9 +15,10 @@ from urllib.parse import urlencode
 
 from clearhead.api import Model
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.explorer.hosting.serving import Server
+from clearhead.explorer.hosting.server import Desk
 from clearhead.explorer.session import Session
 from clearhead.trace import Trace
+from clearhead.web.page import Server
 from tests.explorer.conftest import ChromiumPage
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Served:
 
     model: Model
     session: Session
-    server: Server
+    server: Server[Desk]
 
     def trace(self, text: Any, target: str | None = None, **edit: Any) -> tuple[Trace, Tensor]:
         """Python's own forward pass. Only one trace runs at a time, and the server makes some too."""

@@ -7,8 +7,9 @@ import pytest
 
 from clearhead import config as c
 from clearhead.errors import UserError
-from clearhead.explorer.hosting.serving import listen, serving
+from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
+from clearhead.web import listen
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.page import Served, becomes, fragment, said
 from tests.explorer.browser.trained import MOST, random_model, stack

@@ -21,10 +21,11 @@ from clearhead.explorer import static_files
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.page import export_page, html_of
 from clearhead.explorer.export.translations import export_translations
-from clearhead.explorer.hosting.serving import Server
+from clearhead.explorer.hosting.server import Desk
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.trace import zero
+from clearhead.web.page import Server
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, Served, eventually, fragment
@@ -74,7 +75,7 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
             contexts.callback(context.close)
             context.set_default_timeout(20_000)
             nobody: Any = None
-            server: Server = nobody
+            server: Server[Desk] = nobody
             served = Served(session.model, session, server)
             opened.append(OpenedFile(served, ChromiumPage(context.new_page()), path=path))
             opened[-1].go_to(fragment)

@@ -5,7 +5,7 @@ from typing import Any
 
 from clearhead.api import load
 from clearhead.runs import Keeper
-from clearhead.training.consumers import MetricsLog
+from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.train import train
 from tests.explorer.browser.page import Opened, Served, becomes
 from tests.training.tiny import begin, write_recipe
