@@ -17,6 +17,8 @@ from clearhead.model import Tokens, Transformer
 
 WIDTH, DIGITS, CLASSES = 64, 8, 10
 PIXELS, PATCH = 28, 7
+MEAN, DEVIATION = 0.13, 0.31
+"""Of the pixels, from 0 to 1."""
 Examples = tuple[Tokens | Tensor, Tensor]
 
 
@@ -44,13 +46,13 @@ def words(n: int) -> Modality:
 
 def pictures(n: int) -> Modality:
     """Which digit is written in a picture, cut into 16 patches; the linear classifier reads its pixels."""
-    (x, y), (test_x, test_y) = written("train", 6000), written("t10k", n)
+    (x, y), (test_x, test_y) = written("train", 8000), written("t10k", n)
     reads = c.PatchInput(image_size=PIXELS, patch_size=PATCH, n_channels=1)
     head = c.ClassificationHead(n_labels=CLASSES, pool="mean")
-    network = encoder(CLASSES, head=head, d_model=WIDTH, input=reads, positions=c.Learned(max_length=reads.length))
+    network = encoder(CLASSES, head=head, d_model=WIDTH, input=reads, positions=c.Sinusoidal())
 
     def batch() -> Examples:
-        some = torch.randint(0, len(x), (32,))
+        some = torch.randint(0, len(x), (64,))
         return Tokens(x[some]), y[some]
 
     seen, unseen = standardised(x.flatten(1).numpy(), test_x.flatten(1).numpy())
@@ -59,11 +61,11 @@ def pictures(n: int) -> Modality:
 
 
 def written(split: str, n: int) -> tuple[Tensor, Tensor]:
-    """n 1 y x, from 0 to 1, and n: pictures of digits and the digits   (LeCun et al. 1998)."""
+    """n 1 y x, and n: pictures of digits and the digits   (LeCun et al. 1998)."""
     source = datasets()["mnist"]
     images = torch.tensor(idx(source.path(f"{split}-images-idx3-ubyte.gz"), 3)[:n])
     labels = torch.tensor(idx(source.path(f"{split}-labels-idx1-ubyte.gz"), 1)[:n])
-    return images[:, None].float() / 255, labels.long()
+    return (images[:, None].float() / 255 - MEAN) / DEVIATION, labels.long()
 
 
 def digits(n: int) -> Modality:
@@ -88,9 +90,9 @@ def ordered(n: int) -> tuple[Tensor, Tensor]:
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Accuracy on unseen examples, that of a linear classifier, and the weights of the blocks and of the rest."""
     n = 500 if quick else 1000
-    for name, build in (("words", words), ("pictures", pictures), ("digits", digits)):
+    for name, build, steps in (("words", words, 300), ("pictures", pictures, 700), ("digits", digits, 300)):
         one = build(n)
-        learn(one.network, one.batch, steps=250 if quick else 800, lr=2e-3)
+        learn(one.network, one.batch, steps=steps if quick else 2 * steps)
         blocks = size(one.network.last_stack.blocks)
         values = {
             "accuracy": accuracy(one.network, *one.unseen),
