@@ -19,7 +19,9 @@ def lab_list() -> None:
 
 
 @lab.command(help_epilogue="")
-def run(name: str, /, *, quick: Flag = False, seeds: int | None = None, out: Path | None = None) -> None:
+def run(
+    name: str, /, *, quick: Flag = False, seeds: int | None = None, out: Path | None = None, data: Path | None = None
+) -> None:
     """Measure a claim: prints it with its source, a table, and whether it holds by thresholds that the code states.
 
     Writes a figure and a JSON file. Ctrl-C keeps the seeds that are finished.
@@ -30,10 +32,12 @@ def run(name: str, /, *, quick: Flag = False, seeds: int | None = None, out: Pat
         seeds: Repetitions with other random numbers, of which the figures are means with their range (default: 3; 1
             with --quick).
         out: Folder for figure.svg and result.json (default: runs/lab-NAME-1, -2, ...).
+        data: Folder of the real data that some experiments read, as docs/lab.md lays it out (default: the environment
+            variable CLEARHEAD_SHARED_DATA).
     """
     from clearhead.commands.lab import run_command
 
-    run_command(name, quick=quick, seeds=seeds, out=out)
+    run_command(name, quick=quick, seeds=seeds, out=out, data=data)
 
 
 @lab.command(help_epilogue="")

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGINT
+from typing import TYPE_CHECKING
 
 from clearhead.commands import check_positive, tell
 from clearhead.commands.train import next_folder
 from clearhead.errors import Interrupted, UserError
+
+if TYPE_CHECKING:
+    from clearhead.lab.experiment import Experiment
 
 
 def examples_command(ids: Sequence[str], *, errata: bool, as_json: bool) -> None:
@@ -44,31 +48,53 @@ def list_command() -> None:
     )
 
 
-def run_command(name: str, *, quick: bool, seeds: int | None, out: Path | None) -> None:
+def run_command(name: str, *, quick: bool, seeds: int | None, out: Path | None, data: Path | None) -> None:
     """Runs an experiment, or `all`: claim, table and verdict on standard output, files in a folder.
 
-    Raises Interrupted after Ctrl-C, when what is measured is kept.
+    Raises UserError if a package or data that an experiment needs are missing. `all` leaves such an experiment out,
+    and says so. Raises Interrupted after Ctrl-C, when what is measured is kept.
     """
-    from clearhead.lab.experiments import experiment, experiments
-    from clearhead.lab.reporting import head, report
-    from clearhead.lab.running import check_needs, run
+    from clearhead.lab.datasets import data_in
 
     check_positive(seeds=seeds)
     n_seeds = seeds or (1 if quick else 3)
-    chosen = list(experiments().values()) if name == "all" else [experiment(name)]
-    for one in chosen:
+    with data_in(data):
+        ready = _ready(name)
+        if find_spec("matplotlib") is None:
+            tell("lab run: no figure without matplotlib; pip install 'clearhead[lab]'")
+        for one in ready:
+            folder = next_folder(Path("runs"), f"lab-{one.name}") if out is None else out
+            folder = folder / one.name if out is not None and name == "all" else folder
+            _run(one, n_seeds, quick=quick, folder=folder)
+
+
+def _ready(name: str) -> "list[Experiment]":
+    """The experiment of this name, or with `all` those whose packages and data are here."""
+    from clearhead.lab.experiments import experiment, experiments
+    from clearhead.lab.running import check_needs
+
+    if name != "all":
+        one = experiment(name)
         check_needs(one)
-    if find_spec("matplotlib") is None:
-        tell("lab run: no figure without matplotlib; pip install 'clearhead[lab]'")
-    for one in chosen:
-        folder = next_folder(Path("runs"), f"lab-{one.name}") if out is None else out
-        folder = folder / one.name if out is not None and len(chosen) > 1 else folder
-        print(head(one), end="\n\n", flush=True)
-        result = run(one, range(n_seeds), quick=quick, folder=folder, say=tell)
-        print("\n".join(report(result)) if result.seeds else "Verdict: not finished")
-        print(f"Written to {folder}\n" if result.seeds else "", flush=True)
-        if not result.finished:
-            kept = (
-                f"kept {len(result.seeds)} of {n_seeds} seeds in {folder}" if result.seeds else "no seed was finished"
-            )
-            raise Interrupted(f"stopped by Ctrl-C; {kept}", SIGINT)
+        return [one]
+    ready: list[Experiment] = []
+    for one in experiments().values():
+        try:
+            check_needs(one)
+            ready.append(one)
+        except UserError as error:
+            tell(f"lab run all: leaves out {one.name}: {error}")
+    return ready
+
+
+def _run(one: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> None:
+    from clearhead.lab.reporting import head, report
+    from clearhead.lab.running import run
+
+    print(head(one), end="\n\n", flush=True)
+    result = run(one, range(n_seeds), quick=quick, folder=folder, say=tell)
+    print("\n".join(report(result)) if result.seeds else "Verdict: not finished")
+    print(f"Written to {folder}\n" if result.seeds else "", flush=True)
+    if not result.finished:
+        kept = f"kept {len(result.seeds)} of {n_seeds} seeds in {folder}" if result.seeds else "no seed was finished"
+        raise Interrupted(f"stopped by Ctrl-C; {kept}", SIGINT)

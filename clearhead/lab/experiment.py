@@ -82,6 +82,8 @@ class Experiment:
     plot: Plot
     needs: tuple[str, ...] = ()
     """Optional packages."""
+    data: tuple[str, ...] = ()
+    """Names of the data sets that it reads."""
 
 
 @dataclass(frozen=True)

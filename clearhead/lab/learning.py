@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.model import Transformer
+from clearhead.model import Tokens, Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.training import AdamW, Constant
 from clearhead.training import optimizers
@@ -33,7 +33,7 @@ def encoder(vocab_size: int, *, head: c.Head | None = None, **changes: Any) -> T
 
 def learn(
     network: nn.Module,
-    batch: Callable[[], tuple[Tensor, Tensor]],
+    batch: Callable[[], tuple[Tokens | Tensor, Tensor]],
     *,
     steps: int,
     lr: float = 3e-3,
@@ -58,14 +58,14 @@ def learn(
     return losses
 
 
-def mean_loss(network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+def mean_loss(network: nn.Module, inputs: Tokens | Tensor, labels: Tensor) -> Tensor:
     """The loss of a labelled position, in nats."""
     flat = labels.flatten()
     return network(inputs, labels=flat) / (flat != IGNORED).sum()
 
 
 @torch.no_grad()
-def accuracy(network: nn.Module, tokens: Tensor, labels: Tensor) -> float:
+def accuracy(network: nn.Module, tokens: Tokens | Tensor, labels: Tensor) -> float:
     """The share of labelled positions, or sequences, whose likeliest class is right."""
     network.eval()
     counted = labels != IGNORED

@@ -11,16 +11,19 @@ from typing import Any
 import torch
 
 from clearhead.errors import UserError
+from clearhead.lab.datasets import datasets
 from clearhead.lab.experiment import Experiment, Figures, Result, Row
 from clearhead.lab.figures import draw
 
 
 def check_needs(experiment: Experiment) -> None:
-    """Raises UserError if a package is missing that the experiment needs."""
+    """Raises UserError if a package or a file is missing that the experiment needs."""
     for name in experiment.needs:
         if find_spec(name) is None:
             where = f"lab run {experiment.name}"
             raise UserError(f"{where}: expected {name}, got no such package; try pip install 'clearhead[lab]'")
+    for name in experiment.data:
+        datasets()[name].path()
 
 
 def run(

@@ -10,6 +10,8 @@ import pytest
 
 from clearhead.cli import main
 from clearhead.errors import UserError
+from clearhead.lab import classifiers
+from clearhead.lab.datasets import VARIABLE
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Result, Row
 from clearhead.lab.experiments import experiment, experiments
 from clearhead.lab.figures import points
@@ -115,6 +117,7 @@ def test_run_command(capsys, tmp_path: Path) -> None:
     assert (tmp_path / "result.json").exists()
 
 
+@pytest.mark.usefixtures("data_folder")
 @pytest.mark.parametrize("name", experiments())
 def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each experiment once, with two steps of training: what it yields is what its checks and its plot read."""
@@ -122,6 +125,9 @@ def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, 
     module = import_module(one.measure.__module__)
     if "learn" in vars(module):
         monkeypatch.setattr(module, "learn", lambda network, batch, **_: learn(network, batch, steps=2))
+    if "BLOCKS" in vars(module):
+        monkeypatch.setattr(module, "BLOCKS", 1)
+    monkeypatch.setattr(classifiers, "STRENGTHS", [1.0])
     result = run(one, [0], quick=True, folder=tmp_path, say=lambda _: None)
     assert result.finished
     assert all(math.isfinite(value) for judged in result.judgements for value in judged.values)
@@ -130,7 +136,9 @@ def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", experiments())
-def test_verdict_is_stable(name: str) -> None:
+def test_verdict_is_stable(name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if experiment(name).data:
+        monkeypatch.setenv(VARIABLE, str(request.getfixturevalue("shared_data")))
     result = run(experiment(name), range(2), quick=True, folder=None, say=lambda _: None)
     assert result.finished
     assert result.stable, "\n".join(report(result))

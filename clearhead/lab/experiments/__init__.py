@@ -19,6 +19,12 @@ MODULES = (
     "causal_mask",
     "quadratic_cost",
     "weight_tying",
+    "contextual_words",
+    "distance",
+    "attention_importance",
+    "few_labels",
+    "induction",
+    "modalities",
 )
 
 
