@@ -135,7 +135,7 @@ def test_a_language_decides_what_follows_a_word() -> None:
 
 def test_facts_without_no_unit_are_as_they_were() -> None:
     pairs, labels = ffn_memory.facts()
-    network = decoder(52, n_layers=1, d_ff=ffn_memory.UNITS, positions=c.Learned(max_length=2))
+    network = ffn_memory.build()
     answers = network(pairs)[:, -1].argmax(-1) == labels[:, -1]
     kept = ffn_memory.known(network, pairs, labels, torch.zeros(2, 0, dtype=torch.long))
     assert kept.shape == (2, len(pairs))

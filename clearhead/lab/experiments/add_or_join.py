@@ -39,7 +39,11 @@ def keep_free(table: Tensor, n: int) -> None:
     """Keeps all but the first n numbers of each vector at 0."""
     table.data[:, n:] = 0.0
     used = (torch.arange(table.shape[1]) < n).to(table)
-    table.register_hook(lambda gradient: gradient * used)
+
+    def kept(gradient: Tensor) -> Tensor:
+        return gradient * used
+
+    table.register_hook(kept)
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:

@@ -8,8 +8,7 @@ from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
 from clearhead.lab.learning import copying, learn, stack
 from clearhead.lab.probing import readable
-from clearhead.model import Transformer
-from clearhead.trace import trace
+from clearhead.model import Layout, Tokens, Transformer
 
 WORDS, LENGTH, BACK = 200, 64, 3
 TRAINED = 64
@@ -27,19 +26,18 @@ def network(width: int) -> Transformer:
 @torch.no_grad()
 def told(made: Transformer) -> dict[str, float]:
     """How often the sum tells the word, by a linear map and by the nearest vector of the table, and the position."""
-    tokens = torch.randint(0, WORDS, (96, LENGTH))
-    with trace(made) as seen:
-        made(tokens)
-    sums, words = seen["decoder.embed.sum"].flatten(0, 1), tokens.flatten()
-    positions = torch.arange(LENGTH).repeat(len(tokens))
+    stack, given = made.last_stack, Tokens(torch.randint(0, WORDS, (300, LENGTH)))
+    layout = Layout.of(given)
+    sums = stack.embed(given, layout, stack.positions.embedding(layout.positions)).flatten(0, 1)
+    words, positions = given.ids.flatten(), layout.positions.expand(layout.grid).flatten()
     shuffled = torch.randperm(len(sums))
     sums, words, positions = sums[shuffled], words[shuffled], positions[shuffled]
-    table = made.last_stack.table.weight * sums.shape[1] ** 0.5
-    n_fitted = len(sums) * 2 // 3
+    table = stack.table.weight * sums.shape[1] ** 0.5
+    n_fitted = len(sums) * 4 // 5
     return {
         "word": readable(sums, words, n_fitted=n_fitted),
         "position": readable(sums, positions, n_fitted=n_fitted),
-        "nearest word": (torch.cdist(sums, table).argmin(1) == words).double().mean().item(),
+        "nearest word": (torch.cdist(sums[n_fitted:], table).argmin(1) == words[n_fitted:]).double().mean().item(),
     }
 
 

@@ -42,7 +42,7 @@ def shared(active: Tensor) -> float:
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Active units before, during and after training on the manual of Python, by block."""
-    block = 120 if quick else 400
+    block = 120 if quick else 300
     for activation in ACTIVATIONS:
         positions = c.Learned(max_length=LENGTH)
         network = decoder(N_CHARACTERS, d_model=64, positions=positions, activation=activation)

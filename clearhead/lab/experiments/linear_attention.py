@@ -15,9 +15,9 @@ from clearhead.model import Layout, Tokens
 from clearhead.model.attention import Attention
 from clearhead.model.reach import Reach
 
-KEYS, VALUES, WIDTH, HEADS = 64, 8, 32, 2
-FEW, MANY = 8, 64
-"""Pairs in a text. A head keeps a matrix of 16 x 16 numbers, and the two together of 32 keys."""
+KEYS, VALUES, WIDTH, HEADS, HEAD_WIDTH = 32, 8, 32, 2, 8
+FEW, MANY = 8, 32
+"""Pairs in a text. A head that is linear keeps a matrix of 8 x 8 numbers of it, so two of them tell 16 keys apart."""
 KINDS = ("exact", "linear")
 
 
@@ -52,14 +52,14 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     for n in (512, 1024, 2048):
         for kind in KINDS:
             yield Row({"attention": kind, "length": n}, cost(kind, n))
-    for pairs, n in ((FEW, 64), (MANY, 16)):
+    for pairs, n in ((FEW, 64), (MANY, 32)):
         for kind in KINDS:
             head = c.TaggingHead(n_labels=VALUES)
-            changes = dict(d_model=WIDTH, n_heads=HEADS, n_layers=2, positions=c.NoPositions())
+            changes = dict(d_model=WIDTH, n_heads=HEADS, d_head=HEAD_WIDTH, positions=c.NoPositions())
             network = encoder(KEYS * VALUES + KEYS, head=head, **changes)
             if kind == "linear":
                 with_linear_attention(network)
-            learn(network, lambda n=n, pairs=pairs: batch(n, pairs), steps=300 if quick else 800, lr=5e-3)
+            learn(network, lambda n=n, pairs=pairs: batch(n, pairs), steps=200 if quick else 500, lr=5e-3)
             yield Row({"attention": kind, "pairs": pairs}, {"accuracy": accuracy(network, *batch(64, pairs))})
 
 

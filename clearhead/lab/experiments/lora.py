@@ -41,7 +41,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         made = deepcopy(network)
         if rank:
             adapt(made, AdapterConfig(rank=rank, alpha=2 * rank))
-        learn(made, lambda: library().batch(BATCH, LENGTH), steps=120 if quick else 300, lr=RATES[kind])
+        learn(made, lambda: library().batch(BATCH, LENGTH), steps=90 if quick else 300, lr=RATES[kind])
         yield Row({"training": f"{kind}, rank {rank}" if rank else kind}, told(made))
 
 

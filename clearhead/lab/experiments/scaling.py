@@ -21,7 +21,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         network = decoder(N_CHARACTERS, d_model=width, n_heads=heads, positions=c.Learned(max_length=LENGTH))
         # A wider network needs a smaller rate (Yang et al. 2021).
         rate = 3e-3 * (64 / width) ** 0.5
-        learn(network, lambda: manual().batch(BATCH, LENGTH), steps=400 if quick else 700, lr=rate)
+        learn(network, lambda: manual().batch(BATCH, LENGTH), steps=250 if quick else 500, lr=rate)
         with torch.no_grad():
             new = mean_loss(network, *manual().valid_batch(128, LENGTH)).item()
         yield Row({"width": width, "weights": float(size(network.last_stack.blocks))}, {"loss": new})
