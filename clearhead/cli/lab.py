@@ -55,3 +55,16 @@ def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
     from clearhead.commands.lab import examples_command
 
     examples_command(ids, errata=errata, as_json=json)
+
+
+@lab.command(help_epilogue="")
+def table(folder: Path, /, *, into: Path | None = None) -> None:
+    """Print a table of all experiments: verdict, the figure that decides, its spread and whether seeds agree.
+
+    Args:
+        folder: What `lab run all --out FOLDER` wrote.
+        into: A page, such as docs/lab.md, whose table to replace between its two marks.
+    """
+    from clearhead.commands.lab import table_command
+
+    table_command(folder, into=into)

@@ -12,7 +12,7 @@ from clearhead.commands.train import next_folder
 from clearhead.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
-    from clearhead.lab.experiment import Experiment
+    from clearhead.lab.experiment import Experiment, Result
 
 
 def examples_command(ids: Sequence[str], *, errata: bool, as_json: bool) -> None:
@@ -51,10 +51,12 @@ def list_command() -> None:
 def run_command(name: str, *, quick: bool, seeds: int | None, out: Path | None, data: Path | None) -> None:
     """Runs an experiment, or `all`: claim, table and verdict on standard output, files in a folder.
 
-    Raises UserError if a package or data that an experiment needs are missing. `all` leaves such an experiment out,
-    and says so. Raises Interrupted after Ctrl-C, when what is measured is kept.
+    `all` writes each experiment into a subfolder, ends with a line for each, and leaves out those whose packages or
+    data are missing. Raises UserError if they are for one experiment, and Interrupted after Ctrl-C, when what is
+    measured is kept.
     """
     from clearhead.lab.datasets import data_in
+    from clearhead.lab.reporting import overview
 
     check_positive(seeds=seeds)
     n_seeds = seeds or (1 if quick else 3)
@@ -62,10 +64,16 @@ def run_command(name: str, *, quick: bool, seeds: int | None, out: Path | None, 
         ready = _ready(name)
         if find_spec("matplotlib") is None:
             tell("lab run: no figure without matplotlib; pip install 'clearhead[lab]'")
+        folder = next_folder(Path("runs"), f"lab-{name}") if out is None else out
+        results: list[Result] = []
         for one in ready:
-            folder = next_folder(Path("runs"), f"lab-{one.name}") if out is None else out
-            folder = folder / one.name if out is not None and name == "all" else folder
-            _run(one, n_seeds, quick=quick, folder=folder)
+            results.append(_run(one, n_seeds, quick=quick, folder=folder / one.name if name == "all" else folder))
+            if not results[-1].finished:
+                break
+    if name == "all":
+        print("\n".join(overview(results)), flush=True)
+    if results and not results[-1].finished:
+        raise Interrupted(f"stopped by Ctrl-C; {_kept(results, len(ready), folder)}", SIGINT)
 
 
 def _ready(name: str) -> "list[Experiment]":
@@ -87,7 +95,8 @@ def _ready(name: str) -> "list[Experiment]":
     return ready
 
 
-def _run(one: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> None:
+def _run(one: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> "Result":
+    """Runs an experiment, prints it, and writes its files into the folder."""
     from clearhead.lab.reporting import head, report
     from clearhead.lab.running import run
 
@@ -95,6 +104,26 @@ def _run(one: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> None:
     result = run(one, range(n_seeds), quick=quick, folder=folder, say=tell)
     print("\n".join(report(result)) if result.seeds else "Verdict: not finished")
     print(f"Written to {folder}\n" if result.seeds else "", flush=True)
-    if not result.finished:
-        kept = f"kept {len(result.seeds)} of {n_seeds} seeds in {folder}" if result.seeds else "no seed was finished"
-        raise Interrupted(f"stopped by Ctrl-C; {kept}", SIGINT)
+    return result
+
+
+def _kept(results: "Sequence[Result]", n_chosen: int, folder: Path) -> str:
+    """What an interrupted run has kept, of the last experiment and of those before it."""
+    last, before = results[-1], len(results) - 1
+    seeds = f"{len(last.seeds)} of {last.wanted} seeds"
+    if n_chosen > 1:
+        return f"kept {before} of {n_chosen} experiments, and {seeds} of {last.experiment.name}, in {folder}"
+    return f"kept {seeds} in {folder}" if last.seeds else "no seed was finished"
+
+
+def table_command(folder: Path, *, into: Path | None) -> None:
+    """Prints the table of all experiments from the results in a folder, or puts it into a page."""
+    from clearhead.lab.experiments import experiments
+    from clearhead.lab.table import kept, lines, put_into
+
+    table = "\n".join(lines(experiments().values(), kept(folder)))
+    if into is None:
+        print(table)
+    else:
+        put_into(into, table)
+        print(f"Written into {into}")

@@ -106,9 +106,11 @@ class Result:
     experiment: Experiment
     seeds: Mapping[int, Figures]
     quick: bool
-    seconds: float
     wanted: int
     """Seeds that were asked for."""
+    seconds: float
+    cpu_seconds: float
+    """Seconds of the processor, which do not count what else the machine does."""
 
     @property
     def finished(self) -> bool:

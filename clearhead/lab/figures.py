@@ -68,4 +68,6 @@ def _bars(axes: Any, series: dict[str, dict[Label, list[float]]], places: list[L
             [max(v) - m for m, v in zip(means, values.values(), strict=True)],
         ]
         axes.bar(at, means, width, yerr=reach, capsize=2, color=COLORS[i % len(COLORS)], label=line, ecolor="#444444")
-    axes.set_xticks(range(len(places)), [str(x) for x in places])
+    names = [str(x) for x in places]
+    turned = {"rotation": 20, "ha": "right"} if sum(map(len, names)) > 50 else {}
+    axes.set_xticks(range(len(places)), names, **turned)

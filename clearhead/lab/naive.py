@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from clearhead.model import Transformer
+from clearhead.model.positions import LearnedEncoding
+
 
 def normalised(positions: Sequence[int] | Tensor, length: int) -> Tensor:
     """p / length: in [0, 1], but the same step means another distance in every length."""
@@ -14,3 +17,11 @@ def normalised(positions: Sequence[int] | Tensor, length: int) -> Tensor:
 def counted(positions: Sequence[int] | Tensor) -> Tensor:
     """p itself: without a bound."""
     return torch.as_tensor(positions, dtype=torch.float64)
+
+
+def fix_positions(network: Transformer, table: Tensor) -> None:
+    """Makes these vectors, t d, the positions of a network with learned ones. They do not learn from now on."""
+    encoding = network.last_stack.positions
+    assert isinstance(encoding, LearnedEncoding)
+    encoding.table.weight.data = table
+    encoding.table.weight.requires_grad_(False)

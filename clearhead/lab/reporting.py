@@ -67,3 +67,12 @@ def _label(value: Label) -> str:
 
 def _cell(values: list[float] | None) -> str:
     return "" if values is None else spread(values)
+
+
+def overview(results: Sequence[Result]) -> Iterator[str]:
+    """A line for each experiment: its verdict and the processor's time."""
+    width = max(len(one.experiment.name) for one in results)
+    for one in results:
+        doubt = "" if one.stable else " (seeds disagree)"
+        yield f"{one.experiment.name:<{width}}  {one.cpu_seconds:>4.0f} s  {one.verdict}{doubt}"
+    yield f"{'all':<{width}}  {sum(one.cpu_seconds for one in results):>4.0f} s of processor time"

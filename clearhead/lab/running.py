@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -33,8 +33,8 @@ def run(
 
     Writes result.json and figure.svg into the folder after each seed.
     """
-    begun, done, wanted = perf_counter(), dict[int, Figures](), list(seeds)
-    result = Result(experiment, done, quick, 0.0, len(wanted))
+    begun, worked, done, wanted = perf_counter(), process_time(), dict[int, Figures](), list(seeds)
+    result = Result(experiment, done, quick, len(wanted), 0.0, 0.0)
     with suppress(KeyboardInterrupt), torch.random.fork_rng(devices=[]), _one_thread():
         for seed in wanted:
             torch.manual_seed(seed)
@@ -43,7 +43,8 @@ def run(
                 rows.append(row)
                 say(f"seed {seed}  {told(row)}")
             done[seed] = Figures(rows)
-            result = Result(experiment, dict(done), quick, perf_counter() - begun, len(wanted))
+            seconds = perf_counter() - begun, process_time() - worked
+            result = Result(experiment, dict(done), quick, len(wanted), *seconds)
             if folder is not None:
                 save(result, folder)
     return result
@@ -86,14 +87,16 @@ def document(result: Result) -> dict[str, Any]:
         "finished": result.finished,
         "quick": result.quick,
         "seeds": list(result.seeds),
+        "wanted": result.wanted,
         "seconds": round(result.seconds, 1),
+        "cpu_seconds": round(result.cpu_seconds, 1),
         "checks": [
             {
                 "what": one.check.what,
                 "expected": one.check.expected,
                 "limit": one.check.is_limit,
                 "values": list(one.values),
-                "passes": one.share == 1,
+                "share": one.share,
             }
             for one in result.judgements
         ],

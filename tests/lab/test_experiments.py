@@ -30,7 +30,7 @@ def made(measure=None, checks=(), needs=()) -> Experiment:
 
 def result_of(*checks: Check, seeds=3) -> Result:
     figures = {seed: Figures([Row({"x": 1.0}, {"y": float(seed)})]) for seed in range(seeds)}
-    return Result(made(checks=checks), figures, quick=False, seconds=1.0, wanted=seeds)
+    return Result(made(checks=checks), figures, quick=False, wanted=seeds, seconds=1.0, cpu_seconds=0.5)
 
 
 def y_at_least(limit: float, *, is_limit: bool = False) -> Check:

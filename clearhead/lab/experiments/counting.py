@@ -8,9 +8,8 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
 from clearhead.lab.learning import accuracy, copying, encoder, final, learn
-from clearhead.lab.naive import counted, normalised
-from clearhead.model import Transformer
-from clearhead.model.positions import LearnedEncoding, SinusoidalEncoding
+from clearhead.lab.naive import counted, fix_positions, normalised
+from clearhead.model.positions import SinusoidalEncoding
 
 SYMBOLS, BACK, WIDTH, TRAINED, SHORTER = 16, 1, 64, 32, 16
 KINDS = ("counted", "normalised", "sinusoidal")
@@ -26,23 +25,15 @@ def table(kind: str, length: int) -> Tensor:
     return number.float()[:, None] * torch.tensor([1.0, -1.0]).repeat(WIDTH // 2)
 
 
-def put(network: Transformer, positions: Tensor) -> None:
-    """Makes these the network's positions, which do not learn."""
-    encoding = network.last_stack.positions
-    assert isinstance(encoding, LearnedEncoding)
-    encoding.table.weight.data = positions
-    encoding.table.weight.requires_grad_(False)
-
-
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Loss of copying the previous symbol, read both ways, and accuracy at the trained and at half the length."""
     for kind in KINDS:
         network = encoder(SYMBOLS, d_model=WIDTH, positions=c.Learned(max_length=TRAINED))
-        put(network, table(kind, TRAINED))
+        fix_positions(network, table(kind, TRAINED))
         losses = learn(network, lambda: copying(SYMBOLS, 32, TRAINED, BACK), steps=300 if quick else 600)
         values = {"loss": final(losses)}
         for length in (TRAINED, SHORTER):
-            put(network, table(kind, length))
+            fix_positions(network, table(kind, length))
             values[f"accuracy at {length}"] = accuracy(network, *copying(SYMBOLS, 128, length, BACK))
         yield Row({"positions": kind}, values)
 

@@ -14,9 +14,9 @@ DEEP = 12
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """The last loss of copying the symbol three places back; chance is ln 16 = 2.77."""
-    steps = 120 if quick else 200
+    steps = 300 if quick else 400
     for depth in (DEEP,) if quick else (3, DEEP):
-        for place, warmup in (("post", 0), ("post", 60), ("pre", 0)):
+        for place, warmup in (("post", 0), ("post", 100), ("pre", 0)):
             config = stack(SYMBOLS, 32, n_layers=depth, norm_place=place, positions=c.Learned(max_length=LENGTH))
             init = c.Init(matrices="xavier", depth_scaled=False)
             head = c.LanguageHead(tied=False)

@@ -1,0 +1,65 @@
+"""A network that has read English learns to read code: all of its weights, or a few beside them."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+import torch
+
+from clearhead import config as c
+from clearhead.config.adapter import AdapterConfig
+from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead.lab.learning import decoder, learn, mean_loss
+from clearhead.lab.written import N_CHARACTERS, Written, library, manual
+from clearhead.model import Transformer
+from clearhead.model.adapter import adapt
+
+LENGTH, BATCH = 64, 16
+RATES = {"all weights": 3e-3, "LoRA": 1e-2}
+"""Adapters start at 0 and take a larger rate (Hu et al. 2021, appendix D)."""
+
+
+@torch.no_grad()
+def loss_on(network: Transformer, text: Written) -> float:
+    """The loss on new text, in nats a character."""
+    return mean_loss(network, *text.valid_batch(128, LENGTH)).item()
+
+
+def told(network: Transformer) -> dict[str, float]:
+    """The losses on code and on English, and the share of the weights that learn."""
+    every = [(p.numel(), p.requires_grad) for p in network.parameters()]
+    share = sum(n for n, learns in every if learns) / sum(n for n, _ in every)
+    return {"loss on code": loss_on(network, library()), "loss on English": loss_on(network, manual()), "share": share}
+
+
+def measure(_: int, quick: bool) -> Iterator[Row]:
+    """Losses after training on English, and then on code with all weights or with adapters of several ranks."""
+    network = decoder(N_CHARACTERS, positions=c.Learned(max_length=LENGTH))
+    learn(network, lambda: manual().batch(BATCH, LENGTH), steps=250 if quick else 600)
+    yield Row({"training": "English only"}, told(network))
+    for rank in (0, 1, 4, 16):
+        kind = "LoRA" if rank else "all weights"
+        made = deepcopy(network)
+        if rank:
+            adapt(made, AdapterConfig(rank=rank, alpha=2 * rank))
+        learn(made, lambda: library().batch(BATCH, LENGTH), steps=90 if quick else 300, lr=RATES[kind])
+        yield Row({"training": f"{kind}, rank {rank}" if rank else kind}, told(made))
+
+
+def gain(f: Figures, rank: int) -> float:
+    """What adapters gain on code over what training all weights gains."""
+    before, whole = (f.at("loss on code", training=kind) for kind in ("English only", "all weights"))
+    return (before - f.at("loss on code", training=f"LoRA, rank {rank}")) / (before - whole)
+
+
+EXPERIMENT = Experiment(
+    name="lora",
+    claim="Adapters of low rank, a few percent of the weights, adapt a network as well as training all of it.",
+    source="document 003 (techniques); Hu et al. 2021",
+    measure=measure,
+    checks=(
+        Check("rank 4: share of the weights", lambda f: f.at("share", training="LoRA, rank 4"), at_most=0.1),
+        Check("rank 4: gain over that of all weights", lambda f: gain(f, 4), at_least=0.9),
+        Check("rank 1: gain over that of all weights", lambda f: gain(f, 1), at_least=0.9, is_limit=True),
+    ),
+    plot=Plot(x="training", y="loss on code"),
+)
