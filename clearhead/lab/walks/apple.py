@@ -14,7 +14,7 @@ SCORES, WEIGHTS = f"{ATTENTION}.scores.product[h=0]", f"{ATTENTION}.weights[h=0]
 def model() -> Model:
     """The embeddings and the matrices of head 1. Nothing follows the head, because its output matrix is not given."""
     words = {word: i for i, word in enumerate([*TEXT.split(), UNKNOWN])}
-    table = dict(zip(TEXT.split(), matrix("s2-15", "X").tolist(), strict=True))
+    table: dict[str, list[float]] = dict(zip(TEXT.split(), matrix("s2-15", "X").tolist(), strict=True))
     return encoder(words, table, d_head=2, weights={name: matrix("s2-15", f"W_{name}") for name in "qkv"})
 
 

@@ -86,16 +86,15 @@ def encoder(
         ffn_bias=up is not None,
     )
     network = Transformer(c.ModelConfig(encoder=config, head=c.NoHead()))
-    block = network.last_stack.blocks[0]
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
         for name, matrix in weights.items():
-            set_weight(block.attn.get_submodule(name), matrix.float())
+            set_weight(network.get_submodule(f"{ATTENTION}.{name}"), matrix.float())
         if up is not None:
             matrix, bias = up
-            set_weight(block.ffn.up, matrix.float(), bias.float())
-            set_weight(block.ffn.down, torch.eye(d_model), torch.zeros(d_model))
+            set_weight(network.get_submodule(f"{BLOCK}.ffn.up"), matrix.float(), bias.float())
+            set_weight(network.get_submodule(f"{BLOCK}.ffn.down"), torch.eye(d_model), torch.zeros(d_model))
         rows = network.get_parameter("encoder.embed.tokens.weight")
         for word, vector in table.items():
             rows[words[word]] = torch.tensor(vector)

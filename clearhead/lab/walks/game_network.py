@@ -21,7 +21,7 @@ def model() -> Model:
     """
     order = records()["s4-04"].inputs["order"]
     words = {UNKNOWN: 0} | {word: i for i, word in enumerate(order, start=1)}
-    table = dict(zip(TEXT.split(), matrix("s4-09", "implied_embeddings").tolist(), strict=True))
+    table: dict[str, list[float]] = dict(zip(TEXT.split(), matrix("s4-09", "implied_embeddings").tolist(), strict=True))
     out = torch.linalg.lstsq(matrix("s4-17", "O"), matrix("s4-17", "M")).solution
     weights = {name: matrix("s4-16b", f"W{name}") for name in "qkv"} | {"out": out}
     up = matrix("s4-27", "W"), matrix("s4-27", "b")
