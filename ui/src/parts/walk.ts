@@ -14,8 +14,8 @@ export function titleOf(stop: Stop): string {
 
 /** An address that a link may lead to: on the web, or beside the page; null for any other. */
 export function linkTo(address: string | undefined): string | null {
-  if (!address) return null;
-  return /^[a-z][a-z0-9+.-]*:/i.test(address) && !/^https?:/i.test(address) ? null : address;
+  const bare = address?.trim() ?? "";
+  return /^https?:\/\//i.test(bare) || /^[\w./#?-][^:]*$/.test(bare) ? bare : null;
 }
 
 /** A value in the rows of what is printed; null if it has another size. */
