@@ -68,3 +68,23 @@ def table(folder: Path, /, *, into: Path | None = None) -> None:
     from clearhead.commands.lab import table_command
 
     table_command(folder, into=into)
+
+
+@lab.command(help_epilogue="")
+def walk(
+    name: str | None = None, /, *, export: Path | None = None, port: int | None = None, browser: bool = True
+) -> None:
+    """Walk along a chain of the source documents in the explorer: its own numbers and matrices, step by step.
+
+    Each step shows what the document prints and what is right, and why they differ. Prints the address of the page;
+    Ctrl-C ends it. Without a name it lists the chains.
+
+    Args:
+        name: A chain, such as apple or game.
+        export: HTML file to write in place of serving; it needs no network.
+        port: Port of the page's server (default: a free one).
+        browser: Open the page, where there is a display.
+    """
+    from clearhead.commands.lab import walk_command
+
+    walk_command(name, export=export, port=port or 0, browser=browser)

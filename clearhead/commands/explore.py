@@ -1,6 +1,7 @@
 """`clearhead explore`."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from clearhead.api import load
@@ -33,15 +34,21 @@ def explore_command(
         print(write(opened(name, text, target=target, revision=revision, device=device), export))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
         return
+    serve(lambda: opened(name, text, target=target, revision=revision, device=device), port=port, browser=browser)
+
+
+def serve(make: Callable[[], Session], *, port: int, browser: bool, fragment: str = "") -> None:
+    """Serves a session until Ctrl-C, and prints its address. `make` is called once the port is free."""
     keep_freed_memory()  # Before other threads have their own arenas.
     with listen(port) as listener:
-        session = opened(name, text, target=target, revision=revision, device=device)
+        session = make()
         with serving(session, listener) as server:
             try:
-                print(server.url, flush=True)
+                address = server.url + fragment
+                print(address, flush=True)
                 tell(f"Exploring {session.name}. Ctrl-C ends it.")
                 if browser:
-                    threading.Thread(target=show, args=(server.url,), daemon=True).start()
+                    threading.Thread(target=show, args=(address,), daemon=True).start()
                 server.wait()
             finally:
                 try:

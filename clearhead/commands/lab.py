@@ -44,7 +44,8 @@ def list_command() -> None:
     for one in experiments().values():
         print(f"{one.name}\n    {one.claim}\n    {one.source}")
     print(
-        "\n`clearhead lab run NAME` measures a claim, `clearhead lab examples` computes the numbers of the documents."
+        "\n`clearhead lab run NAME` measures a claim, `clearhead lab examples` computes the numbers of the documents,\n"
+        "and `clearhead lab walk` leads along their chains."
     )
 
 
@@ -127,3 +128,42 @@ def table_command(folder: Path, *, into: Path | None) -> None:
     else:
         put_into(into, table)
         print(f"Written into {into}")
+
+
+def walk_command(name: str | None, *, export: Path | None, port: int, browser: bool) -> None:
+    """Opens the explorer on a chain of the documents, in Learn; lists the chains without a name.
+
+    Of a chain that is no network it prints why, and what shows it.
+    """
+    from clearhead.commands.explore import serve
+    from clearhead.explorer.answering.requests import RunRequest
+    from clearhead.explorer.export.page import fragment, html_of
+    from clearhead.explorer.session import Session
+    from clearhead.explorer.static_files import check_built
+    from clearhead.lab.walks import STORIES, Story, chains, find
+    from clearhead.storage.disk import replace_file
+
+    if name is None:
+        for one in chains().values():
+            print(f"{one.name}\n    “{one.text}”: {one.source}")
+        for one in STORIES:
+            print(f"{one.name}\n    no network: `clearhead lab run {one.experiment}`")
+        return
+    found = find(name)
+    if isinstance(found, Story):
+        print(f"{found.why}\n`clearhead lab run {found.experiment}` measures it.")
+        print(f"`clearhead lab examples {found.records}` computes its numbers.")
+        return
+    check_built()
+    start = fragment(RunRequest(text=found.text), {"mode": "learn", "walk": found.name})
+
+    def session() -> Session:
+        return Session(found.model(), name=found.name, text=found.text, walks=found.documents())
+
+    if export is None:
+        serve(session, port=port, browser=browser, fragment=start)
+        return
+    opened = session()
+    replace_file(export, html_of(opened, opened.start, state=start))
+    print(export)
+    tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")

@@ -12,7 +12,10 @@ function catalogue(language: string): Record<string, string> {
 }
 const en = catalogue("en");
 const fr = catalogue("fr");
-const code = files.filter((path) => /\.(svelte|ts)$/.test(path) && !path.startsWith("i18n/")).map(read).join("\n");
+const isCode = (path: string): boolean => /\.(svelte|ts)$/.test(path) && !path.startsWith("i18n/");
+const code = files.filter(isCode).map(read).join("\n");
+/** The sentences of walks are keys of the catalogue too. */
+const walks = files.filter((path) => path.startsWith("walks/")).map(read).join("\n");
 
 /** What may follow each prefix in a key that the code puts together. One that is not listed fails a test below. */
 const positions = "sinusoidal learned rotary relative alibi none";
@@ -43,7 +46,7 @@ const followers: Record<string, string> = {
   "made.": "sum mean product function share rotation wave taken bucket slope mask",
   "made.axis.": "t s h d k f v c y x",
   "made.step.": steps,
-  "mode.": "explore research",
+  "mode.": "learn explore research",
   "norm.part.": "attn cross ffn final",
   "norm.place.": "pre post sandwich",
   "position.": positions,
@@ -54,6 +57,8 @@ const followers: Record<string, string> = {
   "step.": "qkv scores scaled masked softmax weighted",
   "tree.": "kept dropped final",
   "view.": views,
+  "walk.": "printed here",
+  "walk.verdict.": "reproduces rounding wrong nothing_printed cannot_be_checked",
 };
 const composed = Object.entries(followers).flatMap(([prefix, names]) => names.split(" ").map((name) => prefix + name));
 
@@ -100,7 +105,7 @@ describe("the catalogue", () => {
 
 describe("the keys in the code", () => {
   it("are all in the catalogue", () => {
-    const keys = [...called(), ...composed];
+    const keys = [...called(), ...keysIn(walks), ...composed];
     expect(keys.length).toBeGreaterThan(500);
     expect([...new Set(keys)].filter((key) => !(key in en)).sort()).toEqual([]);
   });
@@ -113,7 +118,7 @@ describe("the keys in the code", () => {
   });
 
   it("are the whole catalogue", () => {
-    const used = new Set([...composed, ...keysIn(code)]);
+    const used = new Set([...composed, ...keysIn(code), ...keysIn(walks)]);
     expect(Object.keys(en).filter((key) => !used.has(key))).toEqual([]);
   });
 });

@@ -34,6 +34,7 @@ def about(opened: Opened) -> dict[str, Any]:
         "start": stated(opened.start),
         "examples": [stated(example) for example in opened.examples],
         "languages": ["en", *other_texts()],
+        "walks": list(opened.walks),
         "changes": {"scale": changed(config, scale=False) != config, "positions": position_kinds(config)},
     }
 

@@ -1,5 +1,6 @@
 """`Opened`: a model, opened in a page. All answers are computed from it."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,12 @@ class Opened:
         text: str | None = None,
         target: str | None = None,
         image: "Picture | None" = None,
+        walks: Sequence[Mapping[str, JsonValue]] = (),
     ) -> None:
-        """`folder` is the folder of the model: that of a run has a history. The rest is what the page begins with."""
-        self.name, self.model = name, model
+        """`folder` is the folder of the model: that of a run has a history. `walks` lead along this model
+        (ui/src/core/walk.ts). The rest is what the page begins with.
+        """
+        self.name, self.model, self.walks = name, model, walks
         self.start, self.examples, pictures = starts(model, folder, text, target, image)
         self.passes = Passes(model, folder, pictures)
 

@@ -2,10 +2,11 @@
 
 import type { Explorer } from "../state/explorer.svelte";
 import { STEPS } from "../state/places";
+import { walking } from "../state/walking.svelte";
 
 export const KEYS: readonly [keys: string, what: string][] = [
   ["/", "text"], ["[ ]", "head"], ["{ }", "layer"], [", .", "step"], ["↑ ↓", "query"], ["← →", "key"],
-  ["a b d", "sides"], ["h", "head_off"], ["e", "edit"], ["p", "pin"], ["Esc", "release"], ["u", "undo"], ["r", "redo"], ["t", "table"], ["?", "help"],
+  ["a b d", "sides"], ["h", "head_off"], ["e", "edit"], ["p", "pin"], ["Esc", "release"], ["u", "undo"], ["r", "redo"], ["t", "table"], ["n N", "walk"], ["?", "help"],
 ];
 
 export function onkey(event: KeyboardEvent, state: Explorer, help: () => void): void {
@@ -30,6 +31,8 @@ function actions(state: Explorer, help: () => void): Record<string, () => void> 
     if (next) state.go({ view: "attention", step: next });
   };
   const head = `${state.at}.z[h=${page.head}]`;
+  const way = walking(state);
+  const go = (by: number): void => void (way.isOn && way.go(way.index + by));
   return {
     "/": () => document.querySelector<HTMLElement>(".clearhead #text")?.focus(),
     "[": () => state.go({ head: page.head - 1 }), "]": () => state.go({ head: page.head + 1 }),
@@ -41,6 +44,6 @@ function actions(state: Explorer, help: () => void): Record<string, () => void> 
     h: () => void state.edit(head, state.editAt(head) ? null : { do: "zero" }),
     e: () => document.querySelector<HTMLElement>(".clearhead #cell")?.focus(),
     p: () => void (state.pinned = !state.pinned), Escape: () => void (state.pinned = false),
-    u: () => void state.undo(), r: () => void state.redo(), "?": help,
+    u: () => void state.undo(), r: () => void state.redo(), "?": help, n: () => go(1), N: () => go(-1),
   };
 }

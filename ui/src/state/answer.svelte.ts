@@ -12,12 +12,12 @@ export function answerAt(state: Explorer): { position: number; a: Answer | null;
   const { a, b } = state;
   if (!a) return { position: 0, a: null, b: null };
   const position = state.page.position ?? leastCertain(a);
-  const of = (run: Run | null): Answer | null => run && answer(run, position, state.page.temperature, state.about.labels);
+  const of = (run: Run | null): Answer | null => run && answerOf(run, position, state.about.labels, state.page.temperature);
   return { position, a: of(a), b: of(b) };
 }
 
-/** Computed from the largest logits and the log-sum-exp of all: exact at temperature 1 only. */
-function answer(run: Run, position: number, temperature: number, labels: string[] | null): Answer | null {
+/** A run's answers at a position, from the largest logits and the log-sum-exp of all: exact at temperature 1 only. */
+export function answerOf(run: Run, position: number, labels: string[] | null, temperature = 1): Answer | null {
   const ids = run.tensors.get("output.ids"), values = run.tensors.get("output.values"), lse = run.tensors.get("output.lse");
   if (!ids || !values || !lse) return ofLabels(run.tensors.get("output.logits"), position, temperature, labels);
   const k = ids.shape[1] ?? 0, row = Math.min(position, (ids.shape[0] ?? 1) - 1);

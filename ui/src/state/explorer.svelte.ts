@@ -208,6 +208,14 @@ export class Explorer {
     }
   }
 
+  /** Another forward pass beside A, for what is said and not shown. */
+  runOf(request: RunRequest): Promise<Run> {
+    const { a } = this;
+    if (!a) return Promise.reject(new Error(t("error.no_run")));
+    const isA = JSON.stringify(request) === JSON.stringify(requestA($state.snapshot(this.page) as Page));
+    return this.#run(isA ? request : this.#followed(request, a), new AbortController().signal);
+  }
+
   /** B reads the target that A wrote, so that both answer the same question, unless B has a text of its own. */
   #followed(request: RunRequest, a: Run): RunRequest {
     const written = a.request.target === null ? a.writtenTokens : null;

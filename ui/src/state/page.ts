@@ -29,13 +29,17 @@ export interface Page {
   edits: Edit[];
   change: Change;
   temperature: number;
-  mode: "explore" | "research";
+  mode: "learn" | "explore" | "research";
+  /** In Learn: the walk, by its name, and the number of its stop. "": the page's first walk. */
+  walk: string;
+  stop: number;
 }
 
 export function plainPage(reads: Reads): Page {
   return {
     view: "attention", step: "softmax", stack: "encoder", layer: 0, part: "attn", head: 0, query: 0, key: 0, dim: null,
     position: null, side: "a", reads, other: null, edits: [], change: {}, temperature: 1, mode: "explore",
+    walk: "", stop: 0,
   };
 }
 

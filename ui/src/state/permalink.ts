@@ -9,14 +9,15 @@ import { PLACES, STEPS } from "./places";
 
 const VERSION = "1";
 const PLAIN = ["view", "step", "stack", "part", "side", "mode"] as const;
-const COUNTS = ["layer", "head", "query", "key"] as const;
+const COUNTS = ["layer", "head", "query", "key", "stop"] as const;
+const WALK = /^[a-z][a-z0-9-]{0,60}$/;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
   view: PLACES.map((place) => place.name),
   step: STEPS,
   stack: ["encoder", "decoder"],
   part: ["attn", "cross"],
   side: ["a", "b", "diff"],
-  mode: ["explore", "research"],
+  mode: ["learn", "explore", "research"],
 };
 
 export function toFragment(page: Page): string {
@@ -24,6 +25,7 @@ export function toFragment(page: Page): string {
   const fields = new URLSearchParams({ v: VERSION, s: page.reads.text });
   if (page.reads.target !== null) fields.set("t", page.reads.target);
   for (const name of [...PLAIN, ...COUNTS]) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
+  if (page.walk) fields.set("walk", page.walk);
   const { dim, position, other, edits, change, temperature } = page;
   const { image = null, step = null } = page.reads;
   const rest = { dim, position, other, edits, change, temperature, image, step };
@@ -45,6 +47,8 @@ export function fromFragment(fragment: string, start: Reads): Page | null {
     const value = Number(fields.get(name) ?? NaN);
     if (Number.isInteger(value) && value >= 0) page[name] = value;
   }
+  const walk = fields.get("walk") ?? "";
+  if (WALK.test(walk)) page.walk = walk;
   try {
     const rest = JSON.parse(decode(fields.get("e") ?? "")) as Partial<Page> & { image?: string | null };
     if (Array.isArray(rest.edits)) page.edits = rest.edits.filter(isEdit);

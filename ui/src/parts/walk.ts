@@ -1,0 +1,56 @@
+/** The parts of a stop as text. */
+
+import type { Printed, Stop } from "../core/walk";
+import type { Tensor } from "../core/protocol";
+import { t } from "../i18n/index.svelte";
+import { tokenText } from "./describe";
+import type { Walking } from "../state/walking.svelte";
+
+/** The heading of a stop: its own, or the name of its place. */
+export function titleOf(stop: Stop): string {
+  if (stop.title) return t(stop.title);
+  return stop.place.view === "attention" && stop.place.step ? t(`step.${stop.place.step}`) : t(`view.${stop.place.view}`);
+}
+
+/** An address that a link may lead to: on the web, or beside the page; null for any other. */
+export function linkTo(address: string | undefined): string | null {
+  const bare = address?.trim() ?? "";
+  return /^https?:\/\//i.test(bare) || /^[\w./#?-][^:]*$/.test(bare) ? bare : null;
+}
+
+/** A value in the rows of what is printed; null if it has another size. */
+export function rowsOf({ data }: Tensor, printed: readonly (readonly number[])[]): number[][] | null {
+  const n = printed.reduce((sum, row) => sum + row.length, 0);
+  if (data.length !== n) return null;
+  let start = 0;
+  return printed.map((row) => Array.from(data.subarray(start, (start += row.length))));
+}
+
+/** Decimals that are shown: those of the document, four for exact numbers that are not whole. */
+export function digitsOf({ decimals, printed, right }: Printed): number {
+  if (decimals !== null) return decimals;
+  const all = [printed, right].flatMap((rows) => (Array.isArray(rows) ? rows.flat() : []));
+  return all.every(Number.isInteger) ? 0 : 4;
+}
+
+/** Whether a printed number is further from the right one than its rounding explains. */
+export function differs(printed: number | undefined, right: number | undefined, { decimals }: Printed): boolean {
+  if (printed === undefined || right === undefined) return false;
+  const unit = decimals === null ? 1e-6 * Math.max(1, Math.abs(printed)) : 0.5 * 10 ** -decimals;
+  return Math.abs(printed - right) > unit * 1.001 + 1e-7 * Math.abs(printed);
+}
+
+/** What stands beside the figure: in Learn only what the walk has come to. */
+export function sideOf(way: Walking): { answer: boolean; change: boolean; vectors: boolean } {
+  return { answer: way.introduced("logits"), change: way.changes, vectors: way.introduced("attention", "weighted") };
+}
+
+export function hasSide(way: Walking): boolean {
+  const { answer, change, vectors } = sideOf(way);
+  return answer || change || (vectors && way.app.page.view === "attention");
+}
+
+/** A token inside a sentence, without the sign of the space before it. */
+export function wordOf(token: string): string {
+  return tokenText(token.replace(/^[▁Ġ ](?=.)/, ""));
+}

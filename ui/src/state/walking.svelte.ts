@@ -1,0 +1,216 @@
+/** The reader's way along a walk: which stop, where it looks, and what it says. */
+
+import { untrack } from "svelte";
+import type { Tensor } from "../core/protocol";
+import type { Question, Reading, Right, Stop, Walk } from "../core/walk";
+import { t } from "../i18n/index.svelte";
+import { answerOf } from "./answer.svelte";
+import type { Explorer } from "./explorer.svelte";
+import { plainPage, requestA, type Page } from "./page";
+import { STEPS, type PlaceName, type Step } from "./places";
+import type { Run } from "./run";
+import { filled, isBare, namesOf, piecesOf, placementOf, requestOf, stopsOf, valueOf, WALKS, type Passes, type Piece, type Placement, type Read } from "./walk";
+
+/** A sentence with its numbers, by their names. */
+export interface Told { stop: Stop; pieces: Piece[]; reads: Record<string, Read> }
+
+/** A question with the texts of its choices. */
+export interface Asked { stop: Stop; ask: string; choices: string[]; right: number; because: Piece[] }
+
+const MOST_CHOICES = 5;
+
+export class Walking {
+  /** Those that came with the model first. */
+  readonly walks: Walk[];
+  #reached = $state<Record<string, number>>({});
+  /** The choice made at each stop, by walk and stop. */
+  #chosen = $state<Record<string, number>>({});
+  /** What the model read when the page last followed the walk. */
+  #input: string | null = null;
+
+  constructor(readonly app: Explorer) {
+    this.walks = [...(app.about.walks ?? []), ...WALKS].filter((walk) => stopsOf(walk, app.about).length > 0);
+  }
+
+  get isOn(): boolean {
+    return this.app.page.mode === "learn";
+  }
+
+  walk: Walk = $derived.by(() => this.walks.find(({ name }) => name === this.app.page.walk) ?? this.walks[0]!);
+  stops: Stop[] = $derived.by(() => stopsOf(this.walk, this.app.about));
+  index: number = $derived.by(() => Math.max(0, Math.min(this.app.page.stop, this.stops.length - 1)));
+  stop: Stop = $derived.by(() => this.stops[this.index]!);
+  placement: Placement | null = $derived.by(() => this.app.a && placementOf(this.stop, this.walk, this.app.about, this.app.a, $state.snapshot(this.app.page.reads)));
+
+  /** Whether the page looks elsewhere than the stop does. */
+  away: boolean = $derived.by(() => {
+    const { placement, app } = this;
+    if (!placement) return false;
+    return Object.entries(placement).some(([name, value]) => JSON.stringify(app.page[name as keyof Placement]) !== JSON.stringify(value));
+  });
+
+  get reached(): number {
+    return Math.max(this.#reached[this.walk.name] ?? 0, this.index);
+  }
+
+  // --- going ---
+
+  /** Opens Learn, at the stop where the reader left. */
+  async enter(walk = this.walk.name): Promise<void> {
+    this.app.go({ mode: "learn", walk, stop: walk === this.walk.name ? this.index : 0 });
+    await this.show();
+  }
+
+  leave(): void {
+    this.app.go({ mode: "explore" });
+  }
+
+  async go(index: number): Promise<void> {
+    const { name } = this.walk, next = Math.max(0, Math.min(index, this.stops.length - 1));
+    this.#reached[name] = Math.max(this.reached, next);
+    this.app.go({ stop: next });
+    await this.show();
+  }
+
+  /** Moves the page to where the stop looks. */
+  async show(): Promise<void> {
+    const { placement, app } = this;
+    if (!placement) return;
+    const computed = ["reads", "other", "edits", "change"] as const;
+    if (computed.some((name) => JSON.stringify(placement[name]) !== JSON.stringify(app.page[name]))) await app.act(placement);
+    else app.go(placement);
+  }
+
+  /** Whether the walk has come to a place, or to a step of it; outside Learn everything is open. */
+  introduced(view: PlaceName, step?: Step): boolean {
+    if (!this.isOn) return true;
+    const seen = this.stops.slice(0, this.reached + 1).map((stop) => stop.place).filter((place) => place.view === view);
+    if (step === undefined) return seen.length > 0;
+    return seen.some((place) => STEPS.indexOf((place.step ?? "softmax") as Step) >= STEPS.indexOf(step));
+  }
+
+  /** Whether a stop so far has changed something in the model. */
+  get changes(): boolean {
+    return !this.isOn || this.stops.slice(0, this.reached + 1).some(({ place }) => place.edits || place.change);
+  }
+
+  /** Call it in a component that is there while Learn is on: shows the stop of a link that names no place, and shows a stop
+   *  again on a new text. */
+  follow(): void {
+    $effect(() => {
+      const request = this.app.a?.request;
+      if (!request) return;
+      const input = JSON.stringify([request.text, request.target, request.image ?? null, request.step ?? null]);
+      untrack(() => {
+        const isNew = this.#input !== null && input !== this.#input && this.walk.text === undefined;
+        if (isNew) this.forget();
+        if (isNew || (this.#input === null && isBare(this.app.page))) void this.show();
+        this.#input = input;
+      });
+    });
+  }
+
+  // --- saying ---
+
+  /** The sentence of the stop with its numbers, from the model. */
+  async told(of: (text: string) => string): Promise<Told | null> {
+    const { stop, placement, app: { about } } = this;
+    if (!placement) return null;
+    const reads = await this.#reads(stop.numbers ?? {}, placement);
+    const names = namesOf(placement, about, await this.#passes(requestA(pageOf(placement))), of);
+    return { stop, reads, pieces: piecesOf(t(stop.say), { ...names, ...textsOf(reads) }) };
+  }
+
+  /** The question of the stop, if it has one. */
+  async asked(of: (text: string) => string): Promise<Asked | null> {
+    const { stop, stop: { question }, placement, app: { about } } = this;
+    if (!placement || !question) return null;
+    const plain = await this.#passes(requestA(pageOf(placement)));
+    const names = namesOf(placement, about, plain, of);
+    const reads = await this.#reads({ ...stop.numbers, ...question.numbers }, placement);
+    const { choices, right } = await this.#choices(question, placement, plain, names, of);
+    const said = { ...names, ...textsOf(reads), right: choices[right] ?? "" };
+    return { stop, choices, right, ask: filled(t(question.ask), said), because: piecesOf(t(question.because), said) };
+  }
+
+  /** The value at an address of the run that the stop shows; null without an address. */
+  values(at: string | undefined): Promise<Tensor> | null {
+    const { placement } = this;
+    return at !== undefined && placement ? this.#passes(requestOf(placement)).then((run) => run.value(at)) : null;
+  }
+
+  get choice(): number | null {
+    return this.#chosen[`${this.walk.name} ${this.stop.name}`] ?? null;
+  }
+
+  choose(choice: number): void {
+    this.#chosen[`${this.walk.name} ${this.stop.name}`] = choice;
+  }
+
+  /** Forgets what was chosen, as for another text. */
+  forget(): void {
+    this.#chosen = {};
+  }
+
+  #passes: Passes = (request) => untrack(() => this.app.runOf(request));
+
+  async #reads(numbers: Record<string, Reading>, placement: Placement): Promise<Record<string, Read>> {
+    const found = Object.entries(numbers).map(async ([name, reading]) => [name, await valueOf(reading, placement, this.app.about, this.#passes)] as const);
+    return Object.fromEntries(await Promise.all(found));
+  }
+
+  async #choices(
+    { choices, right }: Question, placement: Placement, run: Run, names: Record<string, string>,
+    of: (text: string) => string,
+  ): Promise<{ choices: string[]; right: number }> {
+    if (choices === "words") return words(run, placement, this.app.about.labels, of);
+    if (choices === "keys" && typeof right === "object" && "largest" in right) {
+      const at = filled(right.largest, names), shares = (await run.value(at)).data;
+      const keys = run.reply.tokens[at.includes(".cross.") ? "encoder" : placement.stack] ?? [];
+      return largestOf(shares, keys.map((token, i) => `${of(token.text)} (${i})`));
+    }
+    const texts = typeof choices === "string" ? [] : choices.map((choice) => filled(t(choice), names));
+    return { choices: texts, right: await this.#number(right, placement) };
+  }
+
+  async #number(right: Right, placement: Placement): Promise<number> {
+    if (typeof right === "number") return right;
+    if (typeof right === "string" || !("grows" in right)) return 0;
+    const [before, after] = await Promise.all(right.grows.map((one) => valueOf(one, placement, this.app.about, this.#passes)));
+    return (after!.value ?? 0) > (before!.value ?? 0) ? 0 : 1;
+  }
+}
+
+function pageOf(placement: Placement): Page {
+  return { ...plainPage(placement.reads), ...placement };
+}
+
+function textsOf(reads: Record<string, Read>): Record<string, string> {
+  return Object.fromEntries(Object.entries(reads).map(([name, { text }]) => [name, text]));
+}
+
+/** The likeliest words in the order of the alphabet, so that their order says nothing. */
+function words(run: Run, placement: Placement, labels: string[] | null, of: (text: string) => string): { choices: string[]; right: number } {
+  const top = (answerOf(run, placement.position ?? 0, labels)?.top ?? []).slice(0, 4).map((one) => of(one.text));
+  const choices = [...top].sort();
+  return { choices, right: choices.indexOf(top[0] ?? "") };
+}
+
+/** The open keys as choices; of many the largest, and others spread over the text. */
+export function largestOf(shares: ArrayLike<number>, names: string[]): { choices: string[]; right: number } {
+  const open = Array.from(shares, (share, i) => ({ share, i })).filter(({ share }) => share > 0);
+  const best = open.reduce((most, one) => (one.share > most.share ? one : most), open[0] ?? { share: 0, i: 0 }).i;
+  const others = open.filter(({ i }) => i !== best), step = Math.max(1, others.length / (MOST_CHOICES - 1));
+  const some = Array.from({ length: Math.min(others.length, MOST_CHOICES - 1) }, (_, n) => others[Math.floor(n * step)]!.i);
+  const order = [best, ...some].sort((one, other) => one - other);
+  return { choices: order.map((i) => names[i] ?? `${i}`), right: order.indexOf(best) };
+}
+
+const known = new WeakMap<Explorer, Walking>();
+
+/** The way of an explorer: the bar, the sentence and the views share it. */
+export function walking(app: Explorer): Walking {
+  let found = known.get(app);
+  if (!found) known.set(app, (found = new Walking(app)));
+  return found;
+}
