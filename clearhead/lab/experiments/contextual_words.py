@@ -21,6 +21,7 @@ from clearhead.lab.datasets import datasets
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
 from clearhead.lab.senses import Uses
 from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
 
 WORDS = ("bank", "apple")
 STATIC = ("one-hot", "static")
@@ -41,12 +42,12 @@ def read(tokenizer: Tokenizer, uses: Uses) -> tuple[list[list[int]], list[list[i
 @torch.no_grad()
 def contextual(network: Transformer, ids: list[list[int]], at: list[list[int]]) -> NDArray[np.float32]:
     """n d: the last state of the word in each sentence, the mean of its pieces."""
-    network.eval()
     found = torch.empty(len(ids), network.last_stack.config.d_model)
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     for start in range(0, len(ids), BATCH):
         part = order[start : start + BATCH]
-        states, _ = network.states(Tokens.pad([ids[i] for i in part]))
+        with Evaluating(network):
+            states, _ = network.states(Tokens.pad([ids[i] for i in part]))
         for i, state in zip(part, states, strict=True):
             found[i] = state[at[i]].mean(0)
     return found.numpy()
