@@ -59,7 +59,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             network = encoder(KEYS * VALUES + KEYS, head=head, **changes)
             if kind == "linear":
                 with_linear_attention(network)
-            learn(network, lambda n=n, pairs=pairs: batch(n, pairs), steps=200 if quick else 500, lr=5e-3)
+            learn(network, lambda n=n, pairs=pairs: batch(n, pairs), steps=300 if quick else 700, lr=5e-3)
             yield Row({"attention": kind, "pairs": pairs}, {"accuracy": accuracy(network, *batch(64, pairs))})
 
 
