@@ -152,7 +152,7 @@ def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_too_large_is_refused_before_the_data_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing_is_allocated(monkeypatch)
     monkeypatch.setattr(runs, "prepare_task", nothing_is_allocated)
-    huge = recipe(tmp_path, d_model=1 << 18, d_ff=1 << 20, n_layers=1024)
+    huge = recipe(tmp_path, d_model=1 << 18, d_ff=1 << 20, n_layers=64)
     with pytest.raises(OutOfMemory, match=r"^model: expected one that trains within .*d_model 262,144, d_ff 1,048,576"):
         runs.start(huge, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -12,7 +12,7 @@ from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
 from clearhead.tasks.examples import Example
 from clearhead.tasks.metrics import Score
-from clearhead.tasks.resampling import RESAMPLES, difference, interval
+from clearhead.tasks.resampling import RESAMPLES, difference
 from clearhead.tasks.task import Evaluation, Given
 
 N_EXAMPLES = 3
@@ -78,8 +78,8 @@ def _row(first: Score, second: Score) -> dict[str, JsonValue]:
         return row | {"difference": second.value - first.value}
     found = difference(first.rows, second.rows)
     row |= {
-        "first_interval": [*(first.interval or interval(first.rows))],
-        "second_interval": [*(second.interval or interval(second.rows))],
+        "first_interval": [*first.rows.interval],
+        "second_interval": [*second.rows.interval],
     }
     return row | {"difference": found.value, "interval": [*found.interval], "p": found.p}
 

@@ -10,7 +10,7 @@ from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import OutOfMemory
 from clearhead.machine.room import Room, available, gigabytes
 from clearhead.model import Tokens
-from clearhead.planning.memory import Network, PeakMemory, Setting, memory_of, teacher_bytes
+from clearhead.planning.memory import PeakMemory, Setting, memory_of, network_of, teacher_bytes
 from clearhead.planning.shape import Shape
 from clearhead.recipe.training import Training
 
@@ -45,7 +45,7 @@ class Estimate:
         by_length = None if device.type == "cpu" else False
         explicit = {"explicit": True, "fused": False}.get(training.attention, by_length)
         setting = replace(setting, explicit=explicit)
-        network = Network(config, setting.tensor)
+        network = network_of(config, setting.tensor)
         memory = memory_of(network, shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
         there = memory.weights + memory.mean if is_allocated else 0
         return cls(memory, there, next(iter(available(device)), None))
@@ -109,7 +109,7 @@ def require_memory(
 
 def require_host(config: ModelConfig) -> None:
     """Raises OutOfMemory unless the whole network fits into the machine's main memory, where its weights are drawn."""
-    needed, room = 4 * Network(config).weights, next(iter(available(torch.device("cpu"))), None)
+    needed, room = 4 * network_of(config).weights, next(iter(available(torch.device("cpu"))), None)
     if room is not None and needed > room.n_bytes:
         raise OutOfMemory(
             f"model: expected weights that fit into {room}, where they are drawn, got {gigabytes(needed)};"
@@ -148,7 +148,7 @@ def _too_large(
         if smaller.fits:
             remedies.insert(0, "--training.weights bf16")
     return OutOfMemory(
-        f"model: expected one that trains within {found.room}, got {Network(config).weights:,} parameters that need"
+        f"model: expected one that trains within {found.room}, got {network_of(config).weights:,} parameters that need"
         f" about {gigabytes(memory.total)}"
         f" ({', '.join(f'{name} {gigabytes(n_bytes)}' for name, n_bytes in parts.items() if n_bytes)});"
         f" try {', or '.join(remedies)}"

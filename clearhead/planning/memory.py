@@ -9,8 +9,8 @@ feed-forward (Shoeybi et al. 2019, Megatron-LM, 3), with embeddings and head who
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Literal, Self
+from functools import cached_property, lru_cache
+from typing import Literal
 
 from torch import nn
 
@@ -130,6 +130,12 @@ class Network:
         return largest_kept(self.module, shape.source, shape.target, explicit=explicit)
 
 
+@lru_cache(maxsize=2)
+def network_of(config: ModelConfig, tensor: int = 1) -> Network:
+    """The counts of a network. A run asks for those of the same one several times before it begins."""
+    return Network(config, tensor)
+
+
 def divided(config: ModelConfig, ranks: int) -> ModelConfig:
     """The network that one of `ranks` ranks of tensor parallelism computes."""
     stacks = {"encoder": config.encoder, "decoder": config.decoder}
@@ -161,7 +167,8 @@ class Activations:
     """The largest tensor of a block in float32. Two of its gradients exist at the moment of the most memory."""
 
     @classmethod
-    def of(cls, network: Network, shape: Shape, setting: Setting) -> Self:
+    @lru_cache(maxsize=4)
+    def of(cls, network: Network, shape: Shape, setting: Setting) -> "Activations":
         """From the cost of each component."""
         in_blocks = {"encoder": 0, "decoder": 0}
         others = 0
@@ -263,7 +270,7 @@ def memory_of(
         copies += 3 * 4 * network.largest_unit
     logits, working = activations.loss(setting), activations.working()
     if setting.teacher is not None:  # Its answers are compared with all logits at once.
-        beside = Network(setting.teacher)
+        beside = network_of(setting.teacher)
         logits = activations.loss(replace(setting, chunked=False)) + TEACHER_LOGIT * (activations.logits // 4)
         working = max(working, 2 * 4 * shape.rows * beside.largest(shape, setting.explicit))
     own = optimizer_bytes(network, optimizer, rounded=setting.weights == "bf16")
@@ -283,7 +290,7 @@ def memory_of(
 
 def teacher_bytes(setting: Setting) -> int:
     """The weights of a teacher, which are among those of the run; 0 without one."""
-    return 0 if setting.teacher is None else 4 * Network(setting.teacher).weights
+    return 0 if setting.teacher is None else 4 * network_of(setting.teacher).weights
 
 
 def optimizer_bytes(network: Network, optimizer: Optimizer, *, rounded: bool = False) -> int:

@@ -16,7 +16,7 @@ from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.planning.fit import reads_pictures
 from clearhead.planning.hardware import Hardware
-from clearhead.planning.memory import Network, Parallel, PeakMemory, Setting, divides, memory_of
+from clearhead.planning.memory import Network, Parallel, PeakMemory, Setting, divides, memory_of, network_of
 from clearhead.planning.shape import Shape
 from clearhead.recipe.training import Muon, Training
 
@@ -156,7 +156,7 @@ def best(job: Job, machine: Hardware, parallel: Parallel, data: int, tensor: int
     rows = job.batch // job.row // data
     if rows < 1:
         return None
-    network = Network(job.config, tensor)
+    network = network_of(job.config, tensor)
     last: Alternative | None = None
     for checkpointed in (False, True):
         for accumulate in (n for n in range(1, rows + 1) if rows % n == 0):
@@ -242,7 +242,7 @@ def tensor_seconds(config: ModelConfig, machine: Hardware, setting: Setting, sha
 def levers(job: Job, machine: Hardware, chosen: Alternative) -> Sequence[tuple[str, Alternative]]:
     """The same layout and batch with each lever reversed, to show its effect."""
     setting = chosen.setting
-    network = Network(job.config, setting.tensor)
+    network = network_of(job.config, setting.tensor)
     changed = [
         ("activation checkpointing", replace(setting, checkpointed=True)),
         ("whole logits", replace(setting, chunked=False)),

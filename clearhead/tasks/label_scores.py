@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from clearhead.tasks.metrics import Score
-from clearhead.tasks.resampling import ScoredRows, interval
+from clearhead.tasks.resampling import ScoredRows
 
 
 def accuracy(references: np.ndarray, outputs: np.ndarray) -> float:
@@ -43,4 +43,4 @@ def scored(
 ) -> Score:
     """A score of these rows with its 95% bootstrap interval."""
     rows = ScoredRows(score, (references, outputs))
-    return Score(name, score(references, outputs), unit=unit, interval=interval(rows), rows=rows)
+    return Score(name, score(references, outputs), unit=unit, is_bounded=True, rows=rows)

@@ -31,10 +31,15 @@ class Score:
     is_smoothed: bool = False
     """Whether smoothing alone keeps it above 0, as that of a BLEU without one matching 4-gram: it says little."""
     unit: str = ""
-    interval: tuple[float, float] | None = None
-    """Where 95% of bootstrap resamples of the rows fall."""
+    is_bounded: bool = False
+    """Whether its interval is shown."""
     rows: ScoredRows | None = field(default=None, compare=False, repr=False)
     """What each example adds to it, from which intervals and comparisons with another model come."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where 95% of bootstrap resamples of the rows fall, if that is shown. Takes a while when it is first asked."""
+        return self.rows.interval if self.is_bounded and self.rows is not None else None
 
     def __str__(self) -> str:
         return f"{self.name} = {self.value:.2f}" + (f" ({self.signature})" if self.signature else "")

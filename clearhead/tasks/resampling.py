@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -29,6 +30,11 @@ class ScoredRows:
         """The score of these examples, some of which may occur several times."""
         return self.score(*(column[rows] for column in self.columns))
 
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """The 95% percentile bootstrap interval (Efron and Tibshirani 1993, 13.3). Computed when it is asked for."""
+        return _middle(np.array([self.of(draw) for draw in _draws(len(self))]))
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -39,11 +45,6 @@ class Difference:
     """Where 95% of paired bootstrap resamples of the examples fall."""
     p: float
     """How often resamples of two equal models differ by as much, two-sided."""
-
-
-def interval(rows: ScoredRows) -> tuple[float, float]:
-    """The 95% percentile bootstrap interval of a score (Efron and Tibshirani 1993, 13.3)."""
-    return _middle(np.array([rows.of(draw) for draw in _draws(len(rows))]))
 
 
 def difference(first: ScoredRows, second: ScoredRows) -> Difference:

@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
+import numpy as np
 import pytest
 
 from clearhead.cli import main
@@ -11,6 +12,7 @@ from clearhead.commands.mistakes import MOST, page, write_page
 from clearhead.errors import UserError
 from clearhead.tasks.examples import Example, Finding
 from clearhead.tasks.metrics import Score
+from clearhead.tasks.resampling import ScoredRows
 from clearhead.tasks.task import Evaluation
 from tests.small_models import PAIRS, model_of
 
@@ -46,7 +48,8 @@ def read(html: str) -> Reader:
 
 
 def evaluation(*examples: Example) -> Evaluation:
-    scores = (Score("accuracy", 0.5, interval=(0.4, 0.6)), Score("loss", 1.0))
+    rows = ScoredRows(lambda values: float(values[0]), (np.repeat([0.4, 0.6], 50),))
+    scores = (Score("accuracy", 0.5, is_bounded=True, rows=rows), Score("loss", 1.0))
     return Evaluation(scores, examples=examples, findings=(Finding("confusion", ("a < b",), {}),))
 
 

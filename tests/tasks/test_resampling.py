@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clearhead.tasks.metrics import bleu, chrf, exact_match, of_each
-from clearhead.tasks.resampling import ScoredRows, difference, interval
+from clearhead.tasks.resampling import ScoredRows, difference
 
 
 def mean(values: np.ndarray) -> float:
@@ -47,7 +47,7 @@ def test_pairing_makes_the_interval_narrower():
     first = random.normal(size=200)
     second = first + 0.1 + 0.1 * random.normal(size=200)
     low, high = difference(of(first), of(second)).interval
-    alone = interval(of(first))
+    alone = of(first).interval
     assert high - low < 0.2 * (alone[1] - alone[0])
 
 
