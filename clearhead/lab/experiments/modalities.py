@@ -41,7 +41,7 @@ def words(n: int) -> Modality:
     seen, unseen = counts(train.texts, test.texts, tf_idf=True)
     said = predicted(seen, train.labels.numpy(), unseen)
     linear = float((said == test.labels.numpy()).mean())
-    return Modality(network, batches(train, vocabulary, 32), (vocabulary.tokens(test.texts), test.labels), linear)
+    return Modality(network, batches(train, vocabulary, 64), (vocabulary.tokens(test.texts), test.labels), linear)
 
 
 def pictures(n: int) -> Modality:
@@ -90,7 +90,7 @@ def ordered(n: int) -> tuple[Tensor, Tensor]:
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Accuracy on unseen examples, that of a linear classifier, and the weights of the blocks and of the rest."""
     n = 500 if quick else 1000
-    for name, build, steps in (("words", words, 300), ("pictures", pictures, 700), ("digits", digits, 300)):
+    for name, build, steps in (("words", words, 200), ("pictures", pictures, 700), ("digits", digits, 300)):
         one = build(n)
         learn(one.network, one.batch, steps=steps if quick else 2 * steps)
         blocks = size(one.network.last_stack.blocks)
