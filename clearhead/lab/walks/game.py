@@ -114,7 +114,7 @@ def right() -> Sequence[Json]:
         stop(
             "norm",
             "norm",
-            "A norm needs the mean of each row, and the printed means are those of products, not of sums.",
+            "A norm subtracts the mean of each row, and the printed means are not arithmetic means.",
             title="Norm",
             printed=[
                 printed("s4-19a", f"{BLOCK}.attn_norm.mean"),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from clearhead.api import Model
-from clearhead.lab.walks.chain import ATTENTION, UNKNOWN, Chain, Json, Walk, encoder, matrix, printed, put, stop
+from clearhead.lab.walks.chain import ATTENTION, UNKNOWN, Chain, Json, Walk, encoder, matrix, printed, stop
 
 TEXT = "money bank"
 MONEY, BANK = range(2)
@@ -24,8 +24,7 @@ def stops() -> Sequence[Json]:
     """The chain, and the parallelogram of the printed weights."""
     bank = dict(query=BANK, key=MONEY)
     share = {"at": "{at}.weights[h={head},t={t},s={s}]", "digits": 7}
-    claimed = put(f"{ATTENTION}.weights[h=0,t={BANK}]", [[0.2, 0.8]])[0]
-    claimed["at"] = f"{ATTENTION}.weights[h=0,t={BANK}]"
+    claimed = {"at": f"{ATTENTION}.weights[h=0,t={BANK}]", "do": "set", "value": [0.2, 0.8]}
     return [
         stop(
             "embedding",
@@ -85,15 +84,17 @@ def stops() -> Sequence[Json]:
         ),
         stop(
             "sum",
-            "geometry",
+            "attention",
             "So the output of “bank” is its own value to seven digits, and nothing pulls it toward “money”.",
+            step="weighted",
             printed=[printed("s3-07", f"{ATTENTION}.weights[h=0,t={BANK}]")],
             **bank,
         ),
         stop(
             "printed",
-            "geometry",
+            "attention",
             "With the printed weights put in, the output is the diagonal of the parallelogram that the document draws.",
+            step="weighted",
             title="As printed",
             edits=[claimed],
             **bank,

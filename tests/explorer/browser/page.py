@@ -26,7 +26,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
-PLAIN = {"v", "s", "t", "view", "step", "stack", "part", "side", "mode", "layer", "head", "query", "key"}
+PLAIN = {
+    "v",
+    "s",
+    "t",
+    "view",
+    "step",
+    "stack",
+    "part",
+    "side",
+    "mode",
+    "layer",
+    "head",
+    "query",
+    "key",
+    "walk",
+    "stop",
+}
 SECONDS = 8.0
 
 

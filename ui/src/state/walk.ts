@@ -175,7 +175,7 @@ export function requestOf(placement: Placement): RunRequest {
   return requestB(page) ?? requestA(page);
 }
 
-export interface Read { at: string; text: string; value: number | null }
+export interface Read { at: string; take?: Reading["take"]; text: string; value: number | null }
 
 /** Finds a forward pass. */
 export type Passes = (request: RunRequest) => Promise<Run>;
@@ -189,7 +189,7 @@ export async function valueOf(reading: Reading, placement: Placement, about: Abo
     const tensor = await run.value(at);
     const likeliest = async (): Promise<number> => answerOf(await passes(plain), placement.position ?? 0, about.labels)?.top[0]?.id ?? 0;
     const value = reading.take === "chance" ? softmax(tensor.data)[await likeliest()]! : taken(tensor, reading.take);
-    return { at, value, text: reading.as === "percent" ? percent(value) : num(value, reading.digits ?? 2) };
+    return { at, take: reading.take, value, text: reading.as === "percent" ? percent(value) : num(value, reading.digits ?? 2) };
   } catch {
     return { at, value: null, text: "–" };
   }

@@ -1,6 +1,6 @@
 /** The reader's way along a walk: which stop, where it looks, and what it says. */
 
-import { untrack } from "svelte";
+import { tick, untrack } from "svelte";
 import type { Tensor } from "../core/protocol";
 import type { Question, Reading, Right, Stop, Walk } from "../core/walk";
 import { t } from "../i18n/index.svelte";
@@ -40,7 +40,12 @@ export class Walking {
   stops: Stop[] = $derived.by(() => stopsOf(this.walk, this.app.about));
   index: number = $derived.by(() => Math.max(0, Math.min(this.app.page.stop, this.stops.length - 1)));
   stop: Stop = $derived.by(() => this.stops[this.index]!);
-  placement: Placement | null = $derived.by(() => this.app.a && placementOf(this.stop, this.walk, this.app.about, this.app.a, $state.snapshot(this.app.page.reads)));
+  /** null until the pass over what the page reads is there. */
+  placement: Placement | null = $derived.by(() => {
+    const { app: { a, about, page }, stop, walk } = this, reads = $state.snapshot(page.reads);
+    const isOwn = walk.text === undefined, isThere = JSON.stringify(a?.request) === JSON.stringify({ ...reads, edits: [] });
+    return a && (isThere || !isOwn) ? placementOf(stop, walk, about, a, reads) : null;
+  });
 
   /** Whether the page looks elsewhere than the stop does. */
   away: boolean = $derived.by(() => {
@@ -104,7 +109,8 @@ export class Walking {
       untrack(() => {
         const isNew = this.#input !== null && input !== this.#input && this.walk.text === undefined;
         if (isNew) this.forget();
-        if (isNew || (this.#input === null && isBare(this.app.page))) void this.show();
+        // After the effect of the page, which writes its address.
+        if (isNew || (this.#input === null && isBare(this.app.page))) void tick().then(() => this.show());
         this.#input = input;
       });
     });
