@@ -31,6 +31,20 @@ def encoder(vocab_size: int, *, head: c.Head | None = None, **changes: Any) -> T
     return Transformer(c.ModelConfig(encoder=stack(vocab_size, **changes), head=head or c.LanguageHead(tied=False)))
 
 
+def published(
+    vocab_size: int, d_model: int = 64, *, kind: c.StackName = "decoder", head: c.Head | None = None, **changes: Any
+) -> Transformer:
+    """Words of variance 1 and Xavier's matrices, as the first Transformer had them (Vaswani et al. 2017, 3.4).
+
+    Words as small as in `decoder` drown in sinusoids, and a short training does not find them again.
+    """
+    config = stack(vocab_size, d_model, input=c.TokenInput(vocab_size=vocab_size, scale=True), **changes)
+    init, head = c.Init(std=d_model**-0.5, matrices="xavier", depth_scaled=False), head or c.LanguageHead(tied=False)
+    if kind == "encoder":
+        return Transformer(c.ModelConfig(encoder=config, head=head, init=init))
+    return Transformer(c.ModelConfig(decoder=config, head=head, init=init))
+
+
 def learn(
     network: nn.Module,
     batch: Callable[[], tuple[Tokens | Tensor, Tensor]],

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
-from clearhead.lab.learning import accuracy, copying, final, learn, size, stack
+from clearhead.lab.learning import accuracy, copying, final, learn, published, size
 from clearhead.lab.naive import fix_positions
 from clearhead.model import Transformer
 from clearhead.model.positions import SinusoidalEncoding
@@ -23,10 +23,7 @@ KINDS = {
 
 def network(width: int, for_word: int, for_position: int) -> Transformer:
     """The word in the first numbers of each vector, a sinusoid in the last."""
-    reads = c.TokenInput(vocab_size=SYMBOLS, scale=True)
-    config = stack(SYMBOLS, width, input=reads, positions=c.Learned(max_length=LENGTH))
-    init = c.Init(std=width**-0.5, matrices="xavier")
-    made = Transformer(c.ModelConfig(decoder=config, head=c.LanguageHead(tied=False), init=init))
+    made = published(SYMBOLS, width, positions=c.Learned(max_length=LENGTH))
     positions = torch.zeros(LENGTH, width)
     sinusoids = SinusoidalEncoding(c.Sinusoidal(), for_position).embedding(torch.arange(LENGTH)[None])
     positions[:, width - for_position :] = sinusoids[0]

@@ -4,23 +4,14 @@ from collections.abc import Iterator
 
 import torch
 
-from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
-from clearhead.lab.learning import copying, learn, stack
+from clearhead.lab.learning import copying, learn, published
 from clearhead.lab.probing import readable
 from clearhead.model import Layout, Tokens, Transformer
 
 WORDS, LENGTH, BACK = 200, 64, 3
 TRAINED = 64
 """The width of the network that is trained."""
-
-
-def network(width: int) -> Transformer:
-    """Words of variance 1 in each number, as the scaled table of Vaswani et al. 2017, 3.4, and sinusoids."""
-    reads = c.TokenInput(vocab_size=WORDS, scale=True)
-    config = stack(WORDS, width, n_layers=1, input=reads)
-    init = c.Init(std=width**-0.5, matrices="xavier")
-    return Transformer(c.ModelConfig(decoder=config, head=c.LanguageHead(tied=False), init=init))
 
 
 @torch.no_grad()
@@ -44,8 +35,8 @@ def told(made: Transformer) -> dict[str, float]:
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Accuracy of reading word and position out of their sum: new networks by width, and one after training."""
     for width in (16, 32, 64, 128, 256):
-        yield Row({"network": "new", "width": width}, told(network(width)))
-    trained = network(TRAINED)
+        yield Row({"network": "new", "width": width}, told(published(WORDS, width, n_layers=1)))
+    trained = published(WORDS, TRAINED, n_layers=1)
     learn(trained, lambda: copying(WORDS, 16, LENGTH, BACK), steps=250 if quick else 800)
     yield Row({"network": "trained", "width": TRAINED}, told(trained))
 

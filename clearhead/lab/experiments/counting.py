@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import accuracy, copying, encoder, final, learn
+from clearhead.lab.learning import accuracy, copying, final, learn, published
 from clearhead.lab.naive import counted, fix_positions, normalised
 from clearhead.model.positions import SinusoidalEncoding
 
@@ -28,7 +28,7 @@ def table(kind: str, length: int) -> Tensor:
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Loss of copying the previous symbol, read both ways, and accuracy at the trained and at half the length."""
     for kind in KINDS:
-        network = encoder(SYMBOLS, d_model=WIDTH, positions=c.Learned(max_length=TRAINED))
+        network = published(SYMBOLS, WIDTH, kind="encoder", positions=c.Learned(max_length=TRAINED))
         fix_positions(network, table(kind, TRAINED))
         losses = learn(network, lambda: copying(SYMBOLS, 32, TRAINED, BACK), steps=300 if quick else 600)
         values = {"loss": final(losses)}

@@ -5,8 +5,7 @@ from functools import partial
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import copying, final, learn, stack
-from clearhead.model import Transformer
+from clearhead.lab.learning import copying, final, learn, published
 
 SYMBOLS, LENGTH, BACK, RATE = 16, 16, 3, 3e-3
 DEEP = 12
@@ -17,10 +16,8 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     steps = 300 if quick else 400
     for depth in (DEEP,) if quick else (3, DEEP):
         for place, warmup in (("post", 0), ("post", 100), ("pre", 0)):
-            config = stack(SYMBOLS, 32, n_layers=depth, norm_place=place, positions=c.Learned(max_length=LENGTH))
-            init = c.Init(matrices="xavier", depth_scaled=False)
-            head = c.LanguageHead(tied=False)
-            network = Transformer(c.ModelConfig(decoder=config, head=head, init=init))
+            positions = c.Learned(max_length=LENGTH)
+            network = published(SYMBOLS, 32, n_layers=depth, norm_place=place, positions=positions)
             batch = partial(copying, SYMBOLS, 16, LENGTH, BACK)
             losses = learn(network, batch, steps=steps, lr=RATE, warmup=warmup)
             kind = f"{place}-norm, warm-up" if warmup else f"{place}-norm"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
-from clearhead.lab.learning import IGNORED, accuracy, copying, decoder, learn
+from clearhead.lab.learning import IGNORED, accuracy, copying, learn, published
 
 SYMBOLS, BACK, TRAINED, LONG = 16, 3, 32, 128
 POSITIONS: dict[str, c.Positions] = {
@@ -19,7 +19,7 @@ POSITIONS: dict[str, c.Positions] = {
 def measure(_: int, quick: bool) -> Iterator[Row]:
     """Accuracy of copying the symbol three places back, inside and beyond the length of training."""
     for name, positions in POSITIONS.items():
-        network = decoder(SYMBOLS, d_model=64, positions=positions)
+        network = published(SYMBOLS, positions=positions)
         learn(network, lambda: copying(SYMBOLS, 32, TRAINED, BACK), steps=250 if quick else 400)
         tokens, labels = copying(SYMBOLS, 32, LONG, BACK)
         for start, end in ((0, 32), (32, 64), (64, 128)):
