@@ -211,7 +211,7 @@ def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
 def test_several_labels_and_numbers_are_learnt_too():
     several = [(text, label if i % 2 else f"{label}|odd") for i, (text, label) in enumerate(rows())]
     write_table(Path("table.csv"), several)
-    changed = tables(steps=40, optimizer={"kind": "adamw", "lr": 1e-2}, schedule={"kind": "constant"})
+    changed = tables(steps=40, optimizer={"kind": "adamw", "lr": 1e-2}, schedule={"kind": "constant"}, save_every=None)
     changed["data"]["problem_type"] = "multi_label_classification"
     run, _ = start(validate(changed, where="x"), Path("several"))
     found = losses([*train(run)])
