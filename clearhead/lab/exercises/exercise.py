@@ -132,7 +132,7 @@ class ExerciseSet:
             "opens": {"text": text, "target": target, "view": one.view, "layer": one.layer, "head": one.head},
             "allows": [{"at": allowed.at, "do": list(allowed.do)} for allowed in one.allows],
             "changes": list(one.changes),
-            "options": [{"label": o.label, "edits": list(o.edits), "change": o.change, "at": o.at} for o in one.options],
+            "options": [{**vars(option), "edits": list(option.edits)} for option in one.options],
             "inputs": {name: ids_of(model, given) for name, given in one.inputs.items()},
             "groups": one.groups,
             "wrong": [{"name": wrong.name, "when": wrong.when, "says": wrong.says} for wrong in one.wrong],

@@ -11,7 +11,7 @@ from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import functions, placed
 from clearhead.explorer.answering.passes import axes_of
-from clearhead.explorer.answering.requests import EditRequest
+from clearhead.explorer.answering.requests import Change, EditRequest
 from clearhead.lab.exercises.exercise import LARGEST, Answer, Exercise, ExerciseSet, Option, ids_of
 from clearhead.lab.exercises.language import Term, holds
 from clearhead.model import Tokens
@@ -43,6 +43,7 @@ class Subject:
 
     def __init__(self, model: Model, exercise: Exercise) -> None:
         self.model, self.ids = model, {name: ids_of(model, given) for name, given in exercise.inputs.items()}
+        self._variants: dict[tuple[bool, str | None], tuple[Model, dict[str, str]]] = {}
 
     @cached_property
     def plain(self) -> Reads:
@@ -51,9 +52,8 @@ class Subject:
 
     def passes(self, answer: Answer) -> Reads:
         """Every input with these edits. Raises UserError if an edit does not fit, or if a number is not finite."""
-        scale, positions = answer.change.scale, answer.change.positions
-        model = self.model if scale and positions is None else self.model.changed(scale=scale, positions=positions)
-        edits = placed(answer.edits, axes_of(model)) if answer.edits else []
+        model, axes = self._variant(answer.change)
+        edits = placed(answer.edits, axes)
         by_shape: dict[tuple[int, ...], list[str]] = {}
         for name, ids in self.ids.items():
             by_shape.setdefault(tuple(map(len, ids.values())), []).append(name)
@@ -66,6 +66,14 @@ class Subject:
             _check_finite(seen)
             found |= {name: Read(seen, row) for row, name in enumerate(names)}
         return found
+
+    def _variant(self, change: Change) -> tuple[Model, dict[str, str]]:
+        """The model with another config, and the axes of its values."""
+        key = change.scale, change.positions
+        if key not in self._variants:
+            model = self.model if key == (True, None) else self.model.changed(scale=key[0], positions=key[1])
+            self._variants[key] = model, axes_of(model)
+        return self._variants[key]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Conditions on the values of a model, as JSON lists: ["<=", ["max", ["abs", …]], 0.01].
 
-The page's engine evaluates the same lists (ui/src/judge/language.ts, which is this file in TypeScript); docs/exercises.md
+The page's engine evaluates the same lists: ui/src/judge/language.ts is this file in TypeScript, and docs/exercises.md
 lists what they may hold. Numbers are float32 values of the model, computed with in float64.
 """
 

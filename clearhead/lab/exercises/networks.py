@@ -101,8 +101,9 @@ COPIER = "the cat saw a red dog near us"
 
 
 def copier() -> Model:
-    """Names the word before: head 0 averages, head 1 looks one back, head 2 at the first word and adds nothing, head 3 at
-    the word itself and adds a little.
+    """Names the word before. Head 0 averages, and head 1 looks one back.
+
+    Head 2 looks at the first word and adds nothing, head 3 at the word itself and adds a little.
     """
     words, n = tokenizer_of(COPIER), 8
     v = words.vocab_size
@@ -253,10 +254,10 @@ def drawn_decoder(seed: int = 0) -> Model:
     return Model(drawn(c.ModelConfig(decoder=config, head=c.LanguageHead(tied=False)), seed, 0.5), words)
 
 
-def wide_head(seed: int = 0) -> Model:
+def wide_head(seed: int = 0, *, scaled: bool = True) -> Model:
     """One head of width 64 whose queries and keys have unit variance."""
     words, random = tokenizer_of(ANIMALS), Random(seed)
-    config = stack(words, 64, d_head=64)
+    config = stack(words, 64, d_head=64, attn_scale=None if scaled else 1.0)
     network = empty(c.ModelConfig(encoder=config, head=c.NoHead()))
     network.last_stack.table.weight.copy_(gauss(random, (words.vocab_size, 64), 1.0))
     attn = attention(network)

@@ -1,75 +1,58 @@
 """Where heads look, and what they add."""
 
-from random import Random
-
-from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Way, Wrong
+from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import COPIER, copier, drawn_decoder
+from clearhead.lab.exercises.sets.rows import (
+    AT,
+    BACK,
+    FIRST,
+    ITSELF,
+    LENGTH,
+    LOOKS,
+    NO_SHARES,
+    OTHER_HEAD,
+    SHOWN,
+    cells,
+    row,
+    rows,
+    scores,
+    some,
+)
+from clearhead.lab.exercises.sets.widths import head_width, output_matrix
 from clearhead.lab.exercises.writing import (
-    answered, changed, chosen, edit, edits, every, option_is, pick, plain, same, says, shuffled, texts, unchanged, unseen,
-    value, word,
+    answered,
+    changed,
+    chosen,
+    edit,
+    edits,
+    every,
+    pick,
+    plain,
+    same,
+    says,
+    shuffled,
+    texts,
+    unchanged,
+    value,
+    word,
 )  # fmt: skip
-
-AT = "decoder.blocks.0.attn"
-LENGTH = 6
-SHOWN = "the cat saw a red dog"
-LOOKS = (Allowed(f"{AT}.scores", ("set", "close", "zero", "scale")), Allowed(f"{AT}.weights", ("set", "zero")))
-BACK = {t: t - 1 for t in range(1, LENGTH)}
-ITSELF = {t: t for t in range(1, LENGTH)}
-FIRST = {t: 0 for t in range(1, LENGTH)}
-NO_SHARES = "The weights of a query no longer add up to 1: you set a cell and left the others. Lower them, or edit scores."
-OTHER_HEAD = "Head {} looks where it did, and another head does not. Look at the h in the address."
 
 
 def looking() -> ExerciseSet:
     """Exercises on weights and on what a head adds."""
-    made = [_back(), _first(), _average(), _name_itself(), _silence(), _which_looks_back(), _which_adds_nothing(), _share()]
+    made = [
+        _back(),
+        _first(),
+        _average(),
+        _name_itself(),
+        _silence(),
+        _which_looks_back(),
+        _which_adds_nothing(),
+        _share(),
+    ]
     models = {"copier": copier(), "drawn": drawn_decoder()}
-    return ExerciseSet("looking", "Where heads look, and what they add", models, [*made, _head_width(), _output_matrix()])
-
-
-# --- learners --------------------------------------------------------------------------------------------------------
-
-
-def _row(at: int, share: float) -> list[float]:
-    """Weights of one query: a share for one key, the rest for another."""
-    other = 0 if at else 1
-    return [share if s == at else 1 - share if s == other else 0.0 for s in range(LENGTH)]
-
-
-def _rows(key: dict[int, int], head: int) -> Way:
-    """Sets the weights of each query to look at one key."""
-    return lambda random: shuffled(
-        random,
-        [
-            edit(f"{AT}.weights[h={head},t={t}]", "set", _row(s, random.uniform(0.93, 1.0) if t else 1.0))
-            for t, s in key.items()
-        ],
-    )
-
-
-def _scores(key: dict[int, int], head: int) -> Way:
-    """Sets one score of each query high."""
-    return lambda random: shuffled(
-        random, [edit(f"{AT}.scores[h={head},t={t},s={s}]", "set", random.uniform(14, 30)) for t, s in key.items()]
-    )
-
-
-def _cells(key: dict[int, int], head: int) -> Way:
-    """Sets single weights to 1 and leaves the others as they are."""
-    return lambda random: shuffled(
-        random, [edit(f"{AT}.weights[h={head},t={t},s={s}]", "set", 1.0) for t, s in key.items()]
-    )
-
-
-def _some(key: dict[int, int]) -> Way:
-    """Edits some of the queries."""
-
-    def way(random: Random) -> dict[str, object]:
-        few = {t: key[t] for t in random.sample(range(2, LENGTH), 3)}
-        return pick(_rows(few, 0), _scores(few, 0))(random)
-
-    return way
+    return ExerciseSet("looking", "Where heads look, and what they add", models, [*made, head_width(), output_matrix()])
 
 
 # --- terms -----------------------------------------------------------------------------------------------------------
@@ -109,18 +92,18 @@ def _back() -> Exercise:
         ["and", every(["and", [">=", _diagonal(0, -1), 0.9], _are_shares(0)]), _others_stay(0)],
         "A head that looks one token back has its weights on the diagonal below the main one. Softmax turns scores into "
         "weights, so one score that is 12 above the others is enough.",
-        pick(_rows(BACK, 0), _scores(BACK, 0)),
+        pick(rows(BACK, 0), scores(BACK, 0)),
         (
-            Wrong("other-head", _other_head(0), OTHER_HEAD.format(0), pick(_rows(BACK, 2), _scores(BACK, 2), _rows(BACK, 3))),
-            Wrong("no-shares", ["not", _are_shares(0)], NO_SHARES, _cells(BACK, 0)),
+            Wrong("other-head", _other_head(0), OTHER_HEAD.format(0), pick(rows(BACK, 2), scores(BACK, 2), rows(BACK, 3))),
+            Wrong("no-shares", ["not", _are_shares(0)], NO_SHARES, cells(BACK, 0)),
             Wrong("itself", [">=", _diagonal(0, 0), 0.9],
                   "Each word looks at itself: that is the main diagonal. One back is the key s = t - 1.",
-                  pick(_rows(ITSELF, 0), _scores(ITSELF, 0))),
+                  pick(rows(ITSELF, 0), scores(ITSELF, 0))),
             Wrong("ahead", [">=", ["diagonal", _weights(0), 1], 0.9],
                   "Each word looks one token ahead, past the causal mask: a weight that is set by hand is not masked again.",
-                  _rows({t: t + 1 for t in range(LENGTH - 1)}, 0)),
+                  rows({t: t + 1 for t in range(LENGTH - 1)}, 0)),
             Wrong("some-rows", [">=", ["max", ["drop", _diagonal(0, -1), 1]], 0.9],
-                  "Some words look one back, but not all. Every query from t = 1 on needs an edit.", _some(BACK)),
+                  "Some words look one back, but not all. Every query from t = 1 on needs an edit.", some(BACK)),
         ),
         LOOKS,
     )  # fmt: skip
@@ -135,18 +118,18 @@ def _first() -> Exercise:
         ["and", every(["and", [">=", column, 0.9], _are_shares(0)]), _others_stay(0)],
         "Such a column is common in trained models: a head rests on the first token where it has nothing to add. Head 2 of "
         "this model does so.",
-        pick(_rows(FIRST, 0), _scores(FIRST, 0)),
+        pick(rows(FIRST, 0), scores(FIRST, 0)),
         (
-            Wrong("other-head", _other_head(0), OTHER_HEAD.format(0), pick(_rows(FIRST, 1), _scores(FIRST, 3))),
+            Wrong("other-head", _other_head(0), OTHER_HEAD.format(0), pick(rows(FIRST, 1), scores(FIRST, 3))),
             Wrong("transposed", ["and", changed(f"{AT}.weights[h=0,t=0]"), unchanged(f"{AT}.weights[h=0,t=3]")],
                   "You edited the first query, which is a row. From everywhere to the first word is a column: s = 0 for every t.",
                   lambda random: edits(edit(f"{AT}.weights[h=0,t=0]", "set", [random.uniform(0.1, 0.2)] * LENGTH))),
-            Wrong("no-shares", ["not", _are_shares(0)], NO_SHARES, _cells(FIRST, 0)),
+            Wrong("no-shares", ["not", _are_shares(0)], NO_SHARES, cells(FIRST, 0)),
             Wrong("back", [">=", _diagonal(0, -1), 0.9],
                   "Each word looks at the word before it. The first word is key s = 0 for every query.",
-                  pick(_rows(BACK, 0), _scores(BACK, 0))),
+                  pick(rows(BACK, 0), scores(BACK, 0))),
             Wrong("some-rows", [">=", ["max", ["drop", column, 1]], 0.9], "Some words look at the first one, but not all.",
-                  _some(FIRST)),
+                  some(FIRST)),
         ),
         LOOKS,
     )  # fmt: skip
@@ -154,7 +137,12 @@ def _first() -> Exercise:
 
 def _average() -> Exercise:
     head = f"{AT}.weights[h=1]"
-    even = ["and", same(head_row(1, 1, 2), 0.5, 0.02), same(head_row(1, 3, 4), 0.25, 0.02), same(head_row(1, 5, 6), 1 / 6, 0.02)]
+    even = [
+        "and",
+        same(head_row(1, 1, 2), 0.5, 0.02),
+        same(head_row(1, 3, 4), 0.25, 0.02),
+        same(head_row(1, 5, 6), 1 / 6, 0.02),
+    ]
     scores = f"{AT}.scores[h=1]"
     return Exercise(
         "average", "What a score of zero means",
@@ -164,7 +152,7 @@ def _average() -> Exercise:
         every(["and", even, ["<=", ["triangle", value(head), 1], 0.01]]),
         "Softmax of equal scores is the average. A score of zero does not mean no attention; a closed score, minus infinity, "
         "does.",
-        pick(lambda random: edits(edit(scores, "zero")), lambda random: edits(edit(scores, "set", random.uniform(-5, 5))),
+        pick(lambda _: edits(edit(scores, "zero")), lambda random: edits(edit(scores, "set", random.uniform(-5, 5))),
              lambda random: edits(edit(scores, "scale", random.uniform(0, 0.004)))),
         (
             Wrong("nothing-left", ["<=", value(head), 1e-6], "The weights are zero: the head adds nothing. It should average.",
@@ -198,7 +186,7 @@ def _name_itself() -> Exercise:
         every(["=", named, ids, 0.5]),
         "A head's answer is what it reads (weights times values) times what W_O makes of it. You can change where the loud "
         "head looks, or silence it and make the quiet head louder.",
-        pick(_rows({t: t for t in range(LENGTH)}, 1),
+        pick(rows({t: t for t in range(LENGTH)}, 1),
              lambda random: shuffled(random, [edit(f"{AT}.z[h=1]", "zero"), edit(f"{AT}.z[h=3]", "scale", random.uniform(3, 8))]),
              lambda random: edits(edit(f"{AT}.z[h=3]", "scale", random.uniform(12, 30)))),
         (
@@ -206,11 +194,11 @@ def _name_itself() -> Exercise:
                   lambda random: shuffled(random, [edit(f"{AT}.z[h={h}]", "zero") for h in range(4)])),
             Wrong("first", ["=", ["drop", named, 2], ["at", ids, 0], 0.5],
                   "The model names the first word everywhere: its head looks at key 0, not at the query's own place.",
-                  _rows({t: 0 for t in range(LENGTH)}, 1)),
+                  rows(dict.fromkeys(range(LENGTH), 0), 1)),
             Wrong("before", ["=", ["drop", named, 1], ["keep", ids, -1], 0.5], "The model still names the word before: head 1 is louder.",
                   lambda random: edits(edit(f"{AT}.z[h=3]", "scale", random.uniform(0.5, 1.8)))),
             Wrong("mixed", changed("head.logits"), "The model names itself at some places only, or a word that heads agree on by chance.",
-                  lambda random: edits(edit(f"{AT}.weights[h=1,t={random.randint(3, 4)}]", "set", _row(1, 1.0)))),
+                  lambda random: edits(edit(f"{AT}.weights[h=1,t={random.randint(3, 4)}]", "set", row(1, 1.0)))),
         ),
         (*LOOKS, Allowed(f"{AT}.z", ("zero", "scale"))), view="logits", head=1,
     )  # fmt: skip
@@ -312,47 +300,4 @@ def _share() -> Exercise:
             Wrong("not-divided", answered(["exp", value(f"{AT}.scores[h=0,t=2,s=0]")], by=0.01),
                   "That is e^0. Softmax divides it by the sum over the open keys.", says(1.0)),
         ),
-    )  # fmt: skip
-
-
-def _head_width() -> Exercise:
-    width = ["count", value(f"{AT}.q[h=0,t=0]")]
-    return Exercise(
-        "head-width", "More heads, narrower heads",
-        "This model is 16 wide and has 2 heads. You double the number of heads and keep d_model. How wide is a head then "
-        "(d_k)?",
-        "drawn", {"shown": "the lion sees a deer"},
-        answered(["/", width, 2], by=0.01),
-        "4. Heads share d_model: d_k = d_model / h. More heads can look at more things at once, but each compares shorter "
-        "vectors. The number of parameters of W_Q, W_K, W_V and W_O does not change.",
-        says(4.0),
-        (
-            Wrong("same", answered(width, by=0.01), "That is d_k now. Twice the heads share the same 16 components.", says(8.0)),
-            Wrong("wider", answered(["*", width, 2], by=0.01), "That is d_model. The heads divide it among them.", says(16.0)),
-            Wrong("heads", answered(2, by=0.01), "That is the number of heads now, not the width of one.", says(2.0)),
-        ),
-        source="document 001, reflection question 1",
-    )  # fmt: skip
-
-
-def _output_matrix() -> Exercise:
-    adds = value(f"{AT}.heads[h=1,t=2]")
-    reached = ["*", ["count", adds], ["share", ">=", ["abs", adds], 1e-6]]
-    return Exercise(
-        "output-matrix", "Why there is a W_O",
-        "Head 1 of block 0 mixes values that are 8 wide. To how many components of the stream does it add something, after "
-        "W_O?",
-        "drawn", {"shown": "the lion sees a deer"},
-        answered(reached, by=0.01),
-        "16, all of d_model. Side by side, the heads would each stay in their own 8 components; W_O lets every head write to "
-        "every component, and lets heads agree or cancel.",
-        says(16.0),
-        (
-            Wrong("concatenated", answered(["count", value(f"{AT}.z[h=1,t=2]")], by=0.01),
-                  "That is the width of one head: so it would be if heads were only put side by side, without W_O.", says(8.0)),
-            Wrong("one", answered(1, by=0.01), "A head adds a whole vector, not one number.", says(1.0)),
-            Wrong("both-heads", answered(["count", value(f"{AT}.heads[t=2]")], by=0.01),
-                  "That counts both heads. Their vectors are added in the same 16 components.", says(32.0)),
-        ),
-        source="document 001, reflection question 5", view="output", head=1,
     )  # fmt: skip

@@ -1,15 +1,33 @@
 """Masks: what a query may read, and what happens where it reads more."""
 
 from itertools import combinations, product
-from random import Random
 from typing import Any
 
-from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Way, Wrong
+from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
 from clearhead.lab.exercises.language import Term
-from clearhead.lab.exercises.networks import ANIMALS, COPIER, PEEKER, copier, drawn_decoder, drawn_encoder, peeker
+from clearhead.lab.exercises.networks import ANIMALS, PEEKER, copier, drawn_decoder, drawn_encoder, peeker
+from clearhead.lab.exercises.sets.windows import close_pair, pairs, window
 from clearhead.lab.exercises.writing import (
-    UNSEEN, answered, beside, changed, chosen, differs, edit, edits, every, option_is, pick, plain, replaced, same, says,
-    shuffled, swapped, texts, unchanged, unseen, value, word,
+    answered,
+    beside,
+    changed,
+    chosen,
+    differs,
+    edit,
+    edits,
+    every,
+    option_is,
+    pick,
+    plain,
+    replaced,
+    same,
+    says,
+    shuffled,
+    swapped,
+    texts,
+    unchanged,
+    value,
+    word,
 )  # fmt: skip
 
 AT = "decoder.blocks.0.attn"
@@ -20,7 +38,17 @@ LAST = "head.logits[t=-1]"
 
 def masks() -> ExerciseSet:
     """Exercises on causal masks, padding and windows."""
-    made = [_open_cells(), _cheat(), _which_cheats(), _what_changes(), _close_pair(), _causal(), _padding(), _window(), _order()]
+    made = [
+        _open_cells(),
+        _cheat(),
+        _which_cheats(),
+        _what_changes(),
+        close_pair(),
+        _causal(),
+        _padding(),
+        window(),
+        _order(),
+    ]
     models = {"peeker": peeker(), "copier": copier(), "encoder": drawn_encoder(), "decoder": drawn_decoder()}
     return ExerciseSet("masks", "Masks, and how to cheat without one", models, made)
 
@@ -126,45 +154,6 @@ def _what_changes() -> Exercise:
     )  # fmt: skip
 
 
-def _close_pair() -> Exercise:
-    cell, row = f"{AT}.weights[h=0,t=4,s=2]", f"{AT}.weights[h=0,t=4]"
-    rest = ["and", *(unchanged(f"{AT}.weights[h=0,t={t}]") for t in (0, 1, 2, 3, 5))]
-    heads = ["and", *(unchanged(f"{AT}.weights[h={h}]") for h in (1, 2, 3))]
-    return Exercise(
-        "close-pair", "Forbid one word to read another",
-        "In head 0, the fifth word (t = 4) must not read the third (s = 2). Its other keys share what becomes free, and "
-        "nothing else changes.",
-        "copier", {"shown": "the cat saw a red dog", **texts(COPIER, 4, 6, 4)},
-        every(["and", ["<=", value(cell), 1e-4], ["=", ["sums", value(row)], 1, 1e-3], rest, heads]),
-        "Close the score, as a mask does: softmax then divides the attention among the open keys. A weight that is set to "
-        "zero afterwards leaves a row that adds up to less than 1.",
-        pick(lambda _: edits(edit(f"{AT}.scores[h=0,t=4,s=2]", "close")),
-             lambda random: edits(edit(f"{AT}.scores[h=0,t=4,s=2]", "set", -random.uniform(20, 1000))),
-             lambda _: edits(edit(f"{AT}.weights[h=0,t=4]", "set", [0.25, 0.25, 0.0, 0.25, 0.25, 0.0]))),
-        (
-            Wrong("not-shared", ["and", ["<=", value(cell), 1e-4], ["not", ["=", ["sums", value(row)], 1, 1e-3]]],
-                  "The weight is zero, but the row adds up to 0.8: nobody got what became free.",
-                  lambda _: edits(edit(cell, "zero"))),
-            Wrong("transposed", ["and", unchanged(f"{AT}.weights"), changed(f"{AT}.scores")],
-                  "You closed t = 2, s = 4. The mask had closed it before: the third word cannot read the fifth.",
-                  pick(lambda _: edits(edit(f"{AT}.scores[h=0,t=2,s=4]", "set", -50.0)),
-                       lambda _: edits(edit(f"{AT}.scores[h=0,t=2,s=4]", "close")))),
-            Wrong("every-head", ["and", ["<=", value(cell), 1e-4], ["not", heads]],
-                  "The pair is closed in other heads too. The address needs h=0.",
-                  lambda _: edits(edit(f"{AT}.scores[t=4,s=2]", "close"))),
-            Wrong("whole-column", ["and", ["<=", value(cell), 1e-4], ["not", rest]],
-                  "No word reads the third one now. Only the fifth was meant: the address needs t=4.",
-                  lambda _: edits(edit(f"{AT}.scores[h=0,s=2]", "close"))),
-        ),
-        (Allowed(f"{AT}.scores", ("set", "close")), Allowed(f"{AT}.weights", ("set", "zero"))),
-    )  # fmt: skip
-
-
-def _pairs(pairs: list[tuple[int, int]], at: str, do: str, head: str = "") -> Way:
-    """Closes the score, or zeroes the weight, of each (query, key)."""
-    return lambda random: shuffled(random, [edit(f"{at}[{head}t={t},s={s}]", do) for t, s in pairs])
-
-
 def _causal() -> Exercise:
     later = list(combinations(range(4), 2))
     leaks: list[Term] = [["max", ["triangle", value(f"{IN}.weights[h={h}]"), 1]] for h in (0, 1)]
@@ -178,18 +167,18 @@ def _causal() -> Exercise:
         "encoder", {"shown": "the lion sees deer", **texts(ANIMALS, 4, 4, 5)},
         every(["and", closed, shares, past]),
         "Close the six scores above the diagonal (s > t) before softmax. That is all that masked self-attention is.",
-        _pairs(later, f"{IN}.scores", "close"),
+        pairs(later, f"{IN}.scores", "close"),
         (
             Wrong("not-shared", ["and", closed, ["not", shares]],
                   "No word reads ahead, but the rows no longer add up to 1: you zeroed weights after softmax. Close scores.",
-                  _pairs(later, f"{IN}.weights", "zero")),
+                  pairs(later, f"{IN}.weights", "zero")),
             Wrong("other-half", ["<=", value(f"{IN}.weights[h=0,t=3,s=0]"), 1e-6],
                   "You closed the past: the last word cannot read the first one. Close s > t.",
-                  _pairs([(s, t) for t, s in later], f"{IN}.scores", "close")),
+                  pairs([(s, t) for t, s in later], f"{IN}.scores", "close")),
             Wrong("one-head", ["or", *(["<=", leak, 1e-6] for leak in leaks)], "One head still reads ahead. Leave h out of the address.",
-                  pick(*(_pairs(later, f"{IN}.scores", "close", f"h={h},") for h in (0, 1)))),
+                  pick(*(pairs(later, f"{IN}.scores", "close", f"h={h},") for h in (0, 1)))),
             Wrong("some-pairs", ["<=", value(f"{IN}.weights[h=0,t=0,s=3]"), 1e-6], "Some pairs are still open: there are six with s > t.",
-                  lambda random: _pairs([(0, 3), *random.sample([p for p in later if p != (0, 3)], 3)], f"{IN}.scores", "close")(random)),
+                  lambda random: pairs([(0, 3), *random.sample([p for p in later if p != (0, 3)], 3)], f"{IN}.scores", "close")(random)),
         ),
         (Allowed(f"{IN}.scores", ("close", "set")), Allowed(f"{IN}.weights", ("zero",))),
         source="document 001, practice problem 3",
@@ -212,7 +201,7 @@ def _padding() -> Exercise:
         "Close the columns of the padding, as keys, for every query. The rows of the padding, as queries, do not matter: "
         "nobody reads them any more.",
         pick(lambda random: shuffled(random, [edit(f"{IN}.scores[s={s}]", "close") for s in padding]),
-             _pairs(list(product(range(3), padding)), f"{IN}.scores", "close")),
+             pairs(list(product(range(3), padding)), f"{IN}.scores", "close")),
         (
             Wrong("not-shared", ["and", ["<=", read[0], 1e-6], ["<=", read[1], 1e-6], ["not", shares]],
                   "No share goes to padding, but the rows add up to less than 1, by what padding would have got. Close scores.",
@@ -233,38 +222,6 @@ def _padding() -> Exercise:
 def _padded(seed: int) -> dict[str, str]:
     """Unseen sentences of three words and two of padding."""
     return {name: f"{text} a a" for name, text in texts("the lion kills deer sees", 4, 3, seed).items()}
-
-
-def _window() -> Exercise:
-    head = f"{AT}.weights[h=0]"
-    itself, before = ["diagonal", value(head), 0], ["diagonal", value(head), -1]
-    near = ["=", ["+", ["sum", itself], ["sum", before]], 6, 0.01]
-    shares = ["=", ["sums", value(head)], 1, 1e-3]
-    far = [(t, s) for t in range(6) for s in range(t - 1)]
-    return Exercise(
-        "window", "A local window",
-        "Give head 0 a window of 2: each word shares its attention between itself and the word before it, nothing further "
-        "back, and every row adds up to 1.",
-        "copier", {"shown": "the cat saw a red dog", **texts(COPIER, 4, 6, 7)},
-        every(["and", near, shares, [">=", before, 0.2], [">=", itself, 0.2]]),
-        "A window closes the cells that lie too far back. Models with long texts do so in most layers: the work grows with the "
-        "window, not with the square of the text.",
-        pick(_pairs(far, f"{AT}.scores", "close", "h=0,"),
-             lambda random: shuffled(random, [edit(f"{AT}.weights[h=0,t={t}]", "set", [0.5 * (t - 2 < s <= t) for s in range(6)])
-                                              for t in range(1, 6)])),
-        (
-            Wrong("not-shared", ["not", shares], "The rows no longer add up to 1. Close scores instead of zeroing weights.",
-                  _pairs(far, f"{AT}.weights", "zero", "h=0,")),
-            Wrong("only-before", ["and", [">=", before, 0.9]], "Words read the word before, but no longer themselves.",
-                  lambda random: shuffled(random, [edit(f"{AT}.weights[h=0,t={t}]", "set", [float(s == t - 1) for s in range(6)])
-                                                   for t in range(1, 6)])),
-            Wrong("only-itself", ["and", [">=", itself, 0.9]], "Words read only themselves: a window of 1.",
-                  _pairs([(t, s) for t in range(6) for s in range(t)], f"{AT}.scores", "close", "h=0,")),
-            Wrong("too-wide", ["<=", value(f"{AT}.weights[h=0,t=5,s=0]"), 1e-4], "The window is too wide, or not closed for every word.",
-                  _pairs([(t, s) for t, s in far if s < t - 2], f"{AT}.scores", "close", "h=0,")),
-        ),
-        (Allowed(f"{AT}.scores", ("close",)), Allowed(f"{AT}.weights", ("set", "zero"))),
-    )  # fmt: skip
 
 
 def _order() -> Exercise:
