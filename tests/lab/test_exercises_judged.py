@@ -75,7 +75,7 @@ def test_what_is_no_answer_or_not_allowed_is_named() -> None:
 
 
 def test_counted_parameters_are_those_of_the_engine() -> None:
-    def size(layers: int, *, tied: bool = True, **changes: Any) -> int:
+    def size(layers: int, changes: dict[str, Any], *, tied: bool = True) -> int:
         base: dict[str, Any] = dict(
             d_model=768, n_layers=layers, n_heads=12, d_ff=3072, input=c.TokenInput(vocab_size=50_257)
         )
@@ -83,8 +83,8 @@ def test_counted_parameters_are_those_of_the_engine() -> None:
         network = on_meta(lambda: Transformer(c.ModelConfig(decoder=config, head=c.LanguageHead(tied=tied))))
         return sum(parameter.numel() for parameter in network.parameters())
 
-    found = [size(1, **how) for how in ({}, {"tied": False}, {"positions": c.NoPositions()}, {"bias": False})]
-    one_block = [size(2, **how) - size(1, **how) for how in ({}, {"bias": False})]
+    found = [size(1, {}), size(1, {}, tied=False), size(1, {"positions": c.NoPositions()}), size(1, {"bias": False})]
+    one_block = [size(2, how) - size(1, how) for how in ({}, {"bias": False})]
     assert tuple(n + 11 * one_block[i == 3] for i, n in enumerate(found)) == COUNTS
 
 

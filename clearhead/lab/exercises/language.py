@@ -119,12 +119,8 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum() / lengths if lengths > 0 else torch.zeros_like(lengths)
 
 
-FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    # Number by number: of two sides of one shape, or of one side and a single number.
-    "+": torch.add,
-    "-": torch.sub,
-    "*": torch.mul,
-    "/": torch.div,
+OF_ONE: dict[str, Callable[[Tensor], Tensor]] = {
+    # Number by number.
     "abs": torch.abs,
     "exp": torch.exp,
     "sqrt": torch.sqrt,
@@ -135,7 +131,6 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "max": torch.amax,
     "min": torch.amin,
     "count": lambda x: torch.tensor(float(x.numel()), dtype=torch.float64),
-    "cosine": _cosine,
     # Of the last axis.
     "sums": lambda x: x.sum(-1),
     "means": lambda x: x.mean(-1),
@@ -143,9 +138,19 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "lengths": lambda x: (x * x).sum(-1).sqrt(),
     "argmax": _argmax,
     "softmax": lambda x: x.softmax(-1),
-    # Parts: [..., t, t + by] of the last two axes; what lies on or right of that diagonal; without the first or last n.
+}
+OF_TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    # Number by number: of two sides of one shape, or of one side and a single number.
+    "+": torch.add,
+    "-": torch.sub,
+    "*": torch.mul,
+    "/": torch.div,
+    "cosine": _cosine,
+    # Parts: [..., t, t + by] of the last two axes; the cells on or right of that diagonal; all but the first n; the
+    # first n.
     "diagonal": lambda x, by: x.diagonal(int(by), -2, -1),
     "triangle": _triangle,
     "drop": lambda x, n: x[int(n) :],
     "keep": lambda x, n: x[: int(n)],
 }
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {**OF_ONE, **OF_TWO}

@@ -33,15 +33,15 @@ def stack(tokenizer: Tokenizer, d_model: int, **changes: Any) -> c.StackConfig:
     base: dict[str, Any] = dict(
         n_layers=1, n_heads=1, d_head=D_HEAD, d_ff=4, bias=False, norm="rms", first_norm=False, final_norm=False
     )
-    reads = c.TokenInput(vocab_size=tokenizer.vocab_size)
-    return c.StackConfig(**({"d_model": d_model, "input": reads, "positions": c.NoPositions()} | base | changes))
+    base |= {"d_model": d_model, "input": c.TokenInput(vocab_size=tokenizer.vocab_size), "positions": c.NoPositions()}
+    return c.StackConfig(**(base | changes))
 
 
 def empty(config: c.ModelConfig) -> Transformer:
     """A network whose matrices are zero."""
     network = Transformer(config).eval()
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(requires_grad=False)
+        parameter.requires_grad = False
         if "norm" not in name:
             parameter.zero_()
     return network
@@ -241,8 +241,9 @@ def drawn_encoder(seed: int = 0, *, sinusoidal: bool = False) -> Model:
     """A drawn classifier of whole texts, which pools by the mean."""
     words = tokenizer_of(ANIMALS)
     places = c.Sinusoidal() if sinusoidal else c.NoPositions()
-    drawn_stack = dict(n_heads=2, d_head=8, d_ff=32, norm="layer", first_norm=True, final_norm=True, positions=places)
-    config = stack(words, 16, **drawn_stack)
+    config = stack(
+        words, 16, n_heads=2, d_head=8, d_ff=32, norm="layer", first_norm=True, final_norm=True, positions=places
+    )
     head = c.ClassificationHead(n_labels=2, labels=("lion", "deer"), pool="mean")
     return Model(drawn(c.ModelConfig(encoder=config, head=head), seed, 0.6), words)
 

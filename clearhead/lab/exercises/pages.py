@@ -25,15 +25,20 @@ def write_pages(folder: Path) -> Iterator[tuple[Path, ExerciseSet]]:
 
 def html_of(given: ExerciseSet) -> bytes:
     """The page of a set. It opens without a server and without a network."""
+    return document(given.title, parts_by_name(given))
+
+
+def parts_by_name(given: ExerciseSet) -> dict[str, str]:
+    """What a page holds: `exercises`, and the parts of each model's exported file as MODEL-PART."""
     said = {
         "format": FORMAT, "name": given.name, "title": given.title, "version": given.version,
         "models": list(given.models), "exercises": [given.document(one) for one in given.exercises],
     }  # fmt: skip
-    blocks: dict[str, str] = {}
+    parts = {"exercises": packed(Reply(said))}
     for name in given.models:
         inside = contents(_opened(given, name), *_runs(given, name))
-        blocks |= {f"{name}-{part}": text for part, text in parts_of(inside).items()}
-    return document(given.title, {"exercises": packed(Reply(said)), **blocks})
+        parts |= {f"{name}-{part}": text for part, text in parts_of(inside).items()}
+    return parts
 
 
 def _opened(given: ExerciseSet, name: str) -> Opened:

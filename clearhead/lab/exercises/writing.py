@@ -82,12 +82,14 @@ def answered(term: Term, *, by: float) -> Term:
 
 def edit(at: str, do: str, value: float | list[float] | None = None) -> dict[str, Any]:
     """One edit."""
-    return {"at": at, "do": do} | ({} if value is None else {"value": value})
+    made: dict[str, Any] = {"at": at, "do": do}
+    return made if value is None else made | {"value": value}
 
 
 def edits(*made: dict[str, Any], **change: Any) -> dict[str, Any]:
     """An answer of edits, and of a change of the config."""
-    return {"edits": list(made)} | ({"change": change} if change else {})
+    answer: dict[str, Any] = {"edits": list(made)}
+    return answer | {"change": change} if change else answer
 
 
 def chosen(i: int) -> Way:

@@ -1,6 +1,7 @@
 """The feed-forward: facts, units, and where the parameters are."""
 
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
+from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import drawn_decoder, facts
 from clearhead.lab.exercises.writing import (
     answered,
@@ -36,7 +37,7 @@ def knowing() -> ExerciseSet:
     return ExerciseSet("knowing", "What the feed-forward knows", {"facts": facts(), "drawn": drawn_decoder()}, made)
 
 
-def _of_rome(condition: list[object]) -> list[object]:
+def _of_rome(condition: Term) -> Term:
     return ["and", condition, ["every", "rome", condition]]
 
 

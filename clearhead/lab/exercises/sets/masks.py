@@ -3,7 +3,7 @@
 from itertools import combinations, product
 from typing import Any
 
-from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
+from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Way, Wrong
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import ANIMALS, PEEKER, copier, drawn_decoder, drawn_encoder, peeker
 from clearhead.lab.exercises.sets.windows import close_pair, pairs, window
@@ -234,6 +234,9 @@ def _order() -> Exercise:
     def off(*sites: str) -> dict[str, Any]:
         return edits(*(edit(site, "zero") for site in sites))
 
+    def one(name: str) -> Way:
+        return lambda random: off(f"{random.choice(blocks)}.{name}")
+
     return Exercise(
         "order-through-the-mask", "How a causal mask tells order",
         "This decoder has no positions, and still the answer at the last word changes when two earlier words swap places. Make "
@@ -241,8 +244,7 @@ def _order() -> Exercise:
         "decoder", whole, ["and", every(blind), every(reads)],
         "Switch off the attention of one block, either one. A single causal attention sees the words before the last one as a "
         "set. With two, words in the middle have read different pasts, and the last word reads that.",
-        pick(*(lambda _, block=block: off(f"{block}.attn.out") for block in blocks),
-             *(lambda _, block=block: off(f"{block}.attn.z") for block in blocks)),
+        pick(one("attn.out"), one("attn.z")),
         (
             Wrong("deaf", ["and", blind, ["not", reads]],
                   "Now the last word reads no other word at all: both attentions are off.",
