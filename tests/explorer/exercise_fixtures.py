@@ -24,4 +24,5 @@ def write(folder: Path, n: int = 1) -> None:
 
 
 if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
     write(Path(sys.argv[1]), int(sys.argv[2]))
