@@ -72,7 +72,7 @@ def encodings() -> Exercise:
         "blind", {"shown": SHOWN, **texts(ANIMALS, 3, 5, 5)},
         every(["and", unchanged("encoder.embed.sum"), unchanged(f"{AT}.q"), unchanged(f"{AT}.k"), changed(f"{AT}.scores")]),
         "ALiBi: it takes slope times distance off each score. Sinusoidal and learned positions are added to the embedding, "
-        "rotary ones turn queries and keys; T5's relative bias is added to scores, as ALiBi is.",
+        "rotary ones turn queries and keys; a learned relative bias is added to scores, as ALiBi is.",
         chosen(2),
         (
             Wrong("embedding", changed("encoder.embed.sum"), "That one is added to the embedding, so queries, keys and values all change.", chosen(0)),

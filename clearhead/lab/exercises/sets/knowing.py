@@ -33,7 +33,7 @@ UNITS = {0: "unit 0", 1: "unit 1", 4: "unit 4", 5: "unit 5"}
 
 def knowing() -> ExerciseSet:
     """Exercises on the feed-forward as a memory, and on counting parameters."""
-    made = [_which_unit(), _forget(), _change(), _where(), _active(), _relu(), _expansion(), _share(), _gpt_2()]
+    made = [_which_unit(), _forget(), _change(), _where(), _active(), _relu(), _expansion(), _share(), _whole_model()]
     return ExerciseSet("knowing", "What the feed-forward knows", {"facts": facts(), "drawn": drawn_decoder()}, made)
 
 
@@ -210,7 +210,7 @@ def _share() -> Exercise:
     )  # fmt: skip
 
 
-def _gpt_2() -> Exercise:
+def _whole_model() -> Exercise:
     right, untied, placeless, unbiased = COUNTS
     return Exercise(
         "count-a-model", "Count a whole model",
