@@ -88,3 +88,29 @@ def walk(
     from clearhead.commands.lab import walk_command
 
     walk_command(name, export=export, port=port or 0, browser=browser)
+
+
+@lab.command(help_epilogue="")
+def exercises(*, out: Path = Path("exercises")) -> None:
+    """Write the exercises as HTML pages, one for each set. They work without a server and without a network.
+
+    Args:
+        out: Folder for the pages.
+    """
+    from clearhead.commands.exercises import exercises_command
+
+    exercises_command(out)
+
+
+@lab.command(help_epilogue="")
+def grade(file: Path, /) -> None:
+    """Grade the answers that a page of exercises exported.
+
+    Runs every model with the learner's edits and judges the values, whatever the file says of itself.
+
+    Args:
+        file: A file from "Export answers" of a page.
+    """
+    from clearhead.commands.exercises import grade_command
+
+    grade_command(file)

@@ -25,7 +25,7 @@ from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.positions import RelativeEncoding
 from clearhead.model.record import masks_of, ops_of
 from clearhead.trace import Trace, trace
-from tests.explorer import export_fixtures
+from tests.explorer import exercise_fixtures, export_fixtures
 from tests.explorer.traced import CONFIGS
 
 RANDOM = 40
@@ -73,6 +73,7 @@ def write(folder: Path) -> None:
     write_run(folder / "speed", made(SPEED, 0, 0, (12, 14)), [], only="head.logits")
     write_functions(folder)
     export_fixtures.write(folder)
+    exercise_fixtures.write(folder)
     (folder / "index.json").write_text(json.dumps(names), encoding="utf-8")
 
 

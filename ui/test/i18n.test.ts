@@ -31,6 +31,7 @@ const followers: Record<string, string> = {
   "do.": "zero mean set scale close patch",
   "embedding.": "sinusoid copy norm unfold linear prepend",
   "embedding.lookup_": "ids types positions",
+  "exercise.told.": "nothing outside fails other",
   "explain.": "qkv scores scaled masked softmax weighted",
   "ffn.name.": "relu gelu gelu_tanh silu tanh",
   "geometry.from_": "embedding before a",

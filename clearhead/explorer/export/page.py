@@ -39,7 +39,6 @@ PAGE = """<!doctype html>
 <div id="app"><p>Opening. If nothing else appears, the file is not whole, or JavaScript is off.</p></div>
 <style>{style}</style>
 <script type="module">{script}</script>
-<script type="application/octet-stream" id="clearhead-data" data-state="{state}">{document}</script>
 {parts}
 </body>
 </html>
@@ -114,18 +113,28 @@ def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str,
 
 
 def page(title: str, inside: Contents, state: str) -> bytes:
-    """The HTML. Its policy loads nothing and allows this one script."""
+    """The HTML of the explorer, which begins in a state."""
+    return document(title, parts_of(inside), state)
+
+
+def parts_of(inside: Contents) -> dict[str, str]:
+    """Every part as text by its name; the first, `data`, is the table of the others."""
     parts = {name: packed(reply) for name, reply in inside.parts.items()}
     sizes = {name: len(text) for name, text in parts.items()}
-    document = packed(Reply({"format": FORMAT, "parts": sizes, **inside.document}))
+    return {"data": packed(Reply({"format": FORMAT, "parts": sizes, **inside.document})), **parts}
+
+
+def document(title: str, parts: Mapping[str, str], state: str = "") -> bytes:
+    """A page with these parts. Its policy loads nothing and allows this one script."""
     script, style = inline(static_file("explorer.js"), "script"), inline(static_file("explorer.css"), "style")
     policy = [
         "default-src 'none'", f"script-src {digest(script)}", f"style-src {digest(style)}", "img-src data: blob:",
         "base-uri 'none'", "form-action 'none'",
     ]  # fmt: skip
+    first, *others = parts.items()
     html = PAGE.format(
-        policy="; ".join(policy), title=escape(title), style=style, script=script, state=escape(state),
-        document=document, parts="\n".join(_block(name, text) for name, text in parts.items()),
+        policy="; ".join(policy), title=escape(title), style=style, script=script,
+        parts="\n".join([_block(*first, f' data-state="{escape(state)}"'), *(_block(*part) for part in others)]),
     )  # fmt: skip
     return html.encode()
 
@@ -150,5 +159,5 @@ def digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _block(name: str, text: str) -> str:
-    return f'<script type="application/octet-stream" id="clearhead-{escape(name)}">{text}</script>'
+def _block(name: str, text: str, state: str = "") -> str:
+    return f'<script type="application/octet-stream" id="clearhead-{escape(name)}"{state}>{text}</script>'

@@ -2,7 +2,10 @@
 
 import { mount, unmount } from "svelte";
 import App from "../App.svelte";
+import { messageOf } from "../core/errors";
 import type { Host } from "../core/protocol";
+import Exercises from "../exercises/Exercises.svelte";
+import { open } from "../exercises/opened";
 import { BakedHost } from "../host/baked";
 import { HttpHost } from "../host/http";
 import { keepKeys, WidgetHost, type WidgetModel } from "../host/widget";
@@ -18,7 +21,20 @@ export function startPage(target: HTMLElement): void {
 export function startExport(target: HTMLElement, state: string): void {
   if (!location.hash && state) history.replaceState(null, "", state);
   target.replaceChildren();
-  show(target, new BakedHost((name) => document.getElementById(`clearhead-${name}`)?.textContent ?? null), true);
+  show(target, new BakedHost(inPage), true);
+}
+
+/** A page of exercises: the fragment names the one that it shows. */
+export async function startExercises(target: HTMLElement): Promise<void> {
+  const opened = await open(inPage);
+  target.replaceChildren();
+  document.body.style.margin = "0";
+  mount(Exercises, { target, props: { opened } });
+}
+
+/** A part of an exported file. */
+function inPage(name: string): string | null {
+  return document.getElementById(`clearhead-${name}`)?.textContent ?? null;
 }
 
 function show(target: HTMLElement, host: Host, ownsPage: boolean): () => void {
@@ -43,3 +59,7 @@ export default {
 // The data of an exported file, whose only script this is.
 const data = typeof document === "undefined" ? null : document.getElementById("clearhead-data");
 if (data) startExport(document.getElementById("app") ?? document.body, data.dataset.state ?? "");
+else if (typeof document !== "undefined" && document.getElementById("clearhead-exercises")) {
+  const target = document.getElementById("app") ?? document.body;
+  startExercises(target).catch((error: unknown) => (target.textContent = messageOf(error)));
+}

@@ -140,7 +140,7 @@ export class Live implements Answers {
   }
 }
 
-async function parameters(parts: Parts, name: string): Promise<Map<string, Tensor>> {
+export async function parameters(parts: Parts, name: string): Promise<Map<string, Tensor>> {
   const { json, tensors } = await parts.read<{ same: Record<string, string> }>(name);
   const found = new Map(tensors);
   for (const [also, own] of Object.entries(json.same)) found.set(also, tensors.get(own)!);

@@ -1,0 +1,1 @@
+"""Exercises that look inside: small models, tasks, and judges that read the values of the model."""

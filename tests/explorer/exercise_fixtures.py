@@ -1,0 +1,28 @@
+"""Pages of exercises as their parts, and simulated learners, for the judge in the page: exercises.json in a folder.
+
+`python -m tests.explorer.exercise_fixtures FOLDER 200` writes 200 learners for each way.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from clearhead.lab.exercises.learners import learners
+from clearhead.lab.exercises.pages import parts_by_name
+from clearhead.lab.exercises.sets import SETS
+
+
+def write(folder: Path, n: int = 1) -> None:
+    """Every set: its parts by name, and n learners for each way."""
+    found: list[dict[str, Any]] = []
+    for build in SETS.values():
+        given = build()
+        said = [vars(one) for one in learners(given, n, seed=2)]
+        found.append({"parts": parts_by_name(given), "learners": said})
+    (folder / "exercises.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+    write(Path(sys.argv[1]), int(sys.argv[2]))
