@@ -24,8 +24,9 @@ STEP = {
     "q": "qkv", "k": "qkv", "v": "qkv", "scores": "scaled", "masked": "masked", "weights": "softmax", "z": "weighted",
 }  # fmt: skip
 VIEWS = (
-    (r".*\.embed\.positions", "position"), (r".*\.embed\..*", "embedding"),
-    (r".*\.(attn|cross)\.(heads|out)", "output"), (r".*norm\..*", "norm"), (r".*\.ffn\..*", "ffn"), (r"head\..*", "logits"), (r".*\.resid_.*", "residual"),
+    (r".*\.embed\.positions", "position"), (r".*\.embed\..*", "embedding"), (r".*norm\..*", "norm"),
+    (r".*\.(attn|cross)\.(heads|out)", "output"), (r".*\.ffn\..*", "ffn"), (r"head\..*", "logits"),
+    (r".*\.resid_.*", "residual"),
 )  # fmt: skip
 """The view of an address outside of attention (ui/src/state/places.ts)."""
 
