@@ -35,6 +35,7 @@ class _Runner:
         self.ran, self.text, self.models = Ran(name), text, models
         self.space: dict[str, Any] = {"__name__": f"course.{name}"}
         self.said: str | None = None  # What the last block printed; None if its output has been compared.
+        self.last = 0  # Its line.
         self.shown = ""
 
     def wrong(self, line: int, message: str, fix: tuple[int, int, str] | None = None) -> None:
@@ -47,7 +48,8 @@ class _Runner:
         self.shown = "\n".join(part.text for part in everything if part.language)
         for part in everything:
             if self.said and part.language != "output":
-                self.wrong(part.line, "the block before prints, but has no output block")
+                self.wrong(self.last, "the block prints, but has no output block")
+                self.said = None
             handle = {
                 "": self.prose, "python": self.python, "output": self.output, "formula": self.formula,
                 "explorer": self.explorer,
@@ -57,7 +59,7 @@ class _Runner:
             except Exception as error:
                 self.wrong(part.line, f"{type(error).__name__}: {error}")
         if self.said:
-            self.wrong(self.text.count("\n"), "the last block prints, but has no output block")
+            self.wrong(self.last, "the block prints, but has no output block")
         return self.ran
 
     # --- blocks ---
@@ -70,7 +72,7 @@ class _Runner:
             except Exception as error:
                 line = traceback.extract_tb(error.__traceback__)[1].lineno
                 self.wrong(line or part.line, f"{type(error).__name__}: {error}")
-        self.said = out.getvalue() or None
+        self.said, self.last = out.getvalue() or None, part.line
         return f"```python\n{part.text}```\n"
 
     def output(self, part: Part) -> str:

@@ -51,7 +51,7 @@ def test_a_right_page_becomes_markdown(tmp_path: Path) -> None:
         ("{{7 = total}}", "7", 17, "'7' is a number that no expression computes"),
         ("`x = [1, 2, 4]`", "`x = [1, 3, 4]`", 17, "`x = [1, 3, 4]` stands in no block"),
         ("print(", "prin(", 6, "NameError"),
-        ("```output\nsum 7\n```\n", "", 9, "prints, but has no output block"),
+        ("```output\nsum 7\n```\n", "", 4, "prints, but has no output block"),
         ('print("sum", total)\n', "", 9, "prints something else"),
     ],
 )
