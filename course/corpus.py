@@ -57,8 +57,10 @@ def pair(draw: random.Random) -> tuple[str, str]:
     clue = _noun_phrase(draw, draw.choice(MONEY if sense == "money" else WATER), adjective=0.3)
     bank = _noun_phrase(draw, BANK[sense], adjective=0.3)
     if draw.random() < 0.6:
-        return tuple(" ".join((who[i], verb[i], clue[i], place[i], bank[i])) for i in (0, 1))
-    return tuple(" ".join((bank[i], ("has", "tiene")[i], clue[i])) for i in (0, 1))
+        words = (who, verb, clue, place, bank)
+    else:
+        words = (bank, ("has", "tiene"), clue)
+    return " ".join(english for english, _ in words), " ".join(spanish for _, spanish in words)
 
 
 def pairs(n: int, *, seed: int = 0) -> list[tuple[str, str]]:

@@ -6,22 +6,34 @@ from html import escape
 from typing import Any
 
 import torch
+from torch import Tensor
 
 GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "epsilon": "ε", "theta": "θ", "mu": "μ", "sigma": "σ", "omega": "ω",
     "pi": "π", "eta": "η",
 }  # fmt: skip
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.mean(-1, keepdim=True)
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return x.softmax(-1)
+
+
+def _concat(*x: Tensor) -> Tensor:
+    return torch.cat(x, -1)
+
+
+def _sqrt(x: Tensor | float) -> Tensor | float:
+    return x**0.5
+
+
 SPACE: dict[str, Callable[..., Any]] = {
-    "softmax": lambda x: torch.as_tensor(x).softmax(-1),
-    "sqrt": lambda x: torch.as_tensor(x) ** 0.5,
-    "exp": lambda x: torch.as_tensor(x).exp(),
-    "log": lambda x: torch.as_tensor(x).log(),
-    "sin": lambda x: torch.as_tensor(x).sin(),
-    "cos": lambda x: torch.as_tensor(x).cos(),
-    "relu": lambda x: torch.as_tensor(x).relu(),
-    "mean": lambda x: torch.as_tensor(x).mean(-1, keepdim=True),
-    "concat": lambda *x: torch.cat(x, -1),
-}
+    "softmax": _softmax, "sqrt": _sqrt, "exp": torch.exp, "log": torch.log, "sin": torch.sin, "cos": torch.cos,
+    "relu": torch.relu, "mean": _mean, "concat": _concat,
+}  # fmt: skip
 """Functions that a formula may use besides the names of the page. They work along the last axis."""
 TOLERANCE = 1e-4
 """Of values in float32, relative to the largest."""
@@ -88,7 +100,8 @@ def _operation(left: ast.expr, op: ast.operator, right: ast.expr) -> str:
     a, b = _grouped(left, op), _grouped(right, op)
     if isinstance(op, ast.Pow):
         return f"<msup>{a}<mrow>{_set(right)}</mrow></msup>"
-    between = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·", ast.MatMult: "\u2062"}[type(op)]
+    signs: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·", ast.MatMult: "\u2062"}
+    between = signs[type(op)]
     return f"<mrow>{a}<mo>{between}</mo>{b}</mrow>"
 
 

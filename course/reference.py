@@ -67,8 +67,8 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
     for one, after in zip(node.body, [*node.body[1:], None], strict=True):
         if not isinstance(one, ast.AnnAssign) or not isinstance(one.target, ast.Name) or one.target.id.startswith("_"):
             continue
-        constant = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        said = after.value.value if constant and isinstance(after, ast.Expr) else ""
+        value = after.value if isinstance(after, ast.Expr) else None
+        said = value.value if isinstance(value, ast.Constant) else ""
         default = f"`{ast.unparse(one.value)}`" if one.value is not None else ""
         cells = (f"`{one.target.id}`", f"`{ast.unparse(one.annotation)}`", default, prose(str(said)))
         yield f"| {' | '.join(' '.join(cell.replace('|', '&#124;').split()) for cell in cells)} |".replace(

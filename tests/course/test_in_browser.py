@@ -33,7 +33,8 @@ def built() -> Path:
 @pytest.fixture
 def opened(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[ChromiumPage]:
     """A page without a network; `param` is its width and whether it is dark."""
-    width, scheme = getattr(request, "param", (1440, "light"))
+    asked: Any = getattr(request, "param", (1440, "light"))
+    width, scheme = asked
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
     context.set_default_timeout(30_000)
     yield ChromiumPage(context.new_page())
