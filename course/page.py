@@ -1,0 +1,40 @@
+"""A page as it is written: prose, and fenced blocks by their language."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCE = re.compile(r"^```(?P<language>[\w-]+)[ \t]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+PAGES = Path(__file__).resolve().parent / "pages"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Prose (without a language) or the body of a fenced block, and where it stands in the file."""
+
+    text: str
+    start: int
+    line: int
+    language: str = ""
+
+
+def parts(text: str) -> Iterator[Part]:
+    """The parts of a page in order."""
+    at = 0
+
+    def prose(until: int) -> Iterator[Part]:
+        if text[at:until].strip():
+            yield Part(text[at:until], at, text.count("\n", 0, at) + 1)
+
+    for found in FENCE.finditer(text):
+        yield from prose(found.start())
+        start = found.start("body")
+        yield Part(found["body"], start, text.count("\n", 0, start) + 1, found["language"])
+        at = found.end()
+    yield from prose(len(text))
+
+
+def names() -> list[str]:
+    """The pages of the course, without their ending."""
+    return sorted(file.stem for file in PAGES.glob("*.md"))
