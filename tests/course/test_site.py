@@ -11,6 +11,7 @@ from course.page import names
 from course.running import Ran
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow  # It computes every record of the lab.
 NAV = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
