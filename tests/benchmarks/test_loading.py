@@ -11,7 +11,10 @@ from clearhead.api import Model
 pytest.importorskip("transformers")
 
 
-@pytest.mark.parametrize("side", SIDES)
+# The reference library is opened for comparison alone.
+@pytest.mark.parametrize(
+    "side", [pytest.param(s, marks=pytest.mark.slow if s == "transformers" else ()) for s in SIDES]
+)
 def test_a_cold_start(side: str, tmp_path: Path) -> None:
     folder = Model(network("llama-tiny", torch.bfloat16, QUICK)).save(tmp_path / "model")
     start = opened(side, folder)
