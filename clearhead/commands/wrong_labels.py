@@ -16,6 +16,7 @@ from clearhead.api import Model, model_folder
 from clearhead.commands import tell
 from clearhead.commands.changes import tables_given
 from clearhead.commands.doubts import Doubts, doubts, require_cleanlab
+from clearhead.commands.second_opinion import joined, opinion
 from clearhead.commands.train import next_folder, recipe_of
 from clearhead.data.labelled import LabelledText, hold_out, names_of
 from clearhead.errors import Interrupted, UserError
@@ -50,7 +51,7 @@ class Suspects:
     folds: np.ndarray
     """n: the fold whose models judge each example."""
     outputs: np.ndarray
-    """n v: their probability of each label, or their number, averaged over the models of the fold."""
+    """n v: the probability of each label, of the models of the fold and a linear one together, or the number."""
     doubts: Doubts
 
     def rows(self, folder: Path) -> Iterator[JsonObject]:
@@ -170,11 +171,12 @@ def judged(
 ) -> Suspects:
     """Trains models for each part on all other examples, saves them in the folder, and has them judge the part.
 
-    The models of a part differ in their seeds: what they say is averaged, which errs less than each of them.
+    The models of a part differ in their seeds, and what they say is averaged. Of labels a linear model of the words
+    gives a second opinion.
     """
     problem = recipe.data.problem_type
     names = [str(recipe.data.label)] if problem == "regression" else names_of(examples)
-    outputs: list[np.ndarray] = []
+    outputs, linear = list[np.ndarray](), list[np.ndarray]()
     for k, part in enumerate(parts):
         tell(f"fold {k + 1} of {len(parts)}: learning from the others to judge {len(part):,} texts")
         held = {id(example) for example in part}
@@ -185,8 +187,14 @@ def judged(
             labels = head_of(model.config).labels
             said.append(found if problem == "regression" else found[:, [labels.index(name) for name in names]])
         outputs.append(np.mean(said, axis=0))
+        if problem != "regression":
+            linear.append(opinion(others, part, names))
     order = [example for part in parts for example in part]
     everything = np.concatenate(outputs)
+    if linear:
+        has = np.array([[name in example.labels for name in names] for example in order])
+        several = problem == "multi_label_classification"
+        everything = joined(everything, np.concatenate(linear), has, several=several)
     which = np.repeat(np.arange(len(parts)), [*map(len, parts)])
     return Suspects(order, names, which, everything, doubts(problem, order, names, everything))
 
