@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.data.files import read_lines
 from clearhead.errors import UserError
 from clearhead.lab.datasets import datasets
@@ -21,6 +22,8 @@ LONGEST = 32
 @dataclass(frozen=True)
 class Reviews:
     """Sentences and their labels, 1 for a favourable one."""
+
+    __repr__ = brief
 
     texts: list[str]
     labels: Tensor

@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 
+from clearhead.brief import brief
 from clearhead.data.files import read_lines
 from clearhead.errors import UserError
 from clearhead.lab.classifiers import Classes
@@ -14,6 +15,8 @@ from clearhead.lab.datasets import datasets
 @dataclass(frozen=True)
 class Uses:
     """Sentences, the place of the ambiguous word in each, and its sense."""
+
+    __repr__ = brief
 
     sentences: list[list[str]]
     places: list[int]

@@ -25,7 +25,7 @@ BUILT = {
     f"clearhead/explorer/static/{name}"
     for name in ("explorer.js", "explorer.css", "boot.js", "texts.json", "LICENSES.txt")
 }
-GZIPPED_LIMIT = 160_000  # bytes of JavaScript, gzipped
+GZIPPED_LIMIT = 165_000  # bytes of JavaScript, gzipped; the exercises' page is in it, too
 # Named, never fetched: the names of XML vocabularies, and pages that explain an error.
 NAMED_ONLY = ("http://www.w3.org/", "https://svelte.dev/e/")
 
@@ -145,7 +145,9 @@ def test_built_of_these_sources() -> None:
 def test_one_module_and_one_style_sheet() -> None:
     assert {file.name for file in STATIC.iterdir()} - {".built"} == {Path(name).name for name in BUILT}
     exported = re.findall(r"export\s*\{([^}]*)\}", static_file("explorer.js").decode())
-    assert {"startPage", "startExport", "default"} == {name.split()[-1] for name in exported[-1].split(",")}
+    assert {"startPage", "startExport", "startExercises", "default"} == {
+        name.split()[-1] for name in exported[-1].split(",")
+    }
 
 
 def test_small() -> None:

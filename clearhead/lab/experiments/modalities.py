@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
+from clearhead.brief import brief
 from clearhead.data.image_sets import idx
 from clearhead.lab.classifiers import counts, predicted, standardised
 from clearhead.lab.datasets import datasets
@@ -25,6 +26,8 @@ Examples = tuple[Tokens | Tensor, Tensor]
 @dataclass(frozen=True)
 class Modality:
     """What the blocks read and say, examples to learn from, new ones, and the accuracy of a linear classifier."""
+
+    __repr__ = brief
 
     network: Transformer
     batch: Callable[[], Examples]

@@ -58,14 +58,13 @@ def test_a_walk_along_a_model_by_the_keyboard(open_page: Open, axe: str) -> None
     seen = 0
     for i in range(N_STOPS):
         becomes(opened.page.locator(".progress").inner_text, f"{i + 1} of {N_STOPS}")
+        opened.quiet()
         title = heading(opened)
         if title.endswith("One head off"):
-            opened.quiet()
-            assert opened.fragment()["edits"] == [{"at": "decoder.blocks.0.attn.z[h=0]", "do": "zero"}]
+            becomes(lambda: opened.fragment().get("edits"), [{"at": "decoder.blocks.0.attn.z[h=0]", "do": "zero"}])
         else:
             seen += eventually(partial(check_numbers, opened, trace, logits))
         if any(title.endswith(name) for name in CHECKED):
-            opened.quiet()
             assert violations(opened, axe) == [], title
         opened.press("n")
     assert seen > 10
@@ -78,7 +77,7 @@ def test_a_walk_along_a_model_by_the_keyboard(open_page: Open, axe: str) -> None
     said(opened.page.locator(".check").inner_text, "It goes from")
     opened.button("Leave").click()
     assert opened.page.locator(".walk, .walk-bar").count() == 0
-    assert opened.fragment().get("mode") is None
+    becomes(lambda: opened.fragment().get("mode"), None)
 
 
 def check_numbers(opened: Opened, trace: Any, logits: Any) -> int:
@@ -129,7 +128,7 @@ def test_a_chain_of_the_documents_in_a_file(open_file: OpenFile, axe: str, tmp_p
     assert violations(opened, axe) == []
     opened.page.get_by_label("Walk", exact=True).select_option("apple-as-printed")
     becomes(partial(heading, opened), "1 Queries")
-    assert json.dumps(opened.fragment()["edits"]).count("set") == 8
+    becomes(lambda: json.dumps(opened.fragment().get("edits")).count("set"), 8)
 
 
 def table(opened: Opened, caption: str) -> list[list[float]]:
