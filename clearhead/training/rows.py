@@ -18,7 +18,7 @@ WORTH_IT = 1 << 20
 
 
 def tables_of(network: Transformer) -> list[nn.Embedding]:
-    """The large tables on a CPU that nothing else shares, such as a tied head, whose gradient is for every row."""
+    """The large tables on a CPU that nothing else shares. A tied head would have a gradient for every row."""
     modules = list(network.modules())
     uses = Counter(id(parameter) for m in modules for parameter in m.parameters(recurse=False))
     tables = [m for m in modules if isinstance(m, nn.Embedding) and m.weight.numel() >= WORTH_IT]
@@ -37,8 +37,8 @@ def by_rows(tables: Sequence[nn.Embedding]) -> Iterator[None]:
             table.sparse = False
 
 
-def numbers(parameters: Iterable[nn.Parameter]) -> Iterator[Tensor]:
-    """The gradients that exist: of a table by rows, those of the rows that were read, each once."""
+def gradients(parameters: Iterable[nn.Parameter]) -> Iterator[Tensor]:
+    """The gradients that exist. Of a table by rows, it is that of the rows that were read, added up for each row."""
     for parameter in parameters:
         if parameter.grad is None:
             continue

@@ -24,7 +24,7 @@ from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.task import Task
 from clearhead.training.parts import is_part, whole
 from clearhead.training.ranks import Ranks
-from clearhead.training.rows import numbers
+from clearhead.training.rows import gradients
 
 
 def is_sharded(config: Training, ranks: Ranks) -> bool:
@@ -123,7 +123,7 @@ def gradients_stay(network: nn.Module) -> AbstractContextManager[object]:
 def clip(parameters: Sequence[nn.Parameter], limit: float) -> float:
     """Scales gradients down to the norm `limit` if needed; returns the norm over all processes before that."""
     groups: dict[object, list[Tensor]] = {}
-    for gradient in numbers(parameters):
+    for gradient in gradients(parameters):
         groups.setdefault(_place(gradient), []).append(gradient)
     norm = math.hypot(*(whole(_norm(group)).item() for group in groups.values()))
     if not norm <= limit:
