@@ -20,7 +20,6 @@ from clearhead.lab.exercises.writing import (
 AT = "encoder.blocks.0.attn"
 PE = "encoder.embed.positions"
 SHOWN = "the lion kills a deer"
-LOGITS = "head.logits"
 
 
 def learned() -> Exercise:

@@ -5,7 +5,7 @@ import math
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Way, Wrong
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import ANIMALS, drawn_encoder, waves
-from clearhead.lab.exercises.sets.encodings import AT, LOGITS, PE, SHOWN, added, encodings, learned
+from clearhead.lab.exercises.sets.encodings import AT, PE, SHOWN, added, encodings, learned
 from clearhead.lab.exercises.writing import (
     answered,
     beside,
@@ -28,6 +28,8 @@ from clearhead.lab.exercises.writing import (
     unchanged,
     value,
 )  # fmt: skip
+
+LOGITS = "head.logits"
 
 
 def positions() -> ExerciseSet:
