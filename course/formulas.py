@@ -41,8 +41,17 @@ TOLERANCE = 1e-4
 
 def holds(line: str, space: dict[str, Any]) -> bool:
     """Whether both sides of the equation are equal. Raises what its evaluation raises."""
-    left, right = (eval(side, space | SPACE) for side in _sides(line))
-    a, b = (torch.as_tensor(side, dtype=torch.float64) for side in (left, right))
+    return equal(*sides(line, space))
+
+
+def sides(line: str, space: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """The values of both sides of the equation."""
+    left, right = (torch.as_tensor(eval(side, space | SPACE), dtype=torch.float64) for side in _sides(line))
+    return left, right
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    """Whether the sides of an equation are, up to the rounding of float32."""
     return a.shape == b.shape and bool((a - b).abs().max() <= TOLERANCE * max(1.0, float(a.abs().max())))
 
 

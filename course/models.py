@@ -78,7 +78,7 @@ def trained(name: str, *, seed: int = 0, steps: int | None = None) -> Model:
 
 def learn(network: Transformer, batches: Iterator[Batch], *, lr: float, steps: int) -> list[float]:
     """Trains by AdamW with a rate that rises and falls. Returns the loss of each step in nats."""
-    optimizer = torch.optim.AdamW(network.parameters(), lr=lr)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=lr, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps)
     losses: list[float] = []
     network.train()

@@ -5,15 +5,16 @@ import io
 import os
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from course import figures as drawn
-from course import formulas, numbers
+from course import formulas, numbers, values, written
 from course.figures import Figure
 from course.page import Part, parts
+from course.values import Values
 
 
 @dataclass
@@ -26,17 +27,23 @@ class Ran:
     problems: list[str] = field(default_factory=list[str])
     fixes: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
     """Start, end and the right text of outputs and numbers of the source that are wrong."""
+    values: list[Values] = field(default_factory=list[Values])
+    """What each part computes."""
 
 
-class _Runner:
-    """The state of one page while it runs."""
+class Runner:
+    """The state of one page while it runs.
 
-    def __init__(self, name: str, text: str, models: Path) -> None:
-        self.ran, self.text, self.models = Ran(name), text, models
+    `accepted` are the values that its parts computed when they were last accepted; None compares none.
+    """
+
+    def __init__(self, name: str, text: str, models: Path, accepted: Sequence[Values] | None = None) -> None:
+        self.ran, self.models, self.accepted = Ran(name), models, accepted
+        self.parts = list(parts(text))
         self.space: dict[str, Any] = {"__name__": f"course.{name}"}
         self.said: str | None = None  # What the last block printed; None if its output has been compared.
         self.last = 0  # Its line.
-        self.shown = ""
+        self.known: Values = {}  # The page's variables after the last block.
 
     def wrong(self, line: int, message: str, fix: tuple[int, int, str] | None = None) -> None:
         self.ran.problems.append(f"{self.ran.name}.md:{line}: {message}")
@@ -44,23 +51,56 @@ class _Runner:
             self.ran.fixes.append(fix)
 
     def run(self) -> Ran:
-        everything = list(parts(self.text))
-        self.shown = "\n".join(part.text for part in everything if part.language)
-        for part in everything:
-            if self.said and part.language != "output":
-                self.wrong(self.last, "the block prints, but has no output block")
-                self.said = None
-            handle = {
-                "": self.prose, "python": self.python, "output": self.output, "formula": self.formula,
-                "explorer": self.explorer,
-            }.get(part.language, self.other)  # fmt: skip
-            try:
-                self.ran.markdown += handle(part)
-            except Exception as error:
-                self.wrong(part.line, f"{type(error).__name__}: {error}")
+        """Runs the whole page."""
+        self.read()
+        for part in self.parts:
+            self.step(part)
+        self.end()
+        return self.ran
+
+    def read(self) -> None:
+        """Finds what is wrong with the page as it is written."""
+        for line, message in written.complaints(self.parts):
+            self.wrong(line, message)
+
+    def step(self, part: Part) -> None:
+        """Runs the next part."""
+        if part.language != "output":
+            self.compared()
+        handle = {
+            "": self.prose, "python": self.python, "output": self.output, "formula": self.formula,
+            "explorer": self.explorer,
+        }.get(part.language, self.other)  # fmt: skip
+        try:
+            self.ran.markdown += handle(part)
+        except Exception as error:
+            self.wrong(part.line, f"{type(error).__name__}: {error}")
+
+    def end(self) -> None:
+        """Says what is left to say after the last part."""
+        self.compared()
+        if self.accepted is not None and len(self.accepted) != len(self.ran.values):
+            self.wrong(
+                1, f"expected {len(self.accepted)} parts that compute, got {len(self.ran.values)}; {self.remedy}"
+            )
+
+    def compared(self) -> None:
+        """Complains of what the last block printed, if no output block follows it."""
         if self.said:
             self.wrong(self.last, "the block prints, but has no output block")
-        return self.ran
+        self.said = None
+
+    def computed(self, part: Part, found: Values) -> None:
+        """Keeps the values of a part, and complains of those that are not what they were."""
+        at = len(self.ran.values)
+        self.ran.values.append(found)
+        if self.accepted is not None and at < len(self.accepted):
+            for difference in values.differences(found, self.accepted[at]):
+                self.wrong(part.line, f"{difference}; {self.remedy}")
+
+    @property
+    def remedy(self) -> str:
+        return f"if this is right, python -m course accept {self.ran.name}"
 
     # --- blocks ---
 
@@ -73,6 +113,10 @@ class _Runner:
                 line = traceback.extract_tb(error.__traceback__)[1].lineno
                 self.wrong(line or part.line, f"{type(error).__name__}: {error}")
         self.said, self.last = out.getvalue() or None, part.line
+        before, self.known = self.known, values.variables(self.space)
+        self.computed(
+            part, {name: value for name, value in self.known.items() if not values.same(before.get(name), value)}
+        )
         return f"```python\n{part.text}```\n"
 
     def output(self, part: Part) -> str:
@@ -89,9 +133,13 @@ class _Runner:
 
     def formula(self, part: Part) -> str:
         lines = [line for line in part.text.splitlines() if line.strip()]
+        sides: Values = {}
         for i, line in enumerate(lines):
-            if not formulas.holds(line, self.space):
+            left, right = formulas.sides(line, self.space)
+            sides[f"side {i}"] = values.summary(left)
+            if not formulas.equal(left, right):
                 self.wrong(part.line + i, f"the formula does not hold: {line}")
+        self.computed(part, sides)
         return "\n".join(['<div class="formula">', *map(formulas.mathml, lines), "</div>\n"])
 
     def explorer(self, part: Part) -> str:
@@ -103,6 +151,7 @@ class _Runner:
             self.wrong(
                 part.line, f"{figure.at} is {right}, not {figure.value}", (start, start + len(figure.value), right)
             )
+        self.computed(part, {figure.title: values.summary(value)})
         self.ran.figures.append(figure)
         said = Part(figure.move, part.start + part.text.index(figure.move), part.line)
         return "\n" + drawn.html(figure, self.prose(said)) + "\n"
@@ -114,33 +163,29 @@ class _Runner:
 
     def prose(self, part: Part) -> str:
         found: dict[str, str] = {}
-        for match in numbers.INLINE.finditer(part.text):
+        computed: Values = {}
+        for number, match in enumerate(numbers.INLINE.finditer(part.text)):
             line = part.line + part.text.count("\n", 0, match.start())
+            found[match[0]] = match["shown"]
             try:
-                found[match[0]] = numbers.checked(match["shown"], match["code"], self.space)
-            except numbers.Mismatch as error:
-                start = part.start + match.start("shown")
-                self.wrong(
-                    line,
-                    f"{match['code']} is {error}, not {match['shown']}",
-                    (start, start + len(match["shown"]), str(error)),
-                )
-                found[match[0]] = str(error)
+                value = numbers.value(match["code"], self.space)
+                right = numbers.like(match["shown"], value)
             except Exception as error:
                 self.wrong(line, f"{match['code']}: {type(error).__name__}: {error}")
-                found[match[0]] = match["shown"]
-        for at, number in numbers.stray(part.text):
-            line = part.line + part.text.count("\n", 0, at)
-            self.wrong(line, f"{number!r} is a number that no expression computes; write {{{{{number} = ...}}}}")
-        for span in numbers.spans(part.text):
-            if span not in self.shown:
-                line = part.line + part.text.count("\n", 0, part.text.index(span))
-                self.wrong(line, f"`{span}` stands in no block of the page")
+                continue
+            computed[f"number {number}"] = values.summary(value)
+            if right != match["shown"]:
+                start = part.start + match.start("shown")
+                fix = (start, start + len(match["shown"]), right)
+                self.wrong(line, f"{match['code']} is {right}, not {match['shown']}", fix)
+                found[match[0]] = right
+        if computed:
+            self.computed(part, computed)
         return numbers.render(part.text, found)
 
 
 @contextlib.contextmanager
-def _inside(folder: Path) -> Iterator[None]:
+def inside(folder: Path) -> Iterator[None]:
     """In this folder, with warnings as errors."""
     before = Path.cwd()
     os.chdir(folder)
@@ -152,10 +197,13 @@ def _inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def run(name: str, text: str, models: Path) -> Ran:
-    """Runs a page in the folder of the models. Problems name the file and the line; none means that all is right."""
-    with _inside(models):
-        return _Runner(name, text, models).run()
+def run(name: str, text: str, models: Path, accepted: Sequence[Values] | None = None) -> Ran:
+    """Runs a page in the folder of the models. Problems name the file and the line; none means that all is right.
+
+    `accepted` are the values that its parts are known to compute; None compares none.
+    """
+    with inside(models):
+        return Runner(name, text, models, accepted).run()
 
 
 def fixed(text: str, ran: Ran) -> str:

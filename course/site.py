@@ -10,7 +10,7 @@ from clearhead.errors import UserError
 from clearhead.lab.examples.records import records
 from clearhead.lab.examples.telling import page as errata_page
 from clearhead.lab.examples.verdicts import judged
-from course import figures, glossary, reference
+from course import figures, glossary, reference, values
 from course.models import ready
 from course.page import PAGES, names
 from course.running import Ran, fixed, run
@@ -27,7 +27,7 @@ def ran(chosen: Sequence[str] = (), *, models: Path) -> list[Ran]:
     for name in chosen:
         if name not in known:
             raise UserError(f"course: expected a page, got {name!r}; there are {', '.join(known)}")
-    return [run(name, source(name), models) for name in chosen or known]
+    return [run(name, source(name), models, values.read(name)) for name in chosen or known]
 
 
 def source(name: str) -> str:
@@ -36,12 +36,20 @@ def source(name: str) -> str:
 
 
 def accept(chosen: Sequence[str], *, models: Path) -> list[str]:
-    """Writes what the blocks print, and the numbers, into the sources. Returns what is still wrong."""
+    """Writes what the blocks print, and the numbers, into the sources. Returns what is still wrong.
+
+    The values of a page without problems become those that later builds compare with.
+    """
+    found: list[str] = []
     for name in chosen or names():
         one = run(name, source(name), models)
         if one.fixes:
             (PAGES / f"{name}.md").write_text(fixed(source(name), one), encoding="utf-8")
-    return [problem for one in ran(chosen, models=models) for problem in one.problems]
+            one = run(name, source(name), models)
+        if not one.problems:
+            values.write(name, one.values)
+        found += one.problems
+    return found
 
 
 def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
