@@ -1,6 +1,10 @@
 """The whole site: every page and guide is in its list, and no link leads nowhere."""
 
+import importlib
+import inspect
+import pkgutil
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,16 +15,26 @@ from course.page import names
 from course.running import Ran
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.slow  # It computes every record of the lab.
 NAV = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+@cache
+def reference_pages() -> dict[str, str]:
+    return dict(reference.pages())
+
+
+def stage(folder: Path) -> Path:
+    """The Markdown of the site, with pages as they are written and without figures."""
+    site.stage([Ran(name, markdown=site.source(name)) for name in names()], folder, models=folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Markdown of the site, with pages as they are written and without figures."""
-    folder = tmp_path_factory.mktemp("site") / "docs"
-    site.stage([Ran(name, markdown=site.source(name)) for name in names()], folder, models=folder)
-    return folder
+    """The site without the tables of wrong records, whose computation takes long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site, "_errata", lambda: "")
+        return stage(tmp_path_factory.mktemp("site") / "docs")
 
 
 def test_the_list_of_pages_is_whole(staged: Path) -> None:
@@ -33,11 +47,13 @@ def anchors(text: str) -> set[str]:
     """The addresses of headings and marks in a page, as Python-Markdown makes them."""
     titles = re.findall(r"^#+ (.+?)(?: \{ #[\w.]+ \})?$", text, re.MULTILINE)
     slugs = {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
-    return slugs | set(re.findall(r'<a id="([^"]+)"', text))
+    given = re.findall(r'<a id="([^"]+)"', text) + re.findall(r"^#+ .+ \{ #([\w.]+) \}$", text, re.MULTILINE)
+    return slugs | {*given}
 
 
 def test_no_dead_link(staged: Path) -> None:
     dead: list[str] = []
+    known = cache(lambda file: anchors(file.read_text(encoding="utf-8")))
     for file in staged.rglob("*.md"):
         text = re.sub(r"^```.*?^```|`[^`\n]+`", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         for link in re.findall(r"(?<!\\)\]\(([^)\s]+)\)", text):
@@ -45,7 +61,7 @@ def test_no_dead_link(staged: Path) -> None:
             if "://" in path:
                 continue
             to = (file.parent / path).resolve() if path else file
-            if not to.is_file() or (anchor and anchor not in anchors(to.read_text(encoding="utf-8"))):
+            if not to.is_file() or (anchor and anchor not in known(to)):
                 dead.append(f"{file.relative_to(staged)}: {link}")
     assert dead == []
 
@@ -62,7 +78,7 @@ def test_words_lead_to_the_glossary() -> None:
 
 
 def test_the_reference_has_what_a_docstring_says() -> None:
-    pages = dict(reference.pages())
+    pages = reference_pages()
     assert "### trace { #clearhead.trace.trace }" in pages["trace"]
     assert "Raises UserError for an edit that no forward pass met." in pages["trace"]
     assert "#### generate { #clearhead.api.model.Model.generate }" in pages["api"]
@@ -70,8 +86,48 @@ def test_the_reference_has_what_a_docstring_says() -> None:
     assert "(self" not in "".join(pages.values())
 
 
-def test_the_errata_are_all_there_once(staged: Path) -> None:
-    page = (staged / "course" / "errata.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("part", reference.PARTS)
+def test_the_reference_has_every_public_name(part: str) -> None:
+    """What Python finds in the modules, asked in another way than the pages are made."""
+    page = reference_pages()[part]
+    package = importlib.import_module(f"clearhead.{part}")
+    found = [f"clearhead.{part}"]
+    found += [one.name for one in pkgutil.walk_packages(getattr(package, "__path__", ()), f"clearhead.{part}.")]
+    missing = [
+        f"{module}.{name}"
+        for module in found
+        if not any(piece.startswith("_") for piece in module.split("."))
+        for name, value in vars(importlib.import_module(module)).items()
+        if inspect.isclass(value) or inspect.isfunction(value)
+        if value.__module__ == module and value.__qualname__ == name and not name.startswith("_")
+        if f"{{ #{module}.{name} }}" not in page
+    ]
+    assert missing == []
+
+
+def test_every_module_that_the_guides_import_is_in_the_reference() -> None:
+    texts = [
+        file.read_text(encoding="utf-8") for folder in ("docs", "course/pages") for file in (ROOT / folder).glob("*.md")
+    ]
+    imported = {part for text in texts for part in re.findall(r"(?:from|import) clearhead\.([a-z_]+)", text)}
+    assert imported <= reference.PARTS.keys()
+
+
+def test_names_in_docstrings_lead_to_what_they_name() -> None:
+    pages = reference_pages()
+    links = {(page, link) for page, text in pages.items() for link in re.findall(r"\]\((\w+\.md#[\w.]+)\)", text)}
+    assert len(links) > 100
+    dead = [
+        (page, link)
+        for page, link in links
+        if f"{{ #{link.partition('#')[2]} }}" not in pages[link.partition(".md")[0]]
+    ]
+    assert dead == []
+
+
+@pytest.mark.slow
+def test_the_errata_are_all_there_once(tmp_path: Path) -> None:
+    page = (stage(tmp_path / "docs") / "course" / "errata.md").read_text(encoding="utf-8")
     ours = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (s\d-\S+) \|", ours, re.MULTILINE)
     assert re.findall(r"^\| (s\d-\S+) \|", page, re.MULTILINE) == rows
