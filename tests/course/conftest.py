@@ -1,18 +1,29 @@
-"""The course's small models, trained once for all tests."""
+"""The course's small models, each trained once for all tests."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from course.models import ready
+from course import site
+from course.models import LESSONS, ready
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the four models: trained by the first process that asks."""
+    """The folder with the small models; `trained` fills it."""
     own = tmp_path_factory.getbasetemp()
-    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    with FileLock(common / "course.lock"):
-        return ready(common / "course")
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "course"
+
+
+def trained(models: Path, page: str) -> Path:
+    """The folder, with the models that a page names: each is trained by the first process that asks for it."""
+    text = site.source(page)
+    models.mkdir(exist_ok=True)
+    for name in LESSONS:
+        if re.search(rf'"{name}(?:\.png)?"', text):
+            with FileLock(models.with_name(f"course-{name}.lock")):
+                ready(models, [name])
+    return models

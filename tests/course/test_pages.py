@@ -6,11 +6,9 @@ import pytest
 
 from course import site
 from course.page import names
-from course.running import run
-
-pytestmark = pytest.mark.slow  # The models train for half a minute.
+from tests.course.conftest import trained
 
 
 @pytest.mark.parametrize("name", names())
 def test_page(name: str, models: Path) -> None:
-    assert site.problems([run(name, site.source(name), models)]) == []
+    assert site.problems(site.ran([name], models=trained(models, name))) == []
