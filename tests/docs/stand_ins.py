@@ -1,0 +1,157 @@
+"""Small files under the names that the documents use: what a reader would have in the folder."""
+
+import gzip
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+N = 60
+WORDS = "the a red old small car house dog book money boat where is my parcel bill delivery two good bad".split()
+CLASSES = ("cat", "dog")
+
+
+def sentence(draw: random.Random) -> str:
+    return " ".join(draw.choices(WORDS, k=draw.randint(3, 9)))
+
+
+def rows() -> list[dict[str, Any]]:
+    """Rows with every column that a document names."""
+    draw = random.Random(0)
+    found: list[dict[str, Any]] = []
+    for i in range(N):
+        a, b, c = (f"{sentence(draw)} {i}." for _ in range(3))
+        found.append({"a": a, "b": b, "c": c, "label": ("x", "y")[i % 2], "number": i / N})
+    return found
+
+
+def columns(**names: str) -> list[dict[str, Any]]:
+    """The rows with these columns: `message="a"` is the first text under the name message."""
+    return [{name: row[of] for name, of in names.items()} for row in rows()]
+
+
+def lines(path: Path, texts: Sequence[str]) -> None:
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
+def table(path: Path, given: Sequence[Mapping[str, Any]]) -> None:
+    if path.suffix == ".jsonl":
+        lines(path, [json.dumps(row) for row in given])
+    elif path.suffix == ".parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.Table.from_pylist([*given]), path)
+    else:
+        tab = "\t" if path.suffix == ".tsv" else ","
+        lines(path, [tab.join(given[0]), *(tab.join(map(str, row.values())) for row in given)])
+
+
+def squad(path: Path) -> None:
+    """Questions whose answer is the third word of their context."""
+    paragraphs = []
+    for i, row in enumerate(rows()):
+        answer = row["a"].split()[2]
+        answers = [{"text": answer, "answer_start": row["a"].index(f" {answer}") + 1}]
+        paragraphs.append({"context": row["a"], "qas": [{"id": f"{i}", "question": row["b"], "answers": answers}]})
+    path.write_text(
+        json.dumps({"version": "2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8"
+    )
+
+
+def tagged(path: Path) -> None:
+    """Words with tags, in the form that the ending names."""
+    draw = random.Random(0)
+    found: list[str] = []
+    for _ in range(N):
+        for i, word in enumerate(sentence(draw).split()):
+            kind = "NOUN" if len(word) > 3 else "DET"
+            tag = "B-thing" if kind == "NOUN" else "O"
+            conllu = [i + 1, word, word, kind, kind[:2], "_", 0, "root", "_", "_"]
+            found.append("\t".join(map(str, conllu)) if ".conllu" in path.name else f"{word}\t{tag}")
+        found.append("")
+    packed = "\n".join(found).encode() + b"\n"
+    path.write_bytes(gzip.compress(packed) if path.suffix == ".gz" else packed)
+
+
+def picture(seed: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (16, 16, 3)).astype(np.uint8))
+
+
+def pictures(folder: Path) -> None:
+    for kind in CLASSES:
+        (folder / kind).mkdir(parents=True)
+        for i in range(12):
+            picture(i).save(folder / kind / f"{i}.png")
+
+
+def idx(path: Path, values: np.ndarray) -> None:
+    """A file of MNIST's form."""
+    head = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
+    path.write_bytes(gzip.compress(head + values.astype(np.uint8).tobytes()))
+
+
+def digits(folder: Path, images: str, labels: str, n: int = N) -> None:
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    idx(folder / images, rng.integers(0, 255, (n, 28, 28)))
+    idx(folder / labels, np.arange(n) % 10)
+
+
+def texts(folder: Path) -> None:
+    draw = random.Random(1)
+    for name in ("train", "some", "other", "a", "b", "v", "part-1", "part-2"):
+        for language in ("en", "de", "fr"):
+            lines(folder / f"{name}.{language}", [sentence(draw) for _ in range(N)])
+    for name in ("book", "other", "lines", "texts", "story", "a", "b", "v"):
+        lines(folder / f"{name}.txt", [f"{sentence(draw).capitalize()}." for _ in range(4 * N)])
+
+
+def tables(folder: Path) -> None:
+    table(folder / "reviews.csv", columns(body="a", topic="label"))
+    for name in ("tickets", "more"):
+        table(folder / f"{name}.csv", columns(message="a", team="label"))
+    table(folder / "texts.csv", columns(text="a"))
+    table(folder / "labels.csv", columns(text="a", label="label"))
+    table(folder / "genes.csv", columns(sequence="a", family="label"))
+    pairs = columns(anchor="a", positive="b", question="a", answer="b", en="a", de="b", wrong_answer="c", wrong="c")
+    table(folder / "pairs.csv", pairs)
+    table(folder / "sts.csv", columns(one="a", two="b", score="number"))
+    lines(folder / "pairs.tsv", [f"{row['a']}\t{row['b']}" for row in rows()])
+    for ending in ("jsonl", "parquet"):
+        both = columns(premise="a", hypothesis="b", relation="label", en="a", de="b")
+        nested = [{**row, "translation": {"en": row["en"], "de": row["de"]}} for row in both]
+        table(folder / f"pairs.{ending}", nested)
+    table(folder / "texts.jsonl", columns(body="a"))
+    table(folder / "articles.jsonl", columns(body="a", summary="b"))
+    faq = [{"question": row["b"], "context": row["a"], "answer": row["a"].split()[1]} for row in rows()]
+    table(folder / "faq.jsonl", faq)
+    words = [{"tokens": row["a"].split(), "ner_tags": ["O"] * len(row["a"].split())} for row in rows()]
+    table(folder / "train.jsonl", words)
+    said = [
+        {"messages": [{"role": "user", "content": row["a"]}, {"role": "assistant", "content": row["b"]}]}
+        for row in rows()
+    ]
+    table(folder / "chats.jsonl", said)
+
+
+def write(folder: Path) -> None:
+    """Every file that a document names, with a few rows in it."""
+    texts(folder)
+    tables(folder)
+    for name in ("train-v2.0", "dev-v2.0", "other"):
+        squad(folder / f"{name}.json")
+    for name in ("train.conll", "dev.conll", "test.conll", "more.conll", "train.conllu", "dev.conllu", "test.conllu"):
+        tagged(folder / name)
+    for name in ("pictures", "other-pictures"):
+        pictures(folder / name)
+    picture(5).save(folder / "new.png")
+    lines(folder / "paths.txt", ["new.png"])
+    digits(folder, "images.gz", "labels.gz")
+    for split in ("train", "t10k"):
+        digits(folder / "PATH/TO/mnist", f"{split}-images-idx3-ubyte.gz", f"{split}-labels-idx1-ubyte.gz")
+    np.savez(folder / "digits.npz", x=np.zeros((N, 16, 16), np.uint8), y=np.arange(N) % 10)

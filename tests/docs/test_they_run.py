@@ -1,0 +1,59 @@
+"""Every command and every block of Python in a guide runs, on small files and models, with warnings as errors."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import GUIDES, name
+from tests.docs.running import TABLES, Folder, items, skipped
+from tests.test_pipelines_page import MAKERS
+
+pytestmark = pytest.mark.slow
+ELSEWHERE = {"docs/moving-from-pipelines.md": "tests/test_pipelines_page.py"}
+"""Documents that another test runs line by line."""
+PATHS = [path for path in GUIDES if name(path) not in ELSEWHERE and [*items(path.read_text(encoding="utf-8"))]]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for kind in {kind for kind in TABLES["checkpoints"].values() if isinstance(kind, str)}:
+        MAKERS[kind]().save(folder / kind)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=name)
+def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
+    folder = Folder(tmp_path, models, runs)
+    exec(TABLES["python"].get(path.name, ""), folder.space)
+    wrong: list[str] = []
+    for line, item in items(path.read_text(encoding="utf-8")):
+        if skipped(item if isinstance(item, str) else item.text):
+            continue
+        try:
+            if isinstance(item, str):
+                folder.command(item)
+            else:
+                folder.python(item, path.name)
+        except (Exception, SystemExit) as error:
+            what = item if isinstance(item, str) else item.text
+            wrong.append(f"{name(path)}:{line}: {what.strip()}\n    {type(error).__name__}: {error}")
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_nothing_is_skipped_in_vain() -> None:
+    everything = [
+        item if isinstance(item, str) else item.text for path in GUIDES for _, item in items(path.read_text())
+    ]
+    assert [
+        beginning for beginning in TABLES["skipped"] if not any(one.startswith(beginning) for one in everything)
+    ] == []
