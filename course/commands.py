@@ -17,7 +17,7 @@ from clearhead.tasks.registry import field_names
 ROOT = Path(__file__).resolve().parent.parent
 SHELLS = ("bash", "sh", "")
 """Languages of blocks that may hold command lines; a block without a language holds them where it begins with one."""
-BEGINS = re.compile(r"\s*(?:\$ )?(?:\S*/)?(?:clearhead|python|torchrun|srun torchrun)\b")
+BEGINS = re.compile(r"\s*(?:\$ )?(?:\S*/)?(?:clearhead|python3?|torchrun|srun torchrun)\b")
 BETWEEN = {"&&", "||", "|", ";"}
 
 

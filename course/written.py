@@ -11,11 +11,12 @@ from course import commands, numbers
 from course.page import Part
 
 COMMAND = re.compile(r"(?:clearhead|python -m) ")
-ALONG = {
-    *("mean", "sum", "max", "min", "amax", "amin", "argmax", "argmin", "std", "var", "all", "any", "norm"),
-    *("softmax", "log_softmax", "sort", "cumsum", "squeeze", "unsqueeze"),
+LAST = {
+    *("softmax", "log_softmax", "cosine_similarity", "cumsum", "sort", "argmax", "argmin", "max", "min", "norm"),
 }
-"""Methods of tensors whose first argument is an axis."""
+"""What chapters do along the last axis alone."""
+EITHER = {"mean", "sum", "std", "var", "all", "any", "squeeze", "unsqueeze"}
+"""What they do along the first axis, too."""
 
 
 def complaints(everything: Sequence[Part]) -> Iterator[tuple[int, str]]:
@@ -81,16 +82,18 @@ def _axes(part: Part) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
         given = [word.value for word in node.keywords if word.arg == "dim"]
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ALONG:
+        if isinstance(node.func, ast.Attribute) and name in LAST | EITHER:
             given += node.args[:1]
+        allowed = (-1,) if name in LAST else (0, -1)
         for one in given:
             try:
                 axis = ast.literal_eval(one)
             except ValueError:
                 continue
-            if isinstance(axis, int) and axis not in (0, -1):
-                yield part.line + one.lineno - 1, f"axis {axis}: write 0 for the first axis or -1 for the last"
+            if isinstance(axis, int) and axis not in allowed:
+                yield part.line + one.lineno - 1, f"axis {axis} of {name}: write {' or '.join(map(str, allowed))}"
 
 
 def _shell(part: Part) -> Iterator[tuple[int, str]]:

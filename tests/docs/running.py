@@ -26,14 +26,17 @@ FIRST_LINE = 120.0
 class Folder:
     """A reader's folder, and what has been done in it."""
 
-    def __init__(self, folder: Path, models: Path, runs: Path) -> None:
+    def __init__(self, folder: Path, models: Path, runs: Path, document: str) -> None:
         self.folder, self.models, self.runs = folder, models, runs
         self.space: dict[str, Any] = {}
-        stand_ins.write(folder)
+        stand_ins.write(folder, document)
 
     def python(self, block: Block, name: str) -> None:
-        self.supply(block.text)
-        exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), self.space)
+        text = block.text
+        for form, new in TABLES["changed_python"].items():
+            text = re.sub(form, new, text)
+        self.supply(text)
+        exec(compile("\n" * (block.line - 1) + text, name, "exec"), self.space)
 
     def command(self, line: str) -> None:
         """Runs a line, made small. Raises AssertionError if it fails."""

@@ -86,7 +86,7 @@ def pictures(folder: Path) -> None:
     for kind in CLASSES:
         (folder / kind).mkdir(parents=True)
         for i in range(12):
-            picture(i).save(folder / kind / f"{i}.png")
+            picture(i + 100 * CLASSES.index(kind)).save(folder / kind / f"{i}.png")
 
 
 def idx(path: Path, values: np.ndarray) -> None:
@@ -96,7 +96,7 @@ def idx(path: Path, values: np.ndarray) -> None:
 
 
 def digits(folder: Path, images: str, labels: str, n: int = N) -> None:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     idx(folder / images, rng.integers(0, 255, (n, 28, 28)))
     idx(folder / labels, np.arange(n) % 10)
@@ -113,8 +113,10 @@ def texts(folder: Path) -> None:
 
 def tables(folder: Path) -> None:
     table(folder / "reviews.csv", columns(body="a", topic="label"))
-    for name in ("tickets", "more"):
-        table(folder / f"{name}.csv", columns(message="a", team="label"))
+    table(folder / "tickets.csv", columns(message="a", team="label"))
+    more = {"message": "a", "team": "label", "body": "a", "topic": "label", "anchor": "a", "positive": "b"}
+    table(folder / "more.csv", columns(**more))
+    table(folder / "test.tsv", columns(body="a", topic="label"))
     table(folder / "texts.csv", columns(text="a"))
     table(folder / "labels.csv", columns(text="a", label="label"))
     table(folder / "genes.csv", columns(sequence="a", family="label"))
@@ -123,7 +125,7 @@ def tables(folder: Path) -> None:
     table(folder / "sts.csv", columns(one="a", two="b", score="number"))
     lines(folder / "pairs.tsv", [f"{row['a']}\t{row['b']}" for row in rows()])
     for ending in ("jsonl", "parquet"):
-        both = columns(premise="a", hypothesis="b", relation="label", en="a", de="b")
+        both = columns(premise="a", hypothesis="b", relation="label", en="a", de="b", question="b", context="a")
         nested = [{**row, "translation": {"en": row["en"], "de": row["de"]}} for row in both]
         table(folder / f"pairs.{ending}", nested)
     table(folder / "texts.jsonl", columns(body="a"))
@@ -137,12 +139,33 @@ def tables(folder: Path) -> None:
         for row in rows()
     ]
     table(folder / "chats.jsonl", said)
+    table(folder / "more.jsonl", [a | b for a, b in zip(said, columns(body="a", summary="b"), strict=True)])
 
 
-def write(folder: Path) -> None:
+def recipes(folder: Path) -> None:
+    adapted = {"task": "classification", "model": {"start": "FOLDER"}, "adapter": {"kind": "lora"}}
+    reviews = {"kind": "table", "path": "reviews.csv", "header": True, "text": "body"}
+    several = {f"to.{to}": {"kind": "parallel", "source": "train.en", "target": f"train.{to}"} for to in ("de", "fr")}
+    toml(folder / "recipe.toml", {**adapted, "data": {"train": reviews, "label": "topic"}})
+    toml(folder / "my.toml", {"task": "translation", "data": {"train": {"kind": "languages", **several}}})
+
+
+def toml(path: Path, tables: Mapping[str, Any]) -> None:
+    """A recipe as dotted fields, such as `data.train.kind = "table"`."""
+
+    def fields(value: Any, name: str) -> list[str]:
+        if not isinstance(value, Mapping):
+            return [f"{name} = {json.dumps(value)}"]
+        return [line for key, inner in value.items() for line in fields(inner, f"{name}.{key}" if name else key)]
+
+    lines(path, fields(tables, ""))
+
+
+def write(folder: Path, document: str) -> None:
     """Every file that a document names, with a few rows in it."""
     texts(folder)
     tables(folder)
+    recipes(folder)
     for name in ("train-v2.0", "dev-v2.0", "other"):
         squad(folder / f"{name}.json")
     for name in ("train.conll", "dev.conll", "test.conll", "more.conll", "train.conllu", "dev.conllu", "test.conllu"):
@@ -150,8 +173,13 @@ def write(folder: Path) -> None:
     for name in ("pictures", "other-pictures"):
         pictures(folder / name)
     picture(5).save(folder / "new.png")
+    if document in ("your-data.md", "images.md"):  # Where others have texts in a table of this name.
+        files = [{"file": f"pictures/{kind}/{i}.png", "kind": kind} for kind in CLASSES for i in range(12)]
+        table(folder / "labels.csv", files)
     lines(folder / "paths.txt", ["new.png"])
     digits(folder, "images.gz", "labels.gz")
     for split in ("train", "t10k"):
         digits(folder / "PATH/TO/mnist", f"{split}-images-idx3-ubyte.gz", f"{split}-labels-idx1-ubyte.gz")
-    np.savez(folder / "digits.npz", x=np.zeros((N, 16, 16), np.uint8), y=np.arange(N) % 10)
+    np.savez(
+        folder / "digits.npz", x=np.random.default_rng(0).integers(0, 255, (N, 16, 16), np.uint8), y=np.arange(N) % 10
+    )

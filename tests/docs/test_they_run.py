@@ -33,7 +33,7 @@ def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
-    folder = Folder(tmp_path, models, runs)
+    folder = Folder(tmp_path, models, runs, path.name)
     exec(TABLES["python"].get(path.name, ""), folder.space)
     wrong: list[str] = []
     for line, item in items(path.read_text(encoding="utf-8")):
@@ -52,7 +52,7 @@ def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypat
 
 def test_nothing_is_skipped_in_vain() -> None:
     everything = [
-        item if isinstance(item, str) else item.text for path in GUIDES for _, item in items(path.read_text())
+        item if isinstance(item, str) else item.text for path in GUIDES for _, item in items(path.read_text("utf-8"))
     ]
     assert [
         beginning for beginning in TABLES["skipped"] if not any(one.startswith(beginning) for one in everything)
