@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -105,7 +106,9 @@ def fails(runner: Runner, new: list[Part], i: int) -> bool:
 
 def in_fork(work: Callable[[], bool]) -> bool:
     """What `work` says in a copy of this process. True if it does not end."""
-    child = os.fork()
+    with warnings.catch_warnings():  # Newer Pythons warn of threads, of which the course uses none.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if not child:
         signal.alarm(LIMIT)
         code = 2
