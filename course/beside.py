@@ -25,6 +25,7 @@ PAGE = """<!doctype html>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="../assets/{style}">
 <link rel="stylesheet" href="../assets/figure.css">
+<script defer src="../assets/figure.js"></script>
 <script defer src="../assets/{script}"></script>
 </head>
 <body>

@@ -126,10 +126,16 @@ def html(figure: Figure, move: str) -> str:
     """The figure in a page. `move` is its sentence with the numbers in place."""
     source = escape(f"../figures/{figure.model}.html{link(figure)}")
     return (
-        f'<figure class="explorer">\n<iframe src="{source}" title="{escape(figure.title)}" loading="lazy"></iframe>\n'
+        f'<figure class="explorer">\n<iframe src="{source}" title="{escape(figure.title)}"></iframe>\n'
         f'<figcaption markdown="span"><strong>{escape(figure.title)}.</strong> {move} '
         f'<a href="{source}" target="_blank">Open it on a page of its own</a></figcaption>\n</figure>\n'
     )
+
+
+def in_turn(page: str) -> str:
+    """The page with the frames behind the first one empty: course/theme/opening.js fills them when the reader comes near."""
+    first, frame, rest = page.partition("<iframe src=")
+    return first + frame + rest.replace("<iframe src=", "<iframe data-src=")
 
 
 def write(name: str, figures: Sequence[Figure], models: Path, folder: Path) -> Path:

@@ -50,8 +50,7 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     known = glossary.terms(glossary.SOURCE.read_text(encoding="utf-8"))
     for one in pages:
         at = "index.md" if one.name == "index" else f"course/{one.name}.md"
-        # The first figure is there as soon as the page is, the others when the reader comes to them.
-        text = one.markdown.replace('loading="lazy"', 'loading="eager"', 1) + around.places(one.name, one.figures)
+        text = figures.in_turn(one.markdown) + around.places(one.name, one.figures)
         text += _errata() if one.name == "errata" else ""
         write(
             folder / at,
