@@ -127,7 +127,7 @@ def opened(browser: "Browser", server: Served, chapter: str) -> Opened:
     for frame in frames:
         frame.scroll_into_view_if_needed()
         frame.content_frame.locator(READY).wait_for(state="attached")
-    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(500)
     context.close()
     return Opened(chapter, sum(server.sent.values()), first, cpu, len(frames), len(outside))
 

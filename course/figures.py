@@ -133,7 +133,7 @@ def html(figure: Figure, move: str) -> str:
 
 
 def in_turn(page: str) -> str:
-    """The page with the frames behind the first one empty: course/theme/opening.js fills them when the reader comes near."""
+    """The page with all frames but the first empty. course/theme/opening.js fills them when the reader comes near."""
     first, frame, rest = page.partition("<iframe src=")
     return first + frame + rest.replace("<iframe src=", "<iframe data-src=")
 
