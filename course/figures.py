@@ -16,8 +16,9 @@ from clearhead.config import Config
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.contents import contents
-from clearhead.explorer.export.page import fragment, page
+from clearhead.explorer.export.page import fragment, parts_of
 from clearhead.trace import Address, Edit, mean, scale, zero
+from course import beside
 
 ATTENTION = re.compile(r"(?P<stack>encoder|decoder)\.blocks\.(?P<layer>\d+)\.(?P<part>attn|cross)\.(?P<value>\w+)")
 STEP = {
@@ -125,10 +126,16 @@ def html(figure: Figure, move: str) -> str:
     """The figure in a page. `move` is its sentence with the numbers in place."""
     source = escape(f"../figures/{figure.model}.html{link(figure)}")
     return (
-        f'<figure class="explorer">\n<iframe src="{source}" title="{escape(figure.title)}" loading="lazy"></iframe>\n'
+        f'<figure class="explorer">\n<iframe src="{source}" title="{escape(figure.title)}"></iframe>\n'
         f'<figcaption markdown="span"><strong>{escape(figure.title)}.</strong> {move} '
         f'<a href="{source}" target="_blank">Open it on a page of its own</a></figcaption>\n</figure>\n'
     )
+
+
+def in_turn(page: str) -> str:
+    """The page with all frames but the first empty. course/theme/opening.js fills them when the reader comes near."""
+    first, frame, rest = page.partition("<iframe src=")
+    return first + frame + rest.replace("<iframe src=", "<iframe data-src=")
 
 
 def write(name: str, figures: Sequence[Figure], models: Path, folder: Path) -> Path:
@@ -137,5 +144,6 @@ def write(name: str, figures: Sequence[Figure], models: Path, folder: Path) -> P
     runs = list({one.run.key: one.run for one in figures}.values())
     path = folder / f"{name}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(page(name, contents(model, runs[:1], runs[1:]), fragment(runs[0], {})))
+    inside = contents(model, runs[:1], runs[1:])
+    path.write_bytes(beside.page(name, parts_of(inside), fragment(runs[0], {})))
     return path

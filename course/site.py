@@ -10,7 +10,7 @@ from clearhead.errors import UserError
 from clearhead.lab.examples.records import records
 from clearhead.lab.examples.telling import page as errata_page
 from clearhead.lab.examples.verdicts import judged
-from course import figures, glossary, reference, values
+from course import around, beside, figures, glossary, reference, values
 from course.models import ready
 from course.page import PAGES, names
 from course.running import Ran, fixed, run
@@ -58,7 +58,8 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     known = glossary.terms(glossary.SOURCE.read_text(encoding="utf-8"))
     for one in pages:
         at = "index.md" if one.name == "index" else f"course/{one.name}.md"
-        text = one.markdown + (_errata() if one.name == "errata" else "")
+        text = figures.in_turn(one.markdown) + around.places(one.name, one.figures)
+        text += _errata() if one.name == "errata" else ""
         write(
             folder / at,
             glossary.linked(text, known, "guides/glossary.md" if one.name == "index" else "../guides/glossary.md"),
@@ -66,6 +67,9 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     shown = [figure for one in pages for figure in one.figures]
     for model in dict.fromkeys(figure.model for figure in shown):
         figures.write(model, [figure for figure in shown if figure.model == model], models, folder / "figures")
+    write(folder / "course" / "exercises.md", around.exercises_page())
+    write(folder / "course" / "walks.md", around.walks_page())
+    around.write(folder)
     for pattern in GUIDES:
         for file in sorted((ROOT / "docs").glob(pattern)):
             (folder / "guides").mkdir(exist_ok=True)
@@ -74,6 +78,7 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     for part, text in reference.pages():
         write(folder / "reference" / f"{part}.md", text)
     shutil.copytree(Path(__file__).parent / "assets", folder / "assets")
+    beside.write_shared(folder / "assets")
 
 
 def write(path: Path, text: str) -> None:

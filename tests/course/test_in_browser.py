@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.course_pages import opened as read
+from benchmarks.course_pages import served
 from course import site
 from course.page import names
 from tests.conftest import ROOT
@@ -57,6 +59,14 @@ def test_a_page_asks_for_nothing_outside_its_folder(built: Path, opened: Chromiu
     assert [one for one in opened.complaints if "search.json" not in one and "file://" not in one] == []
     files = {url.partition("#")[0] for url in opened.requests if url.startswith(built.as_uri())}
     assert sum(Path(url.removeprefix("file://")).stat().st_size for url in files) <= HEAVIEST, files
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_a_page_loads_over_http(built: Path, chromium: Browser, name: str) -> None:
+    with served(built) as server:
+        one = read(chromium, server, name)
+    assert one.outside == 0
+    assert one.bytes <= HEAVIEST, server.sent
 
 
 @pytest.mark.parametrize("opened", [(1440, "light"), (1440, "dark")], indirect=True, ids=str)

@@ -131,11 +131,9 @@ def document(title: str, parts: Mapping[str, str], state: str = "") -> bytes:
         "default-src 'none'", f"script-src {digest(script)}", f"style-src {digest(style)}", "img-src data: blob:",
         "base-uri 'none'", "form-action 'none'",
     ]  # fmt: skip
-    first, *others = parts.items()
     html = PAGE.format(
-        policy="; ".join(policy), title=escape(title), style=style, script=script,
-        parts="\n".join([_block(*first, f' data-state="{escape(state)}"'), *(_block(*part) for part in others)]),
-    )  # fmt: skip
+        policy="; ".join(policy), title=escape(title), style=style, script=script, parts=blocks(parts, state)
+    )
     return html.encode()
 
 
@@ -157,6 +155,12 @@ def inline(content: bytes, element: str) -> str:
 def digest(text: str) -> str:
     """The name of a script in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def blocks(parts: Mapping[str, str], state: str = "") -> str:
+    """The parts as elements of a page. The first one says in which state the page begins."""
+    first, *others = parts.items()
+    return "\n".join([_block(*first, f' data-state="{escape(state)}"'), *(_block(*part) for part in others)])
 
 
 def _block(name: str, text: str, state: str = "") -> str:

@@ -35,7 +35,7 @@ export interface Stop {
   numbers?: Record<string, Reading>;
   question?: Question;
   printed?: Printed[];
-  /** The address of a chapter that says more. */
+  /** The address of a chapter that says more, or the name of one of the course. By default that of the place. */
   chapter?: string;
 }
 

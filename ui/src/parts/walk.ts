@@ -5,6 +5,7 @@ import type { Tensor } from "../core/protocol";
 import { t } from "../i18n/index.svelte";
 import { tokenText } from "./describe";
 import type { Walking } from "../state/walking.svelte";
+import { chapterAt } from "./course";
 
 /** The heading of a stop: its own, or the name of its place. */
 export function titleOf(stop: Stop): string {
@@ -12,9 +13,10 @@ export function titleOf(stop: Stop): string {
   return stop.place.view === "attention" && stop.place.step ? t(`step.${stop.place.step}`) : t(`view.${stop.place.view}`);
 }
 
-/** An address that a link may lead to: on the web, or beside the page; null for any other. */
+/** An address that a link may lead to: a chapter by its name, on the web, or beside the page; null for any other. */
 export function linkTo(address: string | undefined): string | null {
   const bare = address?.trim() ?? "";
+  if (/^[a-z-]+$/.test(bare)) return chapterAt(bare);
   return /^https?:\/\//i.test(bare) || /^[\w./#?-][^:]*$/.test(bare) ? bare : null;
 }
 

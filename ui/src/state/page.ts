@@ -30,9 +30,9 @@ export interface Page {
   change: Change;
   temperature: number;
   mode: "learn" | "explore" | "research";
-  /** In Learn: the walk, by its name, and the number of its stop. "": the page's first walk. */
+  /** In Learn: the walk, by its name, and the stop, by its name or its number. "": the page's first walk. */
   walk: string;
-  stop: number;
+  stop: number | string;
 }
 
 export function plainPage(reads: Reads): Page {

@@ -10,7 +10,7 @@ import { PLACES, STEPS } from "./places";
 const VERSION = "1";
 const PLAIN = ["view", "step", "stack", "part", "side", "mode"] as const;
 const COUNTS = ["layer", "head", "query", "key", "stop"] as const;
-const WALK = /^[a-z][a-z0-9-]{0,60}$/;
+const NAME = /^[a-z][a-z0-9-]{0,60}$/;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
   view: PLACES.map((place) => place.name),
   step: STEPS,
@@ -48,7 +48,9 @@ export function fromFragment(fragment: string, start: Reads): Page | null {
     if (Number.isInteger(value) && value >= 0) page[name] = value;
   }
   const walk = fields.get("walk") ?? "";
-  if (WALK.test(walk)) page.walk = walk;
+  const stop = fields.get("stop") ?? "";
+  if (NAME.test(walk)) page.walk = walk;
+  if (NAME.test(stop)) page.stop = stop;
   try {
     const rest = JSON.parse(decode(fields.get("e") ?? "")) as Partial<Page> & { image?: string | null };
     if (Array.isArray(rest.edits)) page.edits = rest.edits.filter(isEdit);

@@ -11,6 +11,8 @@ interface PlaceRow {
   list: "steps" | "whole";
   /** The steps that it has itself, each an entry of the list. */
   steps?: readonly string[];
+  /** The chapter of the course that is about it (course/pages), if there is one. */
+  chapter?: string;
   /** What of the model it shows, if not all: the crumbs lead there. */
   of?: "block" | "part" | "head";
   /** The addresses of the values that are seen here; the first row that fits is taken. */
@@ -20,25 +22,25 @@ interface PlaceRow {
 }
 
 const ROWS = [
-  { name: "image", list: "steps", when: ({ kind }) => kind === "image" },
-  { name: "tokens", list: "steps", when: ({ kind }) => kind !== "image" },
-  { name: "embedding", list: "steps", values: /\.embed\.(?!positions$)/ },
-  { name: "position", list: "steps", values: /\.embed\.positions$/ },
+  { name: "image", list: "steps", chapter: "images", when: ({ kind }) => kind === "image" },
+  { name: "tokens", list: "steps", chapter: "tokens", when: ({ kind }) => kind !== "image" },
+  { name: "embedding", list: "steps", chapter: "embeddings", values: /\.embed\.(?!positions$)/ },
+  { name: "position", list: "steps", chapter: "positions", values: /\.embed\.positions$/ },
   {
-    name: "attention", list: "steps", of: "head", values: /\.(attn|cross)\.(?!(heads|out)$|[qk]_norm\.)/,
+    name: "attention", list: "steps", chapter: "attention", of: "head", values: /\.(attn|cross)\.(?!(heads|out)$|[qk]_norm\.)/,
     steps: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
   },
-  { name: "output", list: "steps", of: "part", values: /\.(attn|cross)\.(heads|out)$/ },
-  { name: "norm", list: "steps", of: "block", values: /norm\.(mean|rstd|out)$|_sum$/ },
-  { name: "ffn", list: "steps", of: "block", values: /\.ffn\./ },
-  { name: "logits", list: "steps", values: /^head\./ },
-  { name: "heads", list: "whole" },
-  { name: "residual", list: "whole", values: /\.resid_/ },
-  { name: "lens", list: "whole" },
-  { name: "geometry", list: "whole" },
+  { name: "output", list: "steps", chapter: "heads", of: "part", values: /\.(attn|cross)\.(heads|out)$/ },
+  { name: "norm", list: "steps", chapter: "residuals", of: "block", values: /norm\.(mean|rstd|out)$|_sum$/ },
+  { name: "ffn", list: "steps", chapter: "feed-forward", of: "block", values: /\.ffn\./ },
+  { name: "logits", list: "steps", chapter: "training", values: /^head\./ },
+  { name: "heads", list: "whole", chapter: "heads" },
+  { name: "residual", list: "whole", chapter: "residuals", values: /\.resid_/ },
+  { name: "lens", list: "whole", chapter: "residuals" },
+  { name: "geometry", list: "whole", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head" },
-  { name: "generation", list: "whole", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
-  { name: "training", list: "whole", when: ({ history }) => history.length > 1 },
+  { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
+  { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },
 ] as const satisfies readonly PlaceRow[];
 
 export type PlaceName = (typeof ROWS)[number]["name"];

@@ -38,7 +38,10 @@ export class Walking {
 
   walk: Walk = $derived.by(() => this.walks.find(({ name }) => name === this.app.page.walk) ?? this.walks[0]!);
   stops: Stop[] = $derived.by(() => stopsOf(this.walk, this.app.about));
-  index: number = $derived.by(() => Math.max(0, Math.min(this.app.page.stop, this.stops.length - 1)));
+  index: number = $derived.by(() => {
+    const { stop } = this.app.page, at = typeof stop === "string" ? this.stops.findIndex(({ name }) => name === stop) : stop;
+    return Math.max(0, Math.min(at, this.stops.length - 1));
+  });
   stop: Stop = $derived.by(() => this.stops[this.index]!);
   /** null until the pass over what the page reads is there. */
   placement: Placement | null = $derived.by(() => {

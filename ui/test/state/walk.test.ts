@@ -144,8 +144,8 @@ describe("the parts of a stop", () => {
   });
 
   test("links lead to the web or beside the page only", () => {
-    expect(["../attention/", "https://example.org/a", undefined, "javascript:alert(1)", " data:text/html,x"].map(linkTo))
-      .toEqual(["../attention/", "https://example.org/a", null, null, null]);
+    expect(["../attention/", "attention", "https://example.org/a", undefined, "javascript:alert(1)", " data:text/html,x"].map(linkTo))
+      .toEqual(["../attention/", null, "https://example.org/a", null, null, null]);
   });
 
   test("printed numbers differ where their rounding does not explain it", () => {

@@ -1,0 +1,10 @@
+// In a figure: tells the chapter around it that it is there.
+(() => {
+  if (parent === window) return;
+  const seen = new MutationObserver(() => {
+    if (!document.querySelector(".clearhead main[aria-busy=false]")) return;
+    seen.disconnect();
+    parent.postMessage("clearhead-figure", "*");
+  });
+  seen.observe(document.getElementById("app"), { childList: true, subtree: true, attributes: true, attributeFilter: ["aria-busy"] });
+})();
