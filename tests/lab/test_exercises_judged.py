@@ -19,6 +19,7 @@ AT = "decoder.blocks.0.attn"
 TOGETHER = {
     # Each does half of the task.
     ("causal-mask", "one-head", "one-head"),
+    ("causal-mask", "some-pairs", "some-pairs"),
     ("do-nothing", "attention-left", "ffn-left"),
     ("english-order", "twice-the-adjective", "twice-the-noun"),
     ("name-itself", "silent", "before"),
