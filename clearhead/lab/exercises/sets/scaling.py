@@ -59,7 +59,7 @@ def _four_times() -> Exercise:
         return way
 
     def times(random: Random) -> dict[str, Any]:
-        x = random.uniform(0.6, 2)
+        x = random.uniform(1.5, 2.4)
         return shuffled(random, [edit(low, "set", x), edit(high, "set", 4 * x)])
 
     def cells(random: Random) -> dict[str, Any]:
