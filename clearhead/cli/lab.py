@@ -103,14 +103,16 @@ def exercises(*, out: Path = Path("exercises")) -> None:
 
 
 @lab.command(help_epilogue="")
-def grade(file: Path, /) -> None:
-    """Grade the answers that a page of exercises exported.
+def grade(*files: Path, table: Path | None = None) -> None:
+    """Grade the answers that pages of exercises exported.
 
-    Runs every model with the learner's edits and judges the values, whatever the file says of itself.
+    Runs every model with the learner's edits and judges the values, whatever the file says of itself. Of one file it
+    prints every exercise, with what was wrong; of several a row each, and the exercises that were most often not right.
 
     Args:
-        file: A file from "Export answers" of a page.
+        files: Files from "Export answers" of a page, or folders of such files.
+        table: CSV file to write: a row for each exercise of each file.
     """
     from clearhead.commands.exercises import grade_command
 
-    grade_command(file)
+    grade_command(files, table=table)

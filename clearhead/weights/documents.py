@@ -23,31 +23,31 @@ INDEX = "model.safetensors.index.json"
 AGAIN = "try downloading it again"
 
 
-def read_json(path: Path, *, limit: int = LIMIT) -> JsonObject:
+def read_json(path: Path, *, limit: int = LIMIT, remedy: str = AGAIN) -> JsonObject:
     """The object in a file. Raises UserError for any other content."""
-    document = _read(path, limit)
+    document = _read(path, limit, remedy)
     if not isinstance(document, dict):
-        raise UserError(f"{path}: expected a JSON object, got {type(document).__name__}; {AGAIN}")
+        raise UserError(f"{path}: expected a JSON object, got {type(document).__name__}; {remedy}")
     return document
 
 
 def read_list(path: Path, *, limit: int = CONFIG_LIMIT) -> list[JsonValue]:
     """The list in a file. Raises UserError like `read_json`."""
-    document = _read(path, limit)
+    document = _read(path, limit, AGAIN)
     if not isinstance(document, list):
         raise UserError(f"{path}: expected a JSON list, got {type(document).__name__}; {AGAIN}")
     return document
 
 
-def _read(path: Path, limit: int) -> JsonValue:
+def _read(path: Path, limit: int, remedy: str) -> JsonValue:
     size = size_of(path)
     if size > limit:
-        raise UserError(f"{path}: expected at most {limit:,} bytes, got {size:,}; {AGAIN}")
+        raise UserError(f"{path}: expected at most {limit:,} bytes, got {size:,}; {remedy}")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: expected to read it, got {error.strerror}; {AGAIN}") from None
-    return parse(content, str(path), remedy=AGAIN, table=_Pairs(path).table)
+        raise UserError(f"{path}: expected to read it, got {error.strerror}; {remedy}") from None
+    return parse(content, str(path), remedy=remedy, table=_Pairs(path, remedy).table)
 
 
 def is_there(path: Path) -> bool:
@@ -88,12 +88,15 @@ class _Pairs:
     """The JSON hook that receives every pair of a table, including repeated keys."""
 
     path: Path
+    remedy: str
 
     def table(self, pairs: list[tuple[str, JsonValue]]) -> JsonObject:
         table = dict(pairs)
         for name, value in table.items():
             if not _finite(value):
-                raise UserError(f"{self.path}:{shown(name)}: expected finite numbers, got NaN or infinity; {AGAIN}")
+                raise UserError(
+                    f"{self.path}:{shown(name)}: expected finite numbers, got NaN or infinity; {self.remedy}"
+                )
         if len(table) < len(pairs):
             twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
             raise UserError(f"{self.path}:{shown(twice)}: expected each key once, got it again; try removing one")

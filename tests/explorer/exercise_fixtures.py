@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from clearhead.lab.exercises.learners import learners
+from clearhead.lab.exercises.learners import learners, undecided
 from clearhead.lab.exercises.pages import parts_by_name
 from clearhead.lab.exercises.sets import SETS
+
+UNDECIDED = 20
+"""One of so many learners makes the edits of two ways: the page must judge it as Python does."""
 
 
 def write(folder: Path, n: int = 1) -> None:
@@ -19,6 +22,7 @@ def write(folder: Path, n: int = 1) -> None:
     for build in SETS.values():
         given = build()
         said = [vars(one) for one in learners(given, n, seed=2)]
+        said += [vars(one) for _, _, one in undecided(given, n // UNDECIDED, seed=2)]
         found.append({"parts": parts_by_name(given), "learners": said})
     (folder / "exercises.json").write_text(json.dumps(found), encoding="utf-8")
 

@@ -17,6 +17,7 @@ from clearhead.lab.examples.records import numbers, records
 from clearhead.lab.examples.verdicts import compare
 from clearhead.lab.experiments import experiments
 from clearhead.lab.walks import STORIES, chains, find
+from tests.conftest import ROOT
 
 CHAINS = ("money", "apple", "game", "river", "geometry")
 NAMES = {
@@ -115,3 +116,15 @@ def test_a_walk_as_a_file_begins_in_learn(tmp_path: Path) -> None:
     path = tmp_path / "apple.html"
     walk_command("apple", export=path, port=0, browser=False)
     assert 'data-state="#v=1&amp;s=I+love+apple+phones&amp;mode=learn&amp;walk=apple"' in path.read_text()
+
+
+def test_chapters_of_stops_exist() -> None:
+    """A stop that names a chapter names a page of the course; an address on the web stays as it is."""
+    pages = {file.stem for file in (ROOT / "course" / "pages").glob("*.md")}
+    documents = [json.loads(file.read_text(encoding="utf-8")) for file in (ROOT / "ui/src/walks").glob("*.json")]
+    documents += [walk for chain in chains().values() for walk in chain.documents()]
+    stops = [stop for walk in documents for stop in walk["stops"]]
+    assert len(stops) > 50
+    named = {stop["chapter"] for stop in stops if re.fullmatch(r"[a-z-]+", stop.get("chapter", ""))}
+    places = (ROOT / "ui/src/state/places.ts").read_text(encoding="utf-8")
+    assert named | set(re.findall(r'chapter: "([\w-]+)"', places)) <= pages

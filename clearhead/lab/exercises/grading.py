@@ -1,7 +1,8 @@
-"""Grades a file of the course's state: recomputes every judgement from the answers."""
+"""Grades files of the course's state: recomputes every judgement from the answers."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -9,20 +10,28 @@ from pydantic import Field, JsonValue, ValidationError
 
 from clearhead.config import Config
 from clearhead.errors import UserError
-from clearhead.lab.exercises.exercise import FORMAT, Answer, ExerciseSet
-from clearhead.lab.exercises.judging import RIGHT, Judge
+from clearhead.lab.exercises.exercise import FORMAT, Answer, Exercise, ExerciseSet
+from clearhead.lab.exercises.judging import FAILS, NOTHING, OUTSIDE, RIGHT, Judge
 from clearhead.lab.exercises.sets import SETS
 from clearhead.weights.documents import read_json, shown
 
 LIMIT = 4 << 20
 """Most bytes of a file."""
 AGAIN = "export it again from the page"
+TOLD = {
+    NOTHING: "no edit, number or choice is given",
+    OUTSIDE: "it does something that the exercise does not allow",
+    FAILS: "an edit does not fit the model, or makes numbers that are not finite",
+}
+"""What is said of judgements that no wrong way has; of any other, that no known way leads to it."""
 
 
 class SetState(Config):
     """What a learner did in a set."""
 
     version: str
+    clearhead: str | None = None
+    """The version that wrote the page; None if the file does not say."""
     answers: dict[str, Answer] = Field(default_factory=dict[str, Answer])
     judged: dict[str, str] = Field(default_factory=dict[str, str])
     """What the page said. It is compared, never trusted."""
@@ -53,27 +62,91 @@ class Grade:
         """Whether the file says something else of the answer than the judge does."""
         return self.claimed is not None and self.claimed != self.judgement
 
+    @property
+    def of(self) -> Exercise:
+        found = self.given.find(self.exercise)
+        assert found is not None
+        return found
 
-def grades(path: Path) -> Iterator[Grade]:
-    """The grade of every exercise of the sets in a file, in order.
+    @property
+    def says(self) -> str:
+        """What was wrong, in one sentence; nothing for a right answer and for none."""
+        if self.is_right or self.judgement is None:
+            return ""
+        known = TOLD | {wrong.name: wrong.says for wrong in self.of.wrong}
+        return known.get(self.judgement, "the model does not do what is asked, by none of the known ways")
 
-    Raises UserError if it is no such file, or of another version of the exercises.
-    """
-    state = _read(path)
-    for name in SETS:
-        if name not in state.sets:
-            continue
-        given, own = SETS[name](), state.sets[name]
-        if own.version != given.version:
-            raise UserError(
-                f"{path}:sets.{name}.version: expected {given.version}, the version of these exercises, got"
-                f" {shown(own.version[:40])!r}; install the clearhead that made the page, or answer on a new page"
-            )
-        _check_names(path, given, own)
-        for one in given.exercises:
-            answer = own.answers.get(one.name)
-            said = None if answer is None else Judge(one, given.models[one.model])(answer)
-            yield Grade(given, one.name, said, own.judged.get(one.name))
+
+@dataclass(frozen=True)
+class Graded:
+    """A file: the grades of the sets that can be graded, and a line for each of the others."""
+
+    path: Path
+    grades: list[Grade] = field(default_factory=list[Grade])
+    problems: list[str] = field(default_factory=list[str])
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """The files, and every .json file in the folders. Raises UserError for a folder that has none."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        if not inside:
+            raise UserError(f"{path}: expected a folder of exported answers, found no .json file; name another folder")
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def graded(path: Path) -> Graded:
+    """Every exercise of the sets in a file, in the order of the course."""
+    try:
+        state = _read(path)
+    except UserError as error:
+        return Graded(path, problems=[str(error)])
+    made = Graded(path)
+    for name, own in _in_order(state.sets):
+        try:
+            made.grades.extend(_of_set(path, name, own))
+        except UserError as error:
+            made.problems.append(str(error))
+    return made
+
+
+def _in_order(sets: Mapping[str, SetState]) -> Iterator[tuple[str, SetState]]:
+    """The sets of a file, the known ones first."""
+    for name in sorted(sets, key=[*SETS, *sets].index):
+        yield name, sets[name]
+
+
+def _of_set(path: Path, name: str, own: SetState) -> list[Grade]:
+    if name not in SETS:
+        raise UserError(f"{path}:sets: expected some of {', '.join(SETS)}, got {shown(name[:40])!r}; {AGAIN}")
+    given = _known(name)
+    if own.version != given.version:
+        page = "the clearhead that made the page" if own.clearhead is None else f"clearhead {shown(own.clearhead[:40])}"
+        raise UserError(
+            f"{path}:sets.{name}.version: expected {given.version}, the version of these exercises, got"
+            f" {shown(own.version[:40])!r}; install {page} to grade it, or let the answers be given on a new page"
+        )
+    _check_names(path, given, own)
+    found: list[Grade] = []
+    for one in given.exercises:
+        answer = own.answers.get(one.name)
+        said = None if answer is None else _judge(name, one.name)(answer)
+        found.append(Grade(given, one.name, said, own.judged.get(one.name)))
+    return found
+
+
+@cache
+def _known(name: str) -> ExerciseSet:
+    return SETS[name]()
+
+
+@cache
+def _judge(name: str, exercise: str) -> Judge:
+    one = _known(name).find(exercise)
+    assert one is not None
+    return Judge(one, _known(name).models[one.model])
 
 
 def _check_names(path: Path, given: ExerciseSet, own: SetState) -> None:
@@ -90,7 +163,7 @@ def _check_names(path: Path, given: ExerciseSet, own: SetState) -> None:
 def _read(path: Path) -> CourseState:
     if not path.is_file():
         raise UserError(f"{path}: expected a file of answers, found none; export it from a page of exercises")
-    document: Mapping[str, JsonValue] = read_json(path, limit=LIMIT)
+    document: Mapping[str, JsonValue] = read_json(path, limit=LIMIT, remedy=AGAIN)
     if document.get("format") != FORMAT:
         raise UserError(
             f"{path}:format: expected {FORMAT}, a file of answers, got {shown(str(document.get('format'))[:40])};"
@@ -100,10 +173,9 @@ def _read(path: Path) -> CourseState:
         state = CourseState.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = shown(".".join(map(str, first["loc"])))
-        raise UserError(f"{path}:{field}: expected answers as a page writes them, got another value; {AGAIN}") from None
-    unknown = next((name for name in state.sets if name not in SETS), None)
-    if unknown is not None or not state.sets:
-        got = "none" if unknown is None else repr(shown(unknown[:40]))
-        raise UserError(f"{path}:sets: expected some of {', '.join(SETS)}, got {got}; {AGAIN}")
+        field_ = shown(".".join(map(str, first["loc"])))
+        message = f"{path}:{field_}: expected answers as a page writes them, got another value; {AGAIN}"
+        raise UserError(message) from None
+    if not state.sets:
+        raise UserError(f"{path}:sets: expected some of {', '.join(SETS)}, got none; {AGAIN}")
     return state

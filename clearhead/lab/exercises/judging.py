@@ -2,78 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.errors import UserError
-from clearhead.explorer.answering.edits import functions, placed
-from clearhead.explorer.answering.passes import axes_of
-from clearhead.explorer.answering.requests import Change, EditRequest
-from clearhead.lab.exercises.exercise import LARGEST, Answer, Exercise, ExerciseSet, Option, ids_of
+from clearhead.explorer.answering.requests import EditRequest
+from clearhead.lab.exercises.exercise import LARGEST, Answer, Exercise, ExerciseSet
 from clearhead.lab.exercises.language import Term, holds
-from clearhead.model import Tokens
-from clearhead.model.mode import Evaluating
-from clearhead.trace import Address, Edit, Trace
+from clearhead.lab.exercises.passes import Reads, Subject
+from clearhead.trace import Address
 
 RIGHT, NOTHING, OUTSIDE, FAILS, OTHER = "right", "nothing", "outside", "fails", "other"
 """Names of judgements beside those of the wrong ways, the same in the page."""
-
-
-@dataclass(frozen=True)
-class Read:
-    """One input in a batch of a pass."""
-
-    seen: Trace
-    row: int
-
-    def value(self, at: str) -> Tensor:
-        """The value at an address, without the batch axis."""
-        return self.seen[at][self.row]
-
-
-Reads = Mapping[str, Read]
-"""A forward pass of every input, by its name."""
-
-
-class Subject:
-    """A model and the inputs of an exercise: its passes with and without edits."""
-
-    def __init__(self, model: Model, exercise: Exercise) -> None:
-        self.model, self.ids = model, {name: ids_of(model, given) for name, given in exercise.inputs.items()}
-        self._variants: dict[tuple[bool, str | None], tuple[Model, dict[str, str]]] = {}
-
-    @cached_property
-    def plain(self) -> Reads:
-        """The model as it is."""
-        return self.passes(Answer())
-
-    def passes(self, answer: Answer) -> Reads:
-        """Every input with these edits. Raises UserError if an edit does not fit, or if a number is not finite."""
-        model, axes = self._variant(answer.change)
-        edits = placed(answer.edits, axes)
-        by_shape: dict[tuple[int, ...], list[str]] = {}
-        for name, ids in self.ids.items():
-            by_shape.setdefault(tuple(map(len, ids.values())), []).append(name)
-        found: dict[str, Read] = {}
-        for names in by_shape.values():
-            edit: dict[str, Edit] = dict(functions(edits, _no_other))
-            batch = [torch.tensor([self.ids[name][stack] for name in names]) for stack in model.config.stacks]
-            with Evaluating(model.network), torch.no_grad(), model.tracing(edit=edit) as seen:
-                model.network(*(Tokens(ids) for ids in batch))
-            _check_finite(seen)
-            found |= {name: Read(seen, row) for row, name in enumerate(names)}
-        return found
-
-    def _variant(self, change: Change) -> tuple[Model, dict[str, str]]:
-        """The model with another config, and the axes of its values."""
-        key = change.scale, change.positions
-        if key not in self._variants:
-            model = self.model if key == (True, None) else self.model.changed(scale=key[0], positions=key[1])
-            self._variants[key] = model, axes_of(model)
-        return self._variants[key]
 
 
 @dataclass(frozen=True)
@@ -105,20 +47,36 @@ class Judge:
 
     def __call__(self, answer: Answer) -> str:
         """`right`, the name of a wrong way, or nothing, outside, fails, other."""
-        one = self.exercise
+        return self.several([answer])[0]
+
+    def several(self, answers: Sequence[Answer]) -> list[str]:
+        """The judgement of each answer."""
+        said = [self._at_first_sight(answer) for answer in answers]
+        left = [i for i, one in enumerate(said) if one is None]
+        for i, made in zip(left, self.subject.passes([self._made(answers[i]) for i in left]), strict=True):
+            said[i] = FAILS if isinstance(made, UserError) else self._by_values(answers[i], made)
+        return [one or OTHER for one in said]
+
+    def _at_first_sight(self, answer: Answer) -> str | None:
+        """The judgement of what needs no pass; None for the others."""
         if not (answer.edits or _is_changed(answer) or answer.number is not None or answer.choice is not None):
             return NOTHING
-        if not _is_inside(one, answer):
-            return OUTSIDE
-        option = one.options[answer.choice] if answer.choice is not None else Option("")
-        made = Answer.model_validate({"edits": list(option.edits), "change": option.change}) if one.options else answer
-        try:
-            edited = self.subject.passes(made)
-        except UserError:
-            return FAILS
-        runs = Runs(self.subject, edited, one.groups, _number(answer), option.at)
+        return None if _is_inside(self.exercise, answer) else OUTSIDE
+
+    def _made(self, answer: Answer) -> Answer:
+        """The edits of the option that was chosen, or the learner's own."""
+        if answer.choice is None:
+            return answer
+        option = self.exercise.options[answer.choice]
+        return Answer.model_validate({"edits": list(option.edits), "change": option.change})
+
+    def _by_values(self, answer: Answer, edited: Reads) -> str | None:
+        """The name of the first condition that holds."""
+        one = self.exercise
+        at = "" if answer.choice is None else one.options[answer.choice].at
+        runs = Runs(self.subject, edited, one.groups, _number(answer), at)
         named: list[tuple[str, Term]] = [(RIGHT, one.right), *((wrong.name, wrong.when) for wrong in one.wrong)]
-        return next((name for name, term in named if holds(term, runs, "shown")), OTHER)
+        return next((name for name, term in named if holds(term, runs, "shown")), None)
 
 
 def judges(given: ExerciseSet) -> dict[str, Judge]:
@@ -158,14 +116,3 @@ def _is_allowed(one: Exercise, edit: EditRequest) -> bool:
         return False
     is_small = all(abs(value) <= LARGEST for value in values)
     return is_small and any(path == allowed.at and edit.do in allowed.do for allowed in one.allows)
-
-
-def _check_finite(seen: Trace) -> None:
-    """Raises UserError if a value is NaN or infinite; -inf closes a cell."""
-    for at in seen:
-        if not bool((seen[at] < float("inf")).all()):
-            raise UserError(f"{at}: expected finite numbers, got NaN or infinity; try another edit")
-
-
-def _no_other(*_: object) -> Tensor:
-    raise UserError("patch: expected no other run, got one; leave it out")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from clearhead import __version__
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import RunRequest
@@ -31,7 +32,7 @@ def html_of(given: ExerciseSet) -> bytes:
 def parts_by_name(given: ExerciseSet) -> dict[str, str]:
     """What a page holds: `exercises`, and the parts of each model's exported file as MODEL-PART."""
     said = {
-        "format": FORMAT, "name": given.name, "title": given.title, "version": given.version,
+        "format": FORMAT, "name": given.name, "title": given.title, "version": given.version, "clearhead": __version__,
         "models": list(given.models), "exercises": [given.document(one) for one in given.exercises],
     }  # fmt: skip
     parts = {"exercises": packed(Reply(said))}

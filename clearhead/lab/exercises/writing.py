@@ -1,5 +1,6 @@
 """Short forms of the terms and answers that exercises are written with."""
 
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -98,8 +99,13 @@ def chosen(i: int) -> Way:
 
 
 def says(x: float, *, by: float = 0.0) -> Way:
-    """A learner who gives a number, off by at most `by`."""
-    return lambda random: {"number": x + random.uniform(-by, by)}
+    """A learner who gives a number: rounded, cut off after three decimals, or off by at most `by`."""
+
+    def way(random: Random) -> dict[str, Any]:
+        cut = math.trunc(1000 * x) / 1000
+        return {"number": random.choice([x + random.uniform(-by, by), round(x, 3), round(x, 4), cut])}
+
+    return way
 
 
 def changing(**change: Any) -> Way:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clearhead.lab.exercises.grading import grades
+from clearhead.lab.exercises.grading import graded
 from clearhead.lab.exercises.pages import html_of
 from clearhead.lab.exercises.sets import SETS
 from tests.explorer.browser.test_accessibility import axe
@@ -68,6 +68,6 @@ def test_answers_by_keyboard_are_kept_and_graded(chromium_page: ChromiumPage, ax
     with page.expect_download() as download:
         page.get_by_role("button", name="Export answers").press("Enter")
     download.value.save_as(tmp_path / "answers.json")
-    found: dict[str, Any] = {grade.exercise: grade.judgement for grade in grades(tmp_path / "answers.json")}
+    found: dict[str, Any] = {grade.exercise: grade.judgement for grade in graded(tmp_path / "answers.json").grades}
     assert {name for name, said in found.items() if said == "right"} == {"open-cells", "cheat"}
     assert not any(address.startswith("http") for address in chromium_page.requests)

@@ -67,8 +67,14 @@ export interface When {
   heads?: string[];
   norms?: string[];
   causal?: boolean;
-  /** Whether scores are divided by the root of the head's width. */
+  /** Whether scores are divided by the root of the head's width, and nothing else is done to them. */
   scaled?: boolean;
+  /** Whether a number for the distance is added to scores. */
+  biased?: boolean;
+  /** Whether a norm stands before the first block's attention. */
+  normed?: boolean;
+  /** Whether attention and feed-forward read the same vector. */
+  parallel?: boolean;
   /** Whether there is more than one block. */
   deep?: boolean;
   /** Whether a block has more than one head. */

@@ -42,6 +42,8 @@ export interface ExerciseSet {
   name: string;
   title: string;
   version: string;
+  /** The version of clearhead that wrote the page. */
+  clearhead: string;
   models: string[];
   exercises: Exercise[];
 }

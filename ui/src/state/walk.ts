@@ -31,11 +31,17 @@ function holds(when: When, about: About, stack: StackName): boolean {
   const { config, masks } = about.plan, own = config[stack]!;
   const one = (list: string[] | undefined, value: string): boolean => !list || list.includes(value);
   const both = (wanted: boolean | undefined, is: boolean): boolean => wanted === undefined || wanted === is;
-  return one(when.kinds, about.kind) && one(when.positions, own.positions.kind) && one(when.heads, config.head.kind)
+  // Some models have two encodings: one that is added to the embedding, and one of scores.
+  const { added, scored } = own.positions as Partial<Record<string, { kind: string }>>;
+  const positions = added?.kind ?? own.positions.kind;
+  return one(when.kinds, about.kind) && one(when.positions, positions) && one(when.heads, config.head.kind)
     && one(when.norms, own.norm_place) && both(when.causal, masks[`${stack}.attn`]?.causal ?? false)
-    && both(when.scaled, own.attn_scale === null) && both(when.deep, own.n_layers > 1)
-    && both(when.many, own.n_heads > 1);
+    && both(when.scaled, own.attn_scale === null && !own.soft_cap) && both(when.deep, own.n_layers > 1)
+    && both(when.biased, BIASED.includes(scored?.kind ?? positions)) && both(when.parallel, Boolean(own.parallel))
+    && both(when.normed, own.norm_place !== "post" && own.first_norm !== false) && both(when.many, own.n_heads > 1);
 }
+
+const BIASED = ["relative", "alibi"];
 
 function stackOf({ stack = "first" }: StopPlace, { plan: { config } }: About): StackName {
   if (stack === "first") return config.encoder ? "encoder" : "decoder";
@@ -137,6 +143,7 @@ export function namesOf(placement: Placement, about: About, run: Run, of: (text:
     query: of(tokens[query]?.text ?? ""), key: of(keys[key]?.text ?? ""), id: String(tokens[query]?.id ?? 0),
     last_id: String((vocab ?? 1) - 1), patch: String(config.input.patch_size ?? 0),
     d_model: String(config.d_model), d_ff: String(config.d_ff), d_head: String(width), root: num(Math.sqrt(width)),
+    factor: num(config.attn_scale ?? 1 / Math.sqrt(width)),
     n_heads: String(config.n_heads), n_layers: String(config.n_layers), layer: String(layer),
     open: String(mask ? keys.filter((_, s) => isOpen(mask, query, s)).length : keys.length), n_keys: String(keys.length),
     word: of(likeliest?.text ?? ""),

@@ -71,7 +71,9 @@ def _forget() -> Exercise:
         "Zero unit 1 at all positions. A fact sits in a unit, not in a position: an edit at t = 2 leaves it where `rome` stands "
         "elsewhere.",
         pick(lambda _: edits(edit(f"{FFN}.post[f=1]", "zero")), lambda _: edits(edit(f"{FFN}.pre[f=1]", "zero")),
-             lambda random: edits(edit(f"{FFN}.post[f=1]", "scale", -random.uniform(0.5, 2)))),
+             lambda random: edits(edit(f"{FFN}.post[f=1]", "scale", -random.uniform(0.5, 2))),
+             lambda random: edits(edit(f"{FFN}.post[f=1]", "set", -random.uniform(0, 5))),
+             lambda random: edits(edit(f"{FFN}.pre[f=1]", "set", -random.uniform(0, 5)))),
         (
             Wrong("everything", ["not", kept], "Other cities are forgotten as well. One unit is enough.",
                   pick(lambda _: edits(edit(f"{FFN}.out", "zero")), lambda _: edits(edit(f"{FFN}.post", "zero")))),
@@ -99,7 +101,8 @@ def _change() -> Exercise:
         "Switch unit 1 off and unit 2 on. Editing facts in large models works like this: find the place that fires at the "
         "subject, and change what it writes.",
         pick(lambda random: shuffled(random, [off, edit(on, "set", random.uniform(2, 8))]),
-             lambda random: edits(edit(on, "set", random.uniform(10, 20)))),
+             lambda random: edits(edit(on, "set", random.uniform(10, 20))),
+             lambda random: shuffled(random, [edit(f"{FFN}.post[t=2,f=1]", "scale", -random.uniform(0, 3)), edit(on, "set", random.uniform(2, 8))])),
         (
             Wrong("forgotten", ["<=", ["max", value(CITY)], 3], "The old fact is gone, but there is no new one yet.",
                   lambda _: edits(off)),
@@ -198,7 +201,7 @@ def _share() -> Exercise:
         "parameters-of-a-block", "Where a block's parameters are",
         "Which share of a block's matrices belongs to the feed-forward (here four times as wide as the stream)? Count W_Q, W_K, "
         "W_V, W_O, W_1 and W_2.",
-        "drawn", {"shown": LION}, answered(["/", ffn, ["+", ffn, attn]], by=0.005),
+        "drawn", {"shown": LION}, answered(["/", ffn, ["+", ffn, attn]], by=0.01),
         "2/3: 8 d² of 12 d². Attention has four matrices of d x d.",
         says(2 / 3, by=0.004),
         (

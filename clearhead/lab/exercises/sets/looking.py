@@ -14,6 +14,7 @@ from clearhead.lab.exercises.sets.rows import (
     OTHER_HEAD,
     SHOWN,
     cells,
+    closing,
     row,
     rows,
     scores,
@@ -92,13 +93,13 @@ def _back() -> Exercise:
         ["and", every(["and", [">=", _diagonal(0, -1), 0.9], _are_shares(0)]), _others_stay(0)],
         "A head that looks one token back has its weights on the diagonal below the main one. Softmax turns scores into "
         "weights, so one score that is 12 above the others is enough.",
-        pick(rows(BACK, 0), scores(BACK, 0)),
+        pick(rows(BACK, 0), scores(BACK, 0), closing(BACK, 0)),
         (
             Wrong("other-head", _other_head(0), OTHER_HEAD.format(0), pick(rows(BACK, 2), scores(BACK, 2), rows(BACK, 3))),
             Wrong("no-shares", ["not", _are_shares(0)], NO_SHARES, cells(BACK, 0)),
             Wrong("itself", [">=", _diagonal(0, 0), 0.9],
                   "Each word looks at itself: that is the main diagonal. One back is the key s = t - 1.",
-                  pick(rows(ITSELF, 0), scores(ITSELF, 0))),
+                  pick(rows(ITSELF, 0), scores(ITSELF, 0), closing(ITSELF, 0))),
             Wrong("ahead", [">=", ["diagonal", _weights(0), 1], 0.9],
                   "Each word looks one token ahead, past the causal mask: a weight that is set by hand is not masked again.",
                   rows({t: t + 1 for t in range(LENGTH - 1)}, 0)),
@@ -118,7 +119,7 @@ def _first() -> Exercise:
         ["and", every(["and", [">=", column, 0.9], _are_shares(0)]), _others_stay(0)],
         "Such a column is common in trained models: a head rests on the first token where it has nothing to add. Head 2 of "
         "this model does so.",
-        pick(rows(FIRST, 0), scores(FIRST, 0)),
+        pick(rows(FIRST, 0), scores(FIRST, 0), closing(FIRST, 0)),
         (
             Wrong("other-head", _other_head(0), OTHER_HEAD.format(0), pick(rows(FIRST, 1), scores(FIRST, 3))),
             Wrong("transposed", ["and", changed(f"{AT}.weights[h=0,t=0]"), unchanged(f"{AT}.weights[h=0,t=3]")],
@@ -137,12 +138,7 @@ def _first() -> Exercise:
 
 def _average() -> Exercise:
     head = f"{AT}.weights[h=1]"
-    even = [
-        "and",
-        same(head_row(1, 1, 2), 0.5, 0.02),
-        same(head_row(1, 3, 4), 0.25, 0.02),
-        same(head_row(1, 5, 6), 1 / 6, 0.02),
-    ]
+    even = ["and", *(same(head_row(1, t, t + 1), 1 / (t + 1), 0.02) for t in range(LENGTH))]
     scores = f"{AT}.scores[h=1]"
     return Exercise(
         "average", "What a score of zero means",
@@ -153,7 +149,9 @@ def _average() -> Exercise:
         "Softmax of equal scores is the average. A score of zero does not mean no attention; a closed score, minus infinity, "
         "does.",
         pick(lambda _: edits(edit(scores, "zero")), lambda random: edits(edit(scores, "set", random.uniform(-5, 5))),
-             lambda random: edits(edit(scores, "scale", random.uniform(0, 0.004)))),
+             lambda random: edits(edit(scores, "scale", random.uniform(0, 0.004))),
+             lambda random: shuffled(random, [edit(f"{head[:-1]},t={t}]", "set", [(s <= t) / (t + 1) for s in range(LENGTH)])
+                                              for t in range(LENGTH)])),
         (
             Wrong("nothing-left", ["<=", value(head), 1e-6], "The weights are zero: the head adds nothing. It should average.",
                   lambda _: edits(edit(head, "zero"))),

@@ -83,7 +83,8 @@ def _cheat() -> Exercise:
         "The mask sets closed scores to minus infinity just before softmax. Open one cell there, or set the weights, and "
         "position 2 copies the answer. Training would be perfect, and the model could not write: there is no next word yet.",
         pick(lambda random: edits(edit(f"{masked}[h=1,t=2,s=3]", "set", random.uniform(8, 40))),
-             lambda random: edits(edit(f"{AT}.weights[h=1,t=2]", "set", [0, 0, 0, random.uniform(0.7, 1), 0, 0]))),
+             lambda random: edits(edit(f"{AT}.weights[h=1,t=2]", "set", [0, 0, 0, random.uniform(0.7, 1), 0, 0])),
+             lambda random: edits(edit(f"{AT}.weights[h=1,t=2,s=3]", "set", random.uniform(0.7, 1)))),
         (
             Wrong("masked-again", ["and", changed(f"{AT}.scores[h=1,t=2,s=3]"), unchanged(f"{AT}.weights[h=1]")],
                   "You raised the score, and the mask closed it again: it comes after the scores.",
@@ -167,7 +168,8 @@ def _causal() -> Exercise:
         "encoder", {"shown": "the lion sees deer", **texts(ANIMALS, 4, 4, 5)},
         every(["and", closed, shares, past]),
         "Close the six scores above the diagonal (s > t) before softmax. That is all that masked self-attention is.",
-        pairs(later, f"{IN}.scores", "close"),
+        pick(pairs(later, f"{IN}.scores", "close"),
+             lambda random: edits(*(edit(f"{IN}.scores[t={t},s={s}]", "set", -random.uniform(50, 5000)) for t, s in later))),
         (
             Wrong("not-shared", ["and", closed, ["not", shares]],
                   "No word reads ahead, but the rows no longer add up to 1: you zeroed weights after softmax. Close scores.",

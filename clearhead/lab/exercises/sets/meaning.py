@@ -1,7 +1,7 @@
 """Meaning from context: one word, several senses."""
 
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
-from clearhead.lab.exercises.networks import bank, drawn_encoder
+from clearhead.lab.exercises.networks import D_HEAD, SHARP, bank, drawn_encoder
 from clearhead.lab.exercises.writing import (
     answered,
     changed,
@@ -33,7 +33,16 @@ PAIRS = {
 
 def meaning() -> ExerciseSet:
     """Exercises on static and contextual vectors."""
-    made = [_finance(), _static(), _which_word(), _values(), _before(), _after(), _query_and_keys()]
+    made = [
+        _finance(),
+        _static(),
+        _which_word(),
+        _values(),
+        _before(),
+        _after(),
+        _without_matrices(),
+        _query_and_keys(),
+    ]
     return ExerciseSet("meaning", "Meaning from context", {"bank": bank(), "drawn": drawn_encoder()}, made)
 
 
@@ -76,7 +85,7 @@ def _static() -> Exercise:
         "A static vector is what is left if attention adds nothing, or nothing but the word itself. The context comes in only "
         "through head 0.",
         pick(lambda _: edits(edit(f"{AT}.out[t=2]", "zero")), lambda _: edits(edit(f"{AT}.z[h=0,t=2]", "zero")),
-             lambda _: edits(edit(f"{AT}.out", "zero")), lambda _: edits(edit(f"{AT}.weights[h=0,t=2]", "set", [0.0, 0.0, 1.0, 0.0, 0.0]))),
+             lambda _: edits(edit(f"{AT}.out", "zero")), lambda _: edits(edit(f"{AT}.weights[h=0,t=2]", "zero")), lambda _: edits(edit(f"{AT}.weights[h=0,t=2]", "set", [0.0, 0.0, 1.0, 0.0, 0.0]))),
         (
             Wrong("averages", ["<=", ["abs", value(f"{AT}.scores[h=0,t=2]")], 1e-6],
                   "With equal scores `bank` averages all words, the context among them.",
@@ -179,6 +188,29 @@ def _after() -> Exercise:
             Wrong("not-squared", answered(["/", 1, ["sqrt", 2]], by=0.02), "Both vectors are √2 long: 1 is divided by √2 twice.", says(0.7071, by=0.01)),
         ),
         view="residual",
+    )  # fmt: skip
+
+
+def _without_matrices() -> Exercise:
+    def product(s: int) -> list[object]:
+        return ["sum", ["*", value("encoder.embed.sum[t=2]"), value(f"encoder.embed.sum[t={s}]")]]
+
+    score = value(f"{AT}.scores[h=0,t=2,s=1]")
+    return Exercise(
+        "without-matrices", "Why the matrices are learned",
+        f"`bank` gives `money` the score {SHARP / D_HEAD**0.5:.2f}. Which score would it be without W_Q, W_K and the scale: the plain product of "
+        "their two embeddings?",
+        "bank", {"shown": "the money bank grows near"}, answered(product(1), by=0.01),
+        "0: rows of different words stand at right angles here, so each word would find only itself, in every text and for every task. W_Q and "
+        "W_K are trained, and let `bank` look for `money`.",
+        says(0.0),
+        (
+            Wrong("itself", answered(product(2), by=0.01), "That is the product of `bank` with itself. Without matrices each word fits itself best.", says(1.0)),
+            Wrong("learned", answered(score, by=0.01), "That is the score with the matrices.", says(SHARP / D_HEAD**0.5, by=0.005)),
+            Wrong("unscaled", answered(["*", score, ["sqrt", ["count", value(f"{AT}.q[h=0,t=2]")]]], by=0.05),
+                  "That is the score with the matrices, before it is scaled.", says(SHARP)),
+        ),
+        source="document 003, question 3 on self-attention", view="embedding",
     )  # fmt: skip
 
 

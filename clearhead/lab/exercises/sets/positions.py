@@ -1,6 +1,8 @@
 """Positions: how a model knows which word stands where."""
 
 import math
+from random import Random
+from typing import Any
 
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Way, Wrong
 from clearhead.lab.exercises.language import Term
@@ -23,6 +25,7 @@ from clearhead.lab.exercises.writing import (
     replaced,
     same,
     says,
+    shuffled,
     swapped,
     texts,
     unchanged,
@@ -107,7 +110,7 @@ def _blind_again() -> Exercise:
             Wrong("other-encoding", ["and", ["not", BLIND], ["or", changed(f"{AT}.q"), changed(f"{AT}.scores")], unchanged("encoder.embed.tokens"),
                                      ["<=", ["abs", ["-", value("encoder.embed.sum"), value("encoder.embed.tokens")]], 1e-6]],
                   "Nothing is added to the words now, but order comes in by the scores: that is another position encoding.",
-                  pick(changing(positions="rotary"))),
+                  pick(changing(positions="rotary"), changing(positions="alibi"))),
             Wrong("one-place", ["and", ["not", BLIND], changed(PE)],
                   "Positions are weaker, or gone at one place only; order still shows.",
                   pick(lambda random: edits(edit(f"{PE}[t={random.randint(0, 4)}]", "zero")),
@@ -160,7 +163,7 @@ def _sine() -> Exercise:
 def _frequency() -> Exercise:
     return Exercise(
         "frequency", "Slower waves",
-        "And component 2 at position 3, in vectors 8 wide? Its frequency is 1 / 10000^(2/8).",
+        "And component 2 at position 3, in vectors 8 wide? Its frequency is 1 / 10000^(2/8). Give three digits.",
         "waves", {"shown": SHOWN}, answered(value(f"{PE}[t=3,d=2]"), by=0.003),
         "sin(3 / 10) = 0.296. The exponent is 2i/d, where i counts pairs: components 2 and 3 are pair 1. The denominator "
         "spreads the wavelengths, so that some components tell neighbours apart and others far places.",
@@ -246,6 +249,11 @@ def _move() -> Exercise:
             edit(f"{PE}[t={at}]", "set", [round(x + random.uniform(-0.002, 0.002), digits) for x in table[t]])
         )
 
+    def single(random: Random) -> dict[str, Any]:
+        return shuffled(
+            random, [edit(f"{PE}[t=4,d={d}]", "set", round(x, random.randint(3, 5))) for d, x in enumerate(table[1])]
+        )
+
     return Exercise(
         "move-a-word", "Move a word without moving it",
         "Make the model believe that the last word (t = 4) stands at position 1: give it that position's vector, to 0.01.",
@@ -253,7 +261,7 @@ def _move() -> Exercise:
         every(["and", same(here, there, 0.01), unchanged(f"{PE}[t=1]"), unchanged("encoder.embed.tokens")]),
         "A position is only what is added to a word's vector. Its queries and keys are made from the sum, so scores now treat "
         "the word as the second one.",
-        rounded(1, 4, 3),
+        pick(rounded(1, 4, 3), single),
         (
             Wrong("other-way", ["and", same(value(f"{PE}[t=1]"), plain(f"{PE}[t=4]"), 0.02), unchanged(f"{PE}[t=4]")],
                   "You moved the second word to the end. Edit t = 4.", rounded(4, 1, 3)),

@@ -61,3 +61,16 @@ def some(key: dict[int, int]) -> Way:
         return pick(rows(few, 0), scores(few, 0))(random)
 
     return way
+
+
+def closing(key: dict[int, int], head: int) -> Way:
+    """Closes every other key that the mask leaves open."""
+    return lambda random: shuffled(
+        random,
+        [
+            edit(f"{AT}.scores[h={head},t={t},s={s}]", "close")
+            for t, only in key.items()
+            for s in range(t + 1)
+            if s != only
+        ],
+    )

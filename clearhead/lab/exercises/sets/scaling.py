@@ -1,6 +1,10 @@
 """Why scores are divided by the square root of d_k."""
 
-from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
+import math
+from random import Random
+from typing import Any
+
+from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Way, Wrong
 from clearhead.lab.exercises.networks import ANIMALS, wide_head
 from clearhead.lab.exercises.writing import (
     answered,
@@ -15,6 +19,7 @@ from clearhead.lab.exercises.writing import (
     reading,
     same,
     says,
+    shuffled,
     texts,
     value,
 )  # fmt: skip
@@ -33,12 +38,51 @@ def scaling() -> ExerciseSet:
         "scaling",
         "Why scores are scaled",
         models,
-        [_saturate(), _repair(), _factor(), _variance(), _leaves(), _slope()],
+        [_four_times(), _saturate(), _repair(), _factor(), _variance(), _leaves(), _slope()],
     )
 
 
 def _inputs(seed: int) -> dict[str, str]:
     return {"shown": SHOWN, **texts(ANIMALS, 4, 6, seed)}
+
+
+def _four_times() -> Exercise:
+    ratio = ["/", value(f"{WEIGHTS}[h=0,t=2,s=1]"), value(f"{WEIGHTS}[h=0,t=2,s=0]")]
+    shares = ["=", ["sums", value(WEIGHTS)], 1, 1e-3]
+    low, high = f"{SCORES}[h=0,t=2,s=0]", f"{SCORES}[h=0,t=2,s=1]"
+
+    def apart(gap: float) -> Way:
+        def way(random: Random) -> dict[str, Any]:
+            x = random.uniform(-2, 2)
+            return shuffled(random, [edit(low, "set", x), edit(high, "set", x + gap)])
+
+        return way
+
+    def times(random: Random) -> dict[str, Any]:
+        x = random.uniform(1.5, 2.4)
+        return shuffled(random, [edit(low, "set", x), edit(high, "set", 4 * x)])
+
+    def cells(random: Random) -> dict[str, Any]:
+        at = f"{WEIGHTS}[h=0,t=2"
+        return shuffled(random, [edit(f"{at},s=0]", "set", 0.1), edit(f"{at},s=1]", "set", 0.4)])
+
+    return Exercise(
+        "four-times", "Four times the share",
+        "In the row of the third word (t = 2), make the weight of s = 1 four times that of s = 0, in every sentence. Weights must still "
+        "add up to 1.",
+        "wide", _inputs(4), every(["and", ["=", ratio, 4, 0.1], shares]),
+        "Two scores that differ by ln 4 = 1.386, whatever they are. Softmax takes exponentials and divides by their sum: differences of "
+        "scores become ratios of weights, all positive, and the row adds up to 1.",
+        pick(apart(math.log(4)), lambda _: edits(edit(f"{WEIGHTS}[h=0,t=2]", "set", [0.1, 0.4, 0.1, 0.1, 0.2, 0.1]))),
+        (
+            Wrong("difference", ["=", ratio, math.exp(4), 2], "The scores differ by 4, so the ratio is e⁴ = 54.6. Which difference has the exponential 4?", apart(4.0)),
+            Wrong("reversed", ["=", ratio, 0.25, 0.02], "It is the other way round: s = 0 has four times the weight of s = 1.", apart(-math.log(4))),
+            Wrong("not-shared", ["not", shares], "The ratio may be right, but the row no longer adds up to 1. Edit scores, and softmax sees to that.", cells),
+            Wrong("times", same(value(high), ["*", 4, value(low)], 0.05), "One score is four times the other. Softmax does not see ratios of scores, only differences.", times),
+        ),
+        (Allowed(SCORES, ("set",)), Allowed(WEIGHTS, ("set",))),
+        source="document 003, question 4 on self-attention", view="scale",
+    )  # fmt: skip
 
 
 def _saturate() -> Exercise:
@@ -59,7 +103,8 @@ def _saturate() -> Exercise:
             Wrong("not-enough", changed(SCORES), "The scores changed, but not by the factor of the scale. What is the square root of 64?",
                   lambda random: edits(edit(SCORES, "scale", random.uniform(1.5, 6)))),
         ),
-        (Allowed(SCORES, ("scale", "zero")), Allowed(f"{AT}.q", ("scale",))), ("scale",), view="scale",
+        (Allowed(SCORES, ("scale", "zero")), Allowed(f"{AT}.q", ("scale",))), ("scale",),
+        source="document 003, question 1 on scaling", view="scale",
     )  # fmt: skip
 
 
@@ -98,7 +143,7 @@ def _factor() -> Exercise:
             Wrong("root", answered(["sqrt", D_K], by=0.001), "That is √d_k. Scores are divided by it.", says(8.0)),
             Wrong("half", answered(["/", 1, ["*", 2, ["sqrt", D_K]]], by=0.001), "That is half of it.", says(0.0625)),
         ),
-        source="document 001, reflection question 4; document 003, questions on scaling", view="scale",
+        source="document 001, reflection question 4; document 003, question 4 on scaling", view="scale",
     )  # fmt: skip
 
 
@@ -115,7 +160,7 @@ def _variance() -> Exercise:
             Wrong("scaled", answered(1, by=0.01), "That is the variance after the scale.", says(1.0)),
             Wrong("squared", answered(["*", D_K, D_K], by=0.01), "Variances of independent numbers add up; they do not multiply.", says(4096.0)),
         ),
-        source="document 003, questions on scaling", view="scale",
+        source="document 003, question 2 on scaling", view="scale",
     )  # fmt: skip
 
 
@@ -153,5 +198,5 @@ def _slope() -> Exercise:
             Wrong("rest", answered(["-", 1, weight], by=0.01), "That is what the other keys get.", says(1 - p, by=0.005)),
             Wrong("squared", answered(["*", weight, weight], by=0.005), "That is p². The other keys give it away: p (1 - p).", says(p * p, by=0.002)),
         ),
-        view="scale",
+        source="document 003, question 3 on scaling", view="scale",
     )  # fmt: skip
