@@ -1,8 +1,9 @@
 """`clearhead lab`."""
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from clearhead.cli.app import Flag, app
 
@@ -11,6 +12,13 @@ app.command(lab)
 
 
 @lab.default
+def lab_default(*words: Annotated[str, Parameter(show=False)]) -> None:
+    """List the experiments, each with its claim and source."""
+    from clearhead.commands.lab import default_command
+
+    default_command(words, [name for name in lab if not name.startswith("-")])
+
+
 @lab.command(name="list", help_epilogue="")
 def lab_list() -> None:
     """List the experiments, each with its claim and source."""
@@ -29,7 +37,7 @@ def run(
 
     Args:
         names: Experiments, as `clearhead lab` lists them, or all.
-        quick: Smaller sizes and one seed: about half a minute in place of up to three a seed.
+        quick: Smaller sizes and one seed, in about half a minute. A seed in full size takes up to three minutes.
         seeds: Repetitions with other random numbers, of which the figures are means with their range (default: 3; 1
             with --quick).
         out: Folder for figure.svg and result.json, in subfolders if there are several experiments (default:

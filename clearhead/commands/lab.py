@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGINT
@@ -35,6 +36,19 @@ def examples_command(ids: Sequence[str], *, errata: bool, as_json: bool) -> None
         return
     print("\n".join(lines(results)).lstrip("\n"))
     print(f"\n{tally(results)}.\n✓ reproduces  ≈ off by rounding  ✗ wrong  · no printed answer  ? cannot be checked")
+
+
+def default_command(words: Sequence[str], commands: Sequence[str]) -> None:
+    """Lists the experiments. Raises UserError for words that are no command, with the nearest one."""
+    from clearhead.lab.experiments import experiments
+
+    if not words:
+        list_command()
+        return
+    nearest = get_close_matches(words[0].lower(), [*commands, *experiments()], n=1)
+    name = nearest[0] if nearest else "list"
+    remedy = f"run {name}" if name in experiments() else name
+    raise UserError(f"lab: expected {', '.join(sorted(commands))}, got {words[0]!r}; try `clearhead lab {remedy}`")
 
 
 def list_command() -> None:

@@ -118,6 +118,8 @@ def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["heads"], "got 'heads'; try `clearhead lab run heads`"),
+        (["exampels"], "got 'exampels'; try `clearhead lab examples`"),
         (["run"], "expected the names of experiments or all, got none"),
         (["run", "heads", "--seeds", "0"], "--seeds: expected 1 or more, got 0"),
         (["run", "heads", "--out", "{file}"], "file: expected to write there, got"),

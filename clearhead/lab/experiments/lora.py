@@ -50,11 +50,11 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             yield Row({"training": name, "blocks of steps": i}, told(made))
 
 
-def gain(f: Figures, rank: int, blocks: int = BLOCKS) -> float:
+def gain(f: Figures, rank: int) -> float:
     """What adapters gain on code over what training all weights gains in the same steps."""
 
     def loss(training: str) -> float:
-        return f.at("loss on code", training=training, **{"blocks of steps": blocks})
+        return f.at("loss on code", training=training, **{"blocks of steps": BLOCKS})
 
     before = f.at("loss on code", training="English only")
     return (before - loss(f"LoRA, rank {rank}")) / (before - loss("all weights"))
