@@ -1,8 +1,9 @@
 """`clearhead lab`."""
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from clearhead.cli.app import Flag, app
 
@@ -11,6 +12,14 @@ app.command(lab)
 
 
 @lab.default
+def lab_default(*words: Annotated[str, Parameter(show=False)]) -> None:
+    """List the experiments, each with its claim and source."""
+    from clearhead.commands.lab import default_command
+
+    default_command(words, [name for name in lab if not name.startswith("-")])
+
+
+@lab.command(name="list", help_epilogue="")
 def lab_list() -> None:
     """List the experiments, each with its claim and source."""
     from clearhead.commands.lab import list_command
@@ -20,24 +29,25 @@ def lab_list() -> None:
 
 @lab.command(help_epilogue="")
 def run(
-    name: str, /, *, quick: Flag = False, seeds: int | None = None, out: Path | None = None, data: Path | None = None
+    *names: str, quick: Flag = False, seeds: int | None = None, out: Path | None = None, data: Path | None = None
 ) -> None:
-    """Measure a claim: prints it with its source, a table, and whether it holds by thresholds that the code states.
+    """Measure claims: prints each with its source, a table, and whether it holds by thresholds that the code states.
 
-    Writes a figure and a JSON file. Ctrl-C keeps the seeds that are finished.
+    Writes a figure and a JSON file. Ctrl-C keeps the seeds that are finished; a run with the same --out goes on.
 
     Args:
-        name: An experiment, as `clearhead lab` lists them, or all.
-        quick: Smaller sizes and one seed: about half a minute in place of up to three.
+        names: Experiments, as `clearhead lab` lists them, or all.
+        quick: Smaller sizes and one seed, in about half a minute. A seed in full size takes up to three minutes.
         seeds: Repetitions with other random numbers, of which the figures are means with their range (default: 3; 1
             with --quick).
-        out: Folder for figure.svg and result.json (default: runs/lab-NAME-1, -2, ...).
+        out: Folder for figure.svg and result.json, in subfolders if there are several experiments (default:
+            runs/lab-NAME-1, -2, ...). Seeds that it holds already are not measured again.
         data: Folder of the real data that some experiments read, as docs/lab.md lays it out (default: the environment
             variable CLEARHEAD_SHARED_DATA).
     """
     from clearhead.commands.lab import run_command
 
-    run_command(name, quick=quick, seeds=seeds, out=out, data=data)
+    run_command(names, quick=quick, seeds=seeds, out=out, data=data)
 
 
 @lab.command(help_epilogue="")

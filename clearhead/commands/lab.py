@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGINT
@@ -37,55 +38,82 @@ def examples_command(ids: Sequence[str], *, errata: bool, as_json: bool) -> None
     print(f"\n{tally(results)}.\n✓ reproduces  ≈ off by rounding  ✗ wrong  · no printed answer  ? cannot be checked")
 
 
-def list_command() -> None:
-    """Prints each experiment with its claim and source."""
+def default_command(words: Sequence[str], commands: Sequence[str]) -> None:
+    """Lists the experiments. Raises UserError for words that are no command, with the nearest one."""
     from clearhead.lab.experiments import experiments
 
-    for one in experiments().values():
-        print(f"{one.name}\n    {one.claim}\n    {one.source}")
+    if not words:
+        list_command()
+        return
+    nearest = get_close_matches(words[0].lower(), [*commands, *experiments()], n=1)
+    name = nearest[0] if nearest else "list"
+    remedy = f"run {name}" if name in experiments() else name
+    raise UserError(f"lab: expected {', '.join(sorted(commands))}, got {words[0]!r}; try `clearhead lab {remedy}`")
+
+
+def list_command() -> None:
+    """Prints each experiment by topic, with its claim and source, and what it needs."""
+    from clearhead.lab.experiments import topics
+    from clearhead.lab.running import PACKAGES
+
+    for topic, some in topics().items():
+        print(topic)
+        for one in some:
+            print(f"  {one.name}\n      {one.claim}\n      {one.source}")
+            needs = [*one.data, *(PACKAGES.get(name, name) for name in one.needs)]
+            if needs:
+                print(f"      needs {', '.join(needs)}")
+        print()
     print(
-        "\n`clearhead lab run NAME` measures a claim, `clearhead lab examples` computes the numbers of the documents,\n"
-        "and `clearhead lab walk` leads along their chains."
+        "`clearhead lab run NAME` measures a claim and judges it; `--quick` takes less than half a minute.\n"
+        "`clearhead lab examples` computes the numbers of the documents, `clearhead lab walk` leads along their chains."
     )
 
 
-def run_command(name: str, *, quick: bool, seeds: int | None, out: Path | None, data: Path | None) -> None:
-    """Runs an experiment, or `all`: claim, table and verdict on standard output, files in a folder.
+def run_command(names: Sequence[str], *, quick: bool, seeds: int | None, out: Path | None, data: Path | None) -> None:
+    """Runs experiments, or `all`: claim, table and verdict on standard output, files in a folder.
 
-    `all` writes each experiment into a subfolder, ends with a line for each, and leaves out those whose packages or
-    data are missing. Raises UserError if they are for one experiment, and Interrupted after Ctrl-C, when what is
-    measured is kept.
+    Several are written into subfolders and end with a line for each. `all` leaves out those whose packages or data
+    are missing. Raises UserError if they are named, and Interrupted after Ctrl-C, when what is measured is kept.
     """
     from clearhead.lab.datasets import data_in
     from clearhead.lab.reporting import overview
+    from clearhead.lab.results import prepare
 
     check_positive(seeds=seeds)
     n_seeds = seeds or (1 if quick else 3)
+    if data is not None and not data.is_dir():
+        raise UserError(f"--data {data}: expected a folder, got none; docs/lab.md says what it holds")
     with data_in(data):
-        ready = _ready(name)
+        ready = _ready(names)
         if find_spec("matplotlib") is None:
-            tell("lab run: no figure without matplotlib; pip install 'clearhead[lab]'")
-        folder = next_folder(Path("runs"), f"lab-{name}") if out is None else out
+            tell("lab run: no figure without matplotlib; try pip install 'clearhead[lab]'")
+        folder = out or next_folder(Path("runs"), f"lab-{names[0] if len(names) == 1 else 'some'}")
+        prepare(folder)
+        several = len(ready) > 1 or "all" in names
         results: list[Result] = []
         for one in ready:
-            results.append(_run(one, n_seeds, quick=quick, folder=folder / one.name if name == "all" else folder))
+            results.append(_run(one, n_seeds, quick=quick, folder=folder / one.name if several else folder))
             if not results[-1].finished:
                 break
-    if name == "all":
+    if several:
         print("\n".join(overview(results)), flush=True)
     if results and not results[-1].finished:
         raise Interrupted(f"stopped by Ctrl-C; {_kept(results, len(ready), folder)}", SIGINT)
 
 
-def _ready(name: str) -> "list[Experiment]":
-    """The experiment of this name, or with `all` those whose packages and data are here."""
+def _ready(names: Sequence[str]) -> "list[Experiment]":
+    """The experiments of these names, or with `all` those whose packages and data are here."""
     from clearhead.lab.experiments import experiment, experiments
     from clearhead.lab.running import check_needs
 
-    if name != "all":
-        one = experiment(name)
-        check_needs(one)
-        return [one]
+    if not names:
+        raise UserError("lab run: expected the names of experiments or all, got none; `clearhead lab` lists them")
+    if "all" not in names:
+        chosen = [experiment(name) for name in dict.fromkeys(names)]
+        for one in chosen:
+            check_needs(one)
+        return chosen
     ready: list[Experiment] = []
     for one in experiments().values():
         try:
@@ -109,12 +137,13 @@ def _run(one: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> "Resu
 
 
 def _kept(results: "Sequence[Result]", n_chosen: int, folder: Path) -> str:
-    """What an interrupted run has kept, of the last experiment and of those before it."""
+    """What an interrupted run has kept, of the last experiment and of those before it, and how to go on."""
     last, before = results[-1], len(results) - 1
+    if not before and not last.seeds:
+        return "no seed was finished"
     seeds = f"{len(last.seeds)} of {last.wanted} seeds"
-    if n_chosen > 1:
-        return f"kept {before} of {n_chosen} experiments, and {seeds} of {last.experiment.name}, in {folder}"
-    return f"kept {seeds} in {folder}" if last.seeds else "no seed was finished"
+    some = f"{before} of {n_chosen} experiments, and {seeds} of {last.experiment.name}," if n_chosen > 1 else seeds
+    return f"kept {some} in {folder}; the same command with --out {folder} goes on from there"
 
 
 def table_command(folder: Path, *, into: Path | None) -> None:
@@ -122,7 +151,8 @@ def table_command(folder: Path, *, into: Path | None) -> None:
     from clearhead.lab.experiments import experiments
     from clearhead.lab.table import kept, lines, put_into
 
-    table = "\n".join(lines(experiments().values(), kept(folder)))
+    known = experiments()
+    table = "\n".join(lines(known, kept(folder, known)))
     if into is None:
         print(table)
     else:

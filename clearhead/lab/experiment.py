@@ -1,12 +1,15 @@
 """What an experiment is: a claim with its source, a measurement, and the thresholds that judge it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Literal
 
 Label = str | float
-Verdict = Literal["holds", "holds with limits", "does not hold", "not finished"]
+Verdict = Literal["holds", "holds with limits", "does not hold", "undecided", "not finished"]
+Role = Literal["claim", "limit", "control"]
+"""claim: a failure refutes the claim; limit: it restricts the claim; control: the experiment itself does not work."""
+CONTROL = "A control fails: the experiment does not work as it should and says nothing about the claim."
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,9 @@ class Figures:
     """The rows of one seed."""
 
     rows: Sequence[Row]
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Seconds of the processor, which do not count what else the machine does."""
 
     def all(self, name: str, **labels: Label) -> list[float]:
         """The figure `name` of every row with these labels, in order."""
@@ -34,14 +40,15 @@ class Figures:
 
 @dataclass(frozen=True)
 class Check:
-    """A figure and where it must lie for the claim to hold."""
+    """A figure and where it must lie for the claim to hold, or for the experiment to work."""
 
     what: str
     figure: Callable[[Figures], float]
     at_least: float | None = None
     at_most: float | None = None
-    is_limit: bool = False
-    """Whether a failure limits the claim and does not refute it."""
+    role: Role = "claim"
+    otherwise: str = ""
+    """What a failure means, in a sentence for a reader who does not know the experiment."""
 
     def passes(self, value: float) -> bool:
         """Whether a value lies where it must; NaN does not."""
@@ -51,6 +58,8 @@ class Check:
     @property
     def expected(self) -> str:
         """`at least 0.9`, `at most 1e-6` or `0.9 to 1.1`."""
+        if self.at_least is not None and self.at_least == self.at_most:
+            return f"{self.at_least:g}"
         if self.at_least is not None and self.at_most is not None:
             return f"{self.at_least:g} to {self.at_most:g}"
         return f"at most {self.at_most:g}" if self.at_least is None else f"at least {self.at_least:g}"
@@ -98,6 +107,16 @@ class Judgement:
         """The share of seeds on which it passes."""
         return mean(map(self.check.passes, self.values))
 
+    @property
+    def weight(self) -> int:
+        """How much it says about the verdict: 0 for a control that fails on most seeds, 5 for what changes nothing."""
+        role = self.check.role
+        if self.share == 1:
+            return 4 if role == "claim" else 5
+        if role == "limit":
+            return 3
+        return 2 if self.share >= 0.5 else 1 if role == "claim" else 0
+
 
 @dataclass(frozen=True)
 class Result:
@@ -108,13 +127,18 @@ class Result:
     quick: bool
     wanted: int
     """Seeds that were asked for."""
-    seconds: float
-    cpu_seconds: float
-    """Seconds of the processor, which do not count what else the machine does."""
 
     @property
     def finished(self) -> bool:
         return len(self.seeds) == self.wanted
+
+    @property
+    def seconds(self) -> float:
+        return sum(one.seconds for one in self.seeds.values())
+
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(one.cpu_seconds for one in self.seeds.values())
 
     @property
     def judgements(self) -> list[Judgement]:
@@ -122,15 +146,42 @@ class Result:
         return [Judgement(one, [one.figure(f) for f in self.seeds.values()]) for one in self.experiment.checks]
 
     @property
+    def deciding(self) -> Judgement:
+        """The first check of those that say most about the verdict."""
+        return min(self.judgements, key=lambda one: one.weight)
+
+    @property
     def verdict(self) -> Verdict:
-        """`holds` if every check passes on every seed, `does not hold` if a check of the claim itself fails on most."""
+        """`undecided` if a control fails on most seeds, or else `does not hold` if a check of the claim does.
+
+        `holds` if every check passes on every seed.
+        """
         if not self.seeds:
             return "not finished"
-        if any(not one.check.is_limit and one.share < 0.5 for one in self.judgements):
-            return "does not hold"
-        return "holds" if all(one.share == 1 for one in self.judgements) else "holds with limits"
+        found = {0: "undecided", 1: "does not hold", 2: "holds with limits", 3: "holds with limits"}
+        return found.get(min((one.weight for one in self.judgements), default=5), "holds")
+
+    @property
+    def finding(self) -> str:
+        """What was found, in a sentence: the claim, or what the check that decides says otherwise."""
+        if self.verdict == "holds":
+            return self.experiment.claim
+        one, n = self.deciding, len(self.seeds)
+        says = CONTROL if one.check.role == "control" else one.check.otherwise
+        failed = round((1 - one.share) * n)
+        return f"On {failed} of {n} seeds: {says}" if says and 0 < failed < n else says
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdict of each seed alone."""
+        return [replace(self, seeds={seed: one}).verdict for seed, one in self.seeds.items()]
 
     @property
     def stable(self) -> bool:
-        """Whether each check has the same outcome on every seed."""
-        return all(one.share in (0, 1) for one in self.judgements)
+        """Whether every seed alone has the same verdict."""
+        return len(set(self.verdicts)) <= 1
+
+    @property
+    def doubtful(self) -> list[Judgement]:
+        """The checks whose outcome depends on the seed."""
+        return [one for one in self.judgements if one.share not in (0, 1)]

@@ -1,102 +1,89 @@
 """The table of all experiments in `docs/lab.md`, from the results that a run has kept."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
-
-from clearhead.errors import UserError
-from clearhead.lab.experiment import Experiment
-from clearhead.lab.reporting import spread
+from clearhead.errors import UserError, reason
+from clearhead.lab.experiment import Experiment, Result
+from clearhead.lab.reporting import by_seed, measured
+from clearhead.lab.results import FILE, judged
 
 BEGIN, END = "<!-- lab table: begin -->", "<!-- lab table: end -->"
 """The lines of a page between which the table stands."""
 
 
-class KeptCheck(BaseModel):
-    """A check of `result.json`."""
+def kept(folder: Path, experiments: Mapping[str, Experiment]) -> dict[str, Result]:
+    """The results in a run's folder and in its subfolders, by experiment.
 
-    what: str
-    expected: str
-    limit: bool
-    values: list[float]
-    share: float
-    """The share of seeds on which it passes."""
-
-    @property
-    def weight(self) -> int:
-        """How much it says about the verdict: 0 for a refuted claim, 3 for a check that passes on every seed."""
-        if self.share == 1:
-            return 3
-        return 2 if self.limit else int(self.share >= 0.5)
-
-
-class Kept(BaseModel):
-    """What the table needs of `result.json`."""
-
-    experiment: str
-    verdict: str
-    stable: bool
-    quick: bool
-    seeds: list[int]
-    wanted: int
-    cpu_seconds: float
-    checks: list[KeptCheck]
-
-    @property
-    def deciding(self) -> KeptCheck:
-        """The first check of those that say most about the verdict."""
-        return min(self.checks, key=lambda one: one.weight)
-
-
-def kept(folder: Path) -> dict[str, Kept]:
-    """The results in the subfolders of a run's folder, by experiment.
-
-    Raises UserError if there are none, or for a file that is no result.
+    Raises UserError if there are none, or for a file that is no result of these experiments.
     """
-    paths = sorted(folder.glob("*/result.json"))
+    paths = sorted([*folder.glob(FILE), *folder.glob(f"*/{FILE}")])
     if not paths:
-        raise UserError(f"{folder}: expected folders with result.json, got none; try lab run all --out {folder}")
-    found = (_read(path) for path in paths)
-    return {one.experiment: one for one in found}
+        remedy = f"try `clearhead lab run all --out {folder}`"
+        raise UserError(f"{folder}: expected {FILE} or folders with one, as lab run writes, got none; {remedy}")
+    found: dict[str, Result] = {}
+    for path in paths:
+        one = judged(path, experiments)
+        name = one.experiment.name
+        if name in found:
+            raise UserError(f"{path}: expected one result of {name}, got a second one; remove one of them")
+        if one.seeds:
+            found[name] = one
+    return found
 
 
-def _read(path: Path) -> Kept:
-    try:
-        return Kept.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "JSON"
-        raise UserError(f"{path}:{where}: expected a result of lab run, got one with {first['msg']!r}") from None
-
-
-def lines(experiments: Iterable[Experiment], results: Mapping[str, Kept]) -> Iterator[str]:
+def lines(experiments: Mapping[str, Experiment], results: Mapping[str, Result]) -> Iterator[str]:
     """A row for each experiment in order, measured or not, and what the results took."""
-    yield "| experiment and claim | verdict | check that decides: mean over seeds [range] | seeds | stable |"
-    yield "|---|---|---|---|---|"
-    for one in experiments:
-        yield f"| **{one.name}**: {one.claim} | " + " | ".join(_cells(results.get(one.name))) + " |"
+    yield "| experiment, claim, source | verdict | what decides: mean over seeds [range] | seeds | stable | time |"
+    yield "|---|---|---|---|---|---|"
+    for one in experiments.values():
+        yield f"| **{one.name}**: {one.claim} *{one.source}* | " + " | ".join(_cells(results.get(one.name))) + " |"
     minutes = sum(one.cpu_seconds for one in results.values()) / 60
     yield ""
-    yield f"{len(results)} experiments, {minutes:.0f} minutes of processor time."
+    n = f"{len(results)} of {len(experiments)} experiments"
+    yield f"{n}, {minutes:.0f} minutes of processor time. {_agreement(results)}"
 
 
-def _cells(result: Kept | None) -> tuple[str, str, str, str]:
+def _agreement(results: Mapping[str, Result]) -> str:
+    """On how many experiments the seeds agree, where there are several."""
+    several = [one for one in results.values() if len(one.seeds) > 1]
+    if not several:
+        return "One seed does not say whether a verdict is stable."
+    return f"{sum(one.stable for one in several)} of {len(several)} verdicts are the same on every seed."
+
+
+def _cells(result: Result | None) -> tuple[str, ...]:
     if result is None:
-        return "not measured", "", "", ""
+        return "not measured", "", "", "", ""
     one, n = result.deciding, len(result.seeds)
-    figure = f"{one.what}: {spread(one.values)}, expected {one.expected}" + " (a limit)" * one.limit
+    finding = "" if result.verdict == "holds" else result.finding
+    figure = f"{finding} *{measured(one)}*".lstrip()
     seeds = (f"{n}" if n == result.wanted else f"{n} of {result.wanted}") + ", quick" * result.quick
-    doubtful = [f"{c.what} ({round(c.share * n)} of {n} pass)" for c in result.checks if c.share not in (0, 1)]
-    stable = "yes" if result.stable else "**no**: " + "; ".join(doubtful)
-    return result.verdict, figure, seeds, stable if n > 1 else "unknown"
+    return result.verdict, figure, seeds, _stable(result), f"{result.cpu_seconds / n:.0f} s a seed"
+
+
+def _stable(result: Result) -> str:
+    """Whether the seeds agree, and on which checks they do not."""
+    n = len(result.seeds)
+    if n == 1:
+        return "unknown"
+    doubtful = "; ".join(f"{one.check.what} ({round(one.share * n)} of {n} pass)" for one in result.doubtful)
+    if not result.stable:
+        return f"**no**: {by_seed(result)}; {doubtful}"
+    return f"yes, though not {doubtful}" if doubtful else "yes"
 
 
 def put_into(page: Path, table: str) -> None:
-    """Replaces what stands between the marks of a page. Raises UserError if it does not have both."""
-    text = page.read_text(encoding="utf-8")
+    """Replaces what stands between the marks of a page. Raises UserError if it cannot, or for a page without both."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{page}: expected a page with the table's marks, got {reason(error)}; try another") from None
     before, begins, rest = text.partition(BEGIN)
     _, ends, after = rest.partition(END)
     if not begins or not ends:
         raise UserError(f"{page}: expected the lines {BEGIN} and {END}, got none; add them where the table belongs")
-    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+    try:
+        page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{page}: expected to write there, got {reason(error)}; try another") from None

@@ -69,8 +69,8 @@ def test_batch_norm_replaces_every_layer_norm_and_sees_the_batch() -> None:
     assert sum(isinstance(module, BatchNorm) for module in network.modules()) == 5
     x = BatchNorm(16).train()(3 + torch.randn(4, 6, 16)).flatten(0, 1)
     torch.testing.assert_close(x.mean(0), torch.zeros(16), atol=1e-5, rtol=0)
-    assert norm_training.change_by_future(network) > 0
-    assert norm_training.change_by_future(decoder(16, d_model=16)) == 0
+    assert norm_training.change_by_future(with_batch_norm(decoder(norm_training.PAD + 1, d_model=16))) > 0
+    assert norm_training.change_by_future(decoder(norm_training.PAD + 1, d_model=16)) == 0
 
 
 def test_probe_reads_what_is_there_and_no_more() -> None:

@@ -12,11 +12,12 @@ from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.lab import classifiers
 from clearhead.lab.datasets import VARIABLE
-from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Result, Row
+from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Result, Role, Row
 from clearhead.lab.experiments import experiment, experiments
 from clearhead.lab.figures import points
 from clearhead.lab.learning import learn
 from clearhead.lab.reporting import report
+from clearhead.lab.results import FILE
 from clearhead.lab.running import check_needs, run
 
 
@@ -29,12 +30,12 @@ def made(measure=None, checks=(), needs=()) -> Experiment:
 
 
 def result_of(*checks: Check, seeds=3) -> Result:
-    figures = {seed: Figures([Row({"x": 1.0}, {"y": float(seed)})]) for seed in range(seeds)}
-    return Result(made(checks=checks), figures, quick=False, wanted=seeds, seconds=1.0, cpu_seconds=0.5)
+    figures = {seed: Figures([Row({"x": 1.0}, {"y": float(seed)})], 1.0, 0.5) for seed in range(seeds)}
+    return Result(made(checks=checks), figures, quick=False, wanted=seeds)
 
 
-def y_at_least(limit: float, *, is_limit: bool = False) -> Check:
-    return Check("y", lambda f: f.at("y", x=1.0), at_least=limit, is_limit=is_limit)
+def y_at_least(limit: float, role: Role = "claim") -> Check:
+    return Check("y", lambda f: f.at("y", x=1.0), at_least=limit, role=role, otherwise=f"y is below {limit:g}.")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,10 @@ def y_at_least(limit: float, *, is_limit: bool = False) -> Check:
         ([y_at_least(3)], "does not hold", True),
         ([y_at_least(1)], "holds with limits", False),  # two seeds of three
         ([y_at_least(2)], "does not hold", False),  # one seed of three
-        ([y_at_least(0), y_at_least(3, is_limit=True)], "holds with limits", True),
+        ([y_at_least(0), y_at_least(3, "limit")], "holds with limits", True),
+        ([y_at_least(0), y_at_least(2, "limit")], "holds with limits", False),  # two seeds alone hold with limits
+        ([y_at_least(3), y_at_least(3, "control")], "undecided", True),
+        ([y_at_least(0), y_at_least(1, "control")], "holds with limits", False),
     ],
 )
 def test_verdict_follows_from_thresholds(checks, verdict: str, stable: bool) -> None:
@@ -60,7 +64,8 @@ def test_nan_passes_no_threshold() -> None:
 def test_report_states_figure_spread_and_threshold() -> None:
     text = "\n".join(report(result_of(y_at_least(1))))
     assert "~ y: 1 [0, 2], expected at least 1" in text
-    assert "Verdict: holds with limits (3 seeds, seeds disagree (~), 1 s)" in text
+    assert "Verdict: holds with limits (3 seeds, which disagree: holds on 2, does not hold on 1, 3 s)\n" in text
+    assert text.endswith("\nOn 1 of 3 seeds: y is below 1.")
 
 
 def test_run_writes_figure_and_json(tmp_path: Path) -> None:
@@ -84,6 +89,56 @@ def test_interrupted_run_keeps_finished_seeds(tmp_path: Path) -> None:
     assert "1 of 3 seed" in "\n".join(report(result))
 
 
+def test_a_run_goes_on_with_the_seeds_that_its_folder_holds(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def measure(seed: int, _: bool) -> Iterator[Row]:
+        asked.append(seed)
+        yield Row({"x": 1.0}, {"y": float(seed)})
+
+    said: list[str] = []
+    one = made(measure, [y_at_least(0)])
+    run(one, range(2), quick=True, folder=tmp_path, say=said.append)
+    again = run(one, range(3), quick=True, folder=tmp_path, say=said.append)
+    assert asked == [0, 1, 2]
+    assert [f.at("y") for f in again.seeds.values()] == [0, 1, 2]
+    assert f"seed 1  kept from {tmp_path / FILE}" in said
+    run(one, range(1), quick=False, folder=tmp_path, say=said.append)
+    assert asked[3:] == [0], "other sizes are measured anew"
+    assert said[-2].endswith("so every seed is measured anew")
+
+
+def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"mine": 1}', encoding="utf-8")
+    with pytest.raises(UserError, match="expected a result of lab run"):
+        run(made(), [0], quick=True, folder=tmp_path, say=lambda _: None)
+    assert (tmp_path / FILE).read_text(encoding="utf-8") == '{"mine": 1}'
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["heads"], "got 'heads'; try `clearhead lab run heads`"),
+        (["exampels"], "got 'exampels'; try `clearhead lab examples`"),
+        (["run"], "expected the names of experiments or all, got none"),
+        (["run", "heads", "--seeds", "0"], "--seeds: expected 1 or more, got 0"),
+        (["run", "heads", "--out", "{file}"], "file: expected to write there, got"),
+        (["run", "heads", "--out", "{file}/below"], "below: expected to write there, got"),
+        (["run", "few-labels", "--data", "{file}"], "file: expected a folder, got none"),
+        (["table", "{file}"], "expected result.json or folders with one, as lab run writes, got none"),
+        (["table", "{results}", "--into", "{file}/below"], "below: expected a page with the table's marks, got"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_measured(options, message: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    run(experiment("position-shift"), [0], quick=True, folder=tmp_path / "results", say=lambda _: None)
+    known = {name: str(tmp_path / name) for name in ("file", "results")}
+    with pytest.raises(SystemExit) as stopped:
+        main(["lab", *(one.format(**known) for one in options)])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UserError, match=r"got 'order_blindnes'; try order-blindness"):
         experiment("order_blindnes")
@@ -98,7 +153,7 @@ def test_list_names_claims_and_sources(capsys) -> None:
     main(["lab"])
     out = capsys.readouterr().out
     for one in experiments().values():
-        assert f"{one.name}\n    {one.claim}\n    {one.source}\n" in out
+        assert f"  {one.name}\n      {one.claim}\n      {one.source}\n" in out
 
 
 def test_examples_command_prints_json(capsys) -> None:

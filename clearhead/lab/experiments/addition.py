@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Role, Row
 from clearhead.lab.learning import copying, learn, published
 from clearhead.lab.probing import readable
 from clearhead.model import Layout, Tokens, Transformer
@@ -41,13 +41,15 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     yield Row({"network": "trained", "width": TRAINED}, told(trained))
 
 
-def at_width(width: int, name: str, at_least: float, *, kind: str = "new", is_limit: bool = False) -> Check:
+def at_width(width: int, name: str, at_least: float, *, kind: str = "new", role: Role = "claim") -> Check:
     """The accuracy of reading `name` in a network of this width."""
 
     def figure(f: Figures) -> float:
         return f.at(name, network=kind, width=width)
 
-    return Check(f"{name}, {kind} network, {width} wide: accuracy", figure, at_least=at_least, is_limit=is_limit)
+    what = f"{name}, {kind} network, {width} wide: accuracy"
+    otherwise = f"In vectors of {width} numbers, the sum no longer tells every {name} of a {kind} network."
+    return Check(what, figure, at_least=at_least, role=role, otherwise=otherwise)
 
 
 EXPERIMENT = Experiment(
@@ -61,8 +63,8 @@ EXPERIMENT = Experiment(
         at_width(256, "nearest word", 0.99),
         at_width(TRAINED, "word", 0.9, kind="trained"),
         at_width(TRAINED, "position", 0.9, kind="trained"),
-        at_width(16, "word", 0.9, is_limit=True),
-        at_width(16, "position", 0.9, is_limit=True),
+        at_width(16, "word", 0.9, role="limit"),
+        at_width(16, "position", 0.9, role="limit"),
     ),
     plot=Plot(x="width", y="position", by="network", log_x=True),
 )

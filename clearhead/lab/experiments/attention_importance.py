@@ -119,34 +119,46 @@ EXPERIMENT = Experiment(
     source="document 001 (misconceptions), against 000 (9.3) and 003 (9); Jain and Wallace 2019",
     measure=measure,
     checks=(
-        Check("accuracy on new sentences, 2 layers", lambda f: at_two(f, "accuracy"), at_least=0.65),
+        Check("accuracy on new sentences, 2 layers", lambda f: at_two(f, "accuracy"), at_least=0.65, role="control"),
         Check(
-            "attention and taking words away, 2 layers: rank correlation", lambda f: at_two(f, "attention"), at_most=0.5
+            "attention and taking words away, 2 layers: rank correlation",
+            lambda f: at_two(f, "attention"),
+            at_most=0.5,
+            otherwise="The words with much attention are those whose removal changes the prediction.",
         ),
         Check(
-            "the most attended word matters most, 2 layers: share", lambda f: at_two(f, "same top word"), at_most=0.5
+            "the most attended word matters most, 2 layers: share",
+            lambda f: at_two(f, "same top word"),
+            at_most=0.5,
+            otherwise="The most attended word is mostly the one whose removal changes the prediction most.",
         ),
         Check(
             "even attention in the last layer leaves the class, 2 layers: share",
             lambda f: at_two(f, "same class if even"),
             at_least=0.8,
+            otherwise="With even attention in the last layer the network often names another class, so the"
+            " attention weights matter.",
         ),
         Check(
             "gradient's rank correlation less that of attention, 2 layers",
             lambda f: at_two(f, "gradient") - at_two(f, "attention"),
             at_least=0.0,
+            otherwise="The gradient ranks the words no better than attention does.",
         ),
         Check(
             "attention and taking words away, 1 layer: rank correlation",
             lambda f: f.at("attention", layers=1),
             at_most=0.5,
-            is_limit=True,
+            role="limit",
+            otherwise="In a network with one layer, attention does rank the words nearly as their removal does."
+            " With two layers it does not.",
         ),
         Check(
             "attention tells nothing, 2 layers: rank correlation",
             lambda f: at_two(f, "attention"),
             at_most=0.1,
-            is_limit=True,
+            role="limit",
+            otherwise="Attention weights are not the importance of words, but they tell something of it.",
         ),
     ),
     plot=Plot(x="layers", y="attention"),

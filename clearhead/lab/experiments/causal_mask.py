@@ -42,28 +42,38 @@ EXPERIMENT = Experiment(
     source="documents 000 (19), 001, 003; Vaswani et al. 2017, 3.2.3",
     measure=measure,
     checks=(
-        Check("causal: change of a logit by later words", lambda f: f.at("leak", mask="causal"), at_most=0.0),
+        Check(
+            "causal: change of a logit by later words",
+            lambda f: f.at("leak", mask="causal"),
+            at_most=0.0,
+            otherwise="Later words change earlier logits in spite of the mask.",
+        ),
         Check(
             "no mask: training loss over the language's entropy",
             lambda f: f.at("training loss", mask="none") / f.at("least", mask="none"),
             at_most=0.5,
+            otherwise="Without a mask the network does not read the answer: its loss stays near the least that"
+            " is possible without cheating.",
         ),
         Check(
             "causal: training loss over the language's entropy",
             lambda f: f.at("training loss", mask="causal") / f.at("least", mask="causal"),
             at_least=0.97,
             at_most=1.1,
+            otherwise="Under the mask the loss is not the language's entropy.",
         ),
         Check(
             "causal: written words that can follow",
             lambda f: f.at("written words that can follow", mask="causal"),
             at_least=0.99,
+            otherwise="The network that was trained under the mask writes words that cannot follow.",
         ),
         Check(
             "no mask: written words that can follow",
             lambda f: f.at("written words that can follow", mask="none"),
             at_most=0.9,
-            is_limit=True,
+            role="limit",
+            otherwise="The network that was trained without a mask writes words that can follow all the same.",
         ),
     ),
     plot=Plot(x="mask", y="training loss"),

@@ -11,7 +11,7 @@ from torch.nn.utils import prune
 from clearhead import config as c
 from clearhead.analysis.pruning import without_heads
 from clearhead.config.adapter import Bits
-from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Role, Row
 from clearhead.lab.learning import decoder, learn, mean_loss
 from clearhead.lab.written import N_CHARACTERS, manual
 from clearhead.model import Transformer
@@ -74,10 +74,17 @@ def over_whole(f: Figures, name: str, network: str, whole: str = "whole") -> flo
     return f.at(name, network=network) / f.at(name, network=whole)
 
 
-def costs(network: str, at_most: float, *, whole: str = "whole", is_limit: bool = False) -> Check:
+def costs(network: str, at_most: float, *, whole: str = "whole", role: Role = "claim") -> Check:
     """The perplexity over the whole network's."""
     what = f"{network}: perplexity over the whole network's"
-    return Check(what, lambda f: over_whole(f, "perplexity", network, whole), at_most=at_most, is_limit=is_limit)
+    otherwise = f"The network loses quality: {network}, its perplexity is more than {100 * (at_most - 1):.0f}% higher."
+    return Check(
+        what,
+        lambda f: over_whole(f, "perplexity", network, whole),
+        at_most=at_most,
+        role=role,
+        otherwise=otherwise,
+    )
 
 
 EXPERIMENT = Experiment(
@@ -88,12 +95,22 @@ EXPERIMENT = Experiment(
     checks=(
         costs("8 bits", 1.01),
         costs("4 bits", 1.05),
-        Check("8 bits: bytes over the whole network's", lambda f: over_whole(f, "bytes", "8 bits"), at_most=0.3),
-        Check("4 bits: bytes over the whole network's", lambda f: over_whole(f, "bytes", "4 bits"), at_most=0.2),
+        Check(
+            "8 bits: bytes over the whole network's",
+            lambda f: over_whole(f, "bytes", "8 bits"),
+            at_most=0.3,
+            otherwise="8 bits take more than a quarter of the memory.",
+        ),
+        Check(
+            "4 bits: bytes over the whole network's",
+            lambda f: over_whole(f, "bytes", "4 bits"),
+            at_most=0.2,
+            otherwise="4 bits take more than an eighth of the memory.",
+        ),
         costs("2 of 4 heads removed, trained on", 1.05, whole="whole, trained on"),
-        costs("1 of 4 heads removed", 1.05, is_limit=True),
-        costs("30% of the weights 0", 1.05, is_limit=True),
-        costs("50% of the weights 0", 1.05, is_limit=True),
+        costs("1 of 4 heads removed", 1.05, role="limit"),
+        costs("30% of the weights 0", 1.05, role="limit"),
+        costs("50% of the weights 0", 1.05, role="limit"),
     ),
     plot=Plot(x="network", y="perplexity"),
 )

@@ -65,17 +65,21 @@ EXPERIMENT = Experiment(
             lambda f: f.at("active", activation="relu", network="trained"),
             at_least=0.3,
             at_most=0.5,
+            otherwise="Half of the units are active in a new network. Training makes them fewer than 30%, in the last"
+            " block by far.",
         ),
         Check(
             "ReLU, trained: what two characters share of their active units",
             lambda f: f.at("shared", activation="relu", network="trained"),
             at_most=0.5,
+            otherwise="Two characters share most of their active units.",
         ),
         Check(
             "GELU, trained: output of the other units over that of the active ones",
             lambda f: f.at("silent over active", activation="gelu", network="trained"),
             at_most=0.05,
-            is_limit=True,
+            role="limit",
+            otherwise="With GELU no unit is silent: those that count as inactive give a good part of the output.",
         ),
     ),
     plot=Plot(x="network", y="active", by="activation"),

@@ -117,16 +117,33 @@ EXPERIMENT = Experiment(
             lambda f: max(f.all("weights of the blocks")) / min(f.all("weights of the blocks")),
             at_least=1.0,
             at_most=1.0,
+            otherwise="The blocks differ in size.",
         ),
-        Check("words: accuracy", lambda f: f.at("accuracy", reads="words"), at_least=0.7),
-        Check("pictures: accuracy", lambda f: f.at("accuracy", reads="pictures"), at_least=0.9),
-        Check("digits: accuracy", lambda f: f.at("accuracy", reads="digits"), at_least=0.95),
+        Check(
+            "words: accuracy",
+            lambda f: f.at("accuracy", reads="words"),
+            at_least=0.7,
+            otherwise="The architecture does not learn to read words.",
+        ),
+        Check(
+            "pictures: accuracy",
+            lambda f: f.at("accuracy", reads="pictures"),
+            at_least=0.9,
+            otherwise="The architecture does not learn to read pictures.",
+        ),
+        Check(
+            "digits: accuracy",
+            lambda f: f.at("accuracy", reads="digits"),
+            at_least=0.95,
+            otherwise="The architecture does not learn to sort digits.",
+        ),
         *(
             Check(
                 f"{reads}: accuracy less that of a linear classifier",
                 lambda f, reads=reads: f.at("accuracy", reads=reads) - f.at("linear", reads=reads),
                 at_least=0.0,
-                is_limit=True,
+                role="limit",
+                otherwise=f"One architecture reads all three, but with {reads} it is behind a linear classifier.",
             )
             for reads in ("words", "pictures", "digits")
         ),

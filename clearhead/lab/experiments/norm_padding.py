@@ -54,19 +54,37 @@ EXPERIMENT = Experiment(
     source="documents 000 (17.2), 003 (08.4); Ba et al. 2016",
     measure=measure,
     checks=(
-        Check("LayerNorm, 75% padding: change", lambda f: f.at("change", norm="LayerNorm", padding=0.75), at_most=1e-6),
+        Check(
+            "LayerNorm, 75% padding: change",
+            lambda f: f.at("change", norm="LayerNorm", padding=0.75),
+            at_most=1e-6,
+            otherwise="Padding changes what LayerNorm gives for real positions.",
+        ),
         Check(
             "BatchNorm, mean 3, 50% padding: change",
             lambda f: f.at("change", norm="BatchNorm", mean=3.0, padding=0.5),
             at_least=0.3,
+            otherwise="Padding changes what BatchNorm gives for real positions only a little.",
         ),
-        Check("BatchNorm, one vector: output", lambda f: f.at("output", norm="BatchNorm"), at_most=1e-6),
-        Check("LayerNorm, one vector: output", lambda f: f.at("output", norm="LayerNorm"), at_least=0.9),
+        Check(
+            "BatchNorm, one vector: output",
+            lambda f: f.at("output", norm="BatchNorm"),
+            at_most=1e-6,
+            otherwise="BatchNorm gives something for a batch of one vector.",
+        ),
+        Check(
+            "LayerNorm, one vector: output",
+            lambda f: f.at("output", norm="LayerNorm"),
+            at_least=0.9,
+            otherwise="LayerNorm gives nothing for a batch of one vector.",
+        ),
         Check(
             "the mean falls by padding where the features' mean is 0",
             lambda f: f.at("mean that is subtracted", norm="BatchNorm", mean=0.0, padding=0.75),
             at_most=-0.1,
-            is_limit=True,
+            role="limit",
+            otherwise="Padding distorts BatchNorm, but it lowers the mean only where the mean is positive:"
+            " where it is 0, zeros leave it there.",
         ),
     ),
     plot=Plot(x="padding", y="change", by="norm"),

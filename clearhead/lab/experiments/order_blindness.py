@@ -48,22 +48,27 @@ EXPERIMENT = Experiment(
             "pooled output under a permutation, no positions: change",
             lambda f: f.at("change", network="both ways, no positions"),
             at_most=1e-4,
+            otherwise="The output changes under a permutation even without positions.",
         ),
         Check(
             "which symbol came first, no positions: accuracy",
             lambda f: f.at("accuracy", network="both ways, no positions"),
             at_most=0.6,
+            otherwise="A network without positions tells which symbol came first.",
         ),
         Check(
             "which symbol came first, sinusoidal positions: accuracy",
             lambda f: f.at("accuracy", network="both ways, sinusoidal"),
             at_least=0.9,
+            role="control",
         ),
         Check(
             "which symbol came first, causal mask and no positions: accuracy",
             lambda f: f.at("accuracy", network="causal, no positions"),
             at_most=0.6,
-            is_limit=True,
+            role="limit",
+            otherwise="Under a causal mask a network sees the order even without positions, because each place"
+            " reads another number of symbols.",
         ),
     ),
     plot=Plot(x="network", y="accuracy"),

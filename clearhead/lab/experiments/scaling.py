@@ -59,9 +59,21 @@ EXPERIMENT = Experiment(
             "largest rise of the loss from one size to the next",
             lambda f: max(b - a for a, b in pairwise(f.all("loss"))),
             at_most=0.0,
+            otherwise="A larger network has a higher loss than the one before.",
         ),
-        Check("error of the largest's foretold loss over its gain on the next", error, at_most=0.5),
-        Check("gain for each doubling, last over first", bend, at_least=0.8, is_limit=True),
+        Check(
+            "error of the largest's foretold loss over its gain on the next",
+            error,
+            at_most=0.5,
+            otherwise="The line through the smaller networks does not foretell the largest one's loss.",
+        ),
+        Check(
+            "gain for each doubling, last over first",
+            bend,
+            at_least=0.8,
+            role="limit",
+            otherwise="Each doubling gains less than the one before: the line bends at these sizes.",
+        ),
     ),
     plot=Plot(x="weights", y="loss", log_x=True, log_y=True),
 )
