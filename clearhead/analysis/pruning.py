@@ -29,8 +29,8 @@ def without_heads(network: Transformer, inputs: Sequence[Tokens | Tensor], n: in
     """The network without the n heads of each attention that have the least effect on these inputs.
 
     The heads are removed, not zeroed: queries, keys, values and the output matrix are narrower. Each effect is that of
-    one head alone. Raises UserError for a network that has no n heads to lose, whose heads share keys, or whose
-    positions belong to heads.
+    one head alone. The result shares no tensor with `network`. Raises UserError for a network that has no n heads to
+    lose, whose heads share keys, or whose positions belong to heads.
     """
     config = ModelConfig.model_validate(
         {**dict(network.config), **{name: _narrower(name, stack, n) for name, stack in network.config.stacks.items()}}
@@ -38,7 +38,7 @@ def without_heads(network: Transformer, inputs: Sequence[Tokens | Tensor], n: in
     attentions = {path: module for path, module in network.named_modules() if isinstance(module, Attention)}
     sites = {path: [f"{path}.z[h={h}]" for h in range(module.n_heads)] for path, module in attentions.items()}
     found = effects(network, inputs, [site for some in sites.values() for site in some])
-    tensors = {name: p.detach() for name, p in network.named_parameters()}
+    tensors = {name: p.detach().clone() for name, p in network.named_parameters()}
     removed: list[str] = []
     for path, some in sites.items():
         weakest = sorted(range(len(some)), key=lambda h: found[some[h]])[:n]

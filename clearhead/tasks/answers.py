@@ -1,4 +1,4 @@
-"""What a classifier says of texts: its logits, their losses, and its labels as text."""
+"""The answers of a classifier: logits of texts, their losses, and predicted labels as text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -51,7 +51,7 @@ class ChatData(Data):
 
     test: Source | None = None
     held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the training conversations that are the validation data where `valid` is None."""
+    """Share of the training conversations that is held out for validation if `valid` is None."""
     length: PositiveInt = 512
     """Tokens of a row, which holds several short conversations. Longer ones are cut."""
 
@@ -75,7 +75,7 @@ class Answers:
 
     @classmethod
     def of(cls, conversations: Sequence[Conversation], turns: Sequence[Turns], *, limit: int) -> "Answers":
-        """Those that have a token of an answer among the first `limit`, besides their first token."""
+        """The conversations that have a token of an answer after their first token and within the first `limit`."""
         kept = [i for i, one in enumerate(turns) if one.is_answer[1:limit].any()]
         return cls(conversations, turns).taken(kept)
 
@@ -110,7 +110,7 @@ class Chat(HeadTask[ChatRecipe]):
         self.rows = self.packed(train)
 
     def packed(self, data: Answers) -> Sequence[Sequence[int]]:
-        """The numbers of the conversations of each row."""
+        """The conversations that each row packs, by number."""
         lengths = [min(len(one.ids), self.length) - 1 for one in data.turns]
         return [[piece.document for piece in row] for row in pack_documents(lengths, self.length, seed=0, epoch=0)]
 
@@ -142,7 +142,7 @@ class Chat(HeadTask[ChatRecipe]):
         return config
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        """The mean loss over the tokens of the answers, and some answers."""
+        """Measures the mean loss over the tokens of the answers, and writes some answers as samples."""
         nats, n = 0.0, 0
         valid = part_of(self.valid, self.few)
         rows, device = self.packed(valid), next(network.parameters()).device
@@ -158,7 +158,7 @@ class Chat(HeadTask[ChatRecipe]):
         return [min(len(one.ids), self.length) for one in self.valid.turns]
 
     def sample(self, network: Transformer, conversation: Conversation) -> Sample:
-        """The first answer of a conversation, and the network's own."""
+        """A sample: the first answer of a conversation beside the one that the network writes."""
         text, (first, *_) = written(conversation, self.tokenizer)
         before, answer = text[: first[0]], text[slice(*first)]
         prompt = self.tokenizer.encode(before)[-(network.config.output.max_length or 1 << 30) + 1 :]
@@ -213,7 +213,7 @@ class Chat(HeadTask[ChatRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """The answer to each text, which is the first message of a user."""
+        """Answers each text, which is the first message of a user."""
         for text in texts:
             answer = "".join(model.chat([{"role": "user", "content": text}]))
             yield Prediction(answer, {"messages": [{"role": ANSWERS, "content": answer}]})

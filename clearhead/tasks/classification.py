@@ -68,19 +68,19 @@ class ClassificationData(TestedData):
     """Texts with labels, in the columns of a table or dataset. Its sources name the column of the text."""
 
     text_pair: Column | None = None
-    """Column of the second text, where two texts have one label together."""
+    """Column of the second text, if a label belongs to a pair of texts."""
     label: Column = "label"
     """Column of the labels."""
     problem_type: ProblemType = "single_label_classification"
-    """One label of several, any number of them, or a number."""
+    """Whether a text has one label, any number of labels, or a number to predict."""
     separator: Annotated[str, Field(min_length=1)] = "|"
-    """What is between the labels of a text that may have several."""
+    """Separates the labels of a text that may have several."""
     max_length: PositiveInt = 256
     """Most tokens of an example, special ones included; longer ones are cut."""
 
     @property
     def labelling(self) -> Labelling:
-        """Where its texts and labels are."""
+        """The columns of its texts and labels."""
         return Labelling(self.text_pair, self.label, self.problem_type, self.separator)
 
 
@@ -155,7 +155,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
             raise UserError(f"{where}: expected a network of texts to classify them, got one of pictures; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
-        """A classification head stays as it is, apart from its labels. Any other head gives way to a new one.
+        """Keeps a classification head, but gives it the labels of the data. Replaces any other head by a new one.
 
         A decoder is asked at the last token. After an encoder, a dense layer comes before the labels (Lewis et al.).
         """
@@ -203,7 +203,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         return Evaluation(found, samples, outputs, loss, examples, tables)
 
     def is_wrong(self, logits: Tensor, target: Tensor) -> bool:
-        """Whether the most likely answer is another; any number may be better."""
+        """Whether the most likely answer differs from the label. Always true of numbers, which are never exact."""
         match self.problem_type:
             case "single_label_classification":
                 return bool(logits.argmax() != target)
@@ -213,7 +213,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
                 return True
 
     def scores(self, logits: Tensor, targets: Tensor) -> tuple[Score, ...]:
-        """The scores of these answers, the main one first."""
+        """Scores these answers. The main score comes first."""
         match self.problem_type:
             case "single_label_classification":
                 both = targets.numpy(), logits.argmax(-1).numpy()
@@ -288,7 +288,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """Each label with its probability, with tabs between them; a number alone. A tab is between two texts."""
+        """Predicts the probability of each label, or a number. A tab separates the two texts of an input."""
         config, tokenizer, limit = model.network.config, reader_of(model), most_tokens(model) or 1 << 30
         head_of(config)
         rows = [tuple(text.split("\t", 1)) for text in texts]

@@ -20,7 +20,7 @@ ROWS = 256
 
 
 def retrieval(anchors: Tensor, positives: Tensor, texts: Sequence[tuple[str, ...]], temperature: float) -> Evaluation:
-    """How well each anchor finds its positive among those of all: 1 / its rank, and whether it is the first.
+    """Scores how each anchor finds its positive among all positives: 1 / rank, and whether it ranks first.
 
     Vectors are n d, of length 1. Equal positives do not count against each other.
     """

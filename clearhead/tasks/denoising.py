@@ -54,7 +54,7 @@ class DenoisingRecipe(Recipe):
 class Pieces:
     """Pieces of texts, each corrupted anew in every epoch.
 
-    An example is a piece in an epoch, epoch * n_pieces + piece: its corruption follows from that and a seed alone.
+    Example epoch * n_pieces + piece is a piece in an epoch. Its corruption depends on this number and a seed alone.
     """
 
     def __init__(self, texts: Sequences, length: int, corrupt: Corruptor, seed: int | str) -> None:
@@ -80,7 +80,7 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Shifted(OnDemand[list[int]]):
-    """Batches whose examples have numbers from `first` on."""
+    """Batches with `first` added to the number of each example."""
 
     batches: Sequence[Sequence[int]]
     first: int
@@ -146,7 +146,7 @@ class Denoising(HeadTask[DenoisingRecipe]):
         return config
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        """The loss and perplexity of the targets, of corruptions that are the same in every evaluation."""
+        """Measures loss and perplexity of the targets. Every evaluation uses the same corruptions."""
         rows = np.arange(len(self.valid)) if self.few is None else np.array(self.few.rows)
         nats, n, sizes = 0.0, 0, self.sizes(self.valid)[rows]
         budget = max(self.pairs.max_tokens, int(sizes.sum(axis=1).max()))
@@ -191,7 +191,7 @@ class Denoising(HeadTask[DenoisingRecipe]):
         return Prepared(task, replace(found, report=task.report()))
 
     def report(self) -> TextReport:
-        """What the splits hold."""
+        """Counts the texts, tokens and examples of each split."""
         both = {"train": self.train, "valid": self.valid}
         return text_report(
             {name: pieces.texts for name, pieces in both.items()},
@@ -213,6 +213,6 @@ class Denoising(HeadTask[DenoisingRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """What the decoder writes for each corrupted text."""
+        """Decodes each corrupted text greedily."""
         for text in model.translate(texts, changed(model.generation, {"temperature": 0})):
             yield Prediction(text, {"text": text})

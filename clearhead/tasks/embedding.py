@@ -53,9 +53,9 @@ class EmbeddingData(Data):
 
     test: Source | None = None
     negative: Column | None = None
-    """Column of a text that does not belong to the anchor, though it may seem so."""
+    """Column of a hard negative: a text that resembles the anchor but does not belong to it."""
     scored: Source | None = None
-    """Pairs with a number that says how close they are: validation then measures the correlation of their ranks."""
+    """Pairs scored by similarity. With them, validation also measures the rank correlation of cosines and scores."""
     score: Column = "score"
     """Column of that number."""
     held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
@@ -74,11 +74,11 @@ class EmbeddingRecipe(Recipe):
     pooling: Mode | None = None
     """How the states of a text become one vector; None: as for `model.start`, or the mean."""
     temperature: PositiveFloat = 0.05
-    """Divides the cosines: lower counts the hardest negatives more."""
+    """Divides the cosines. A lower temperature gives the hardest negatives more weight."""
     symmetric: bool = False
-    """Also find the anchor of each positive among the anchors of its batch."""
+    """Adds the loss of finding each positive's anchor among the anchors of the batch."""
     batch_size: PositiveInt = 64
-    """Pairs of one batch, each of which is a negative for the others; `training.max_tokens` has no effect."""
+    """Pairs of one batch. Each pair serves the others as a negative. `training.max_tokens` has no effect."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "EmbeddingRecipe":
@@ -112,7 +112,7 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         batch_size: int = 64,
         packed: bool = True,
     ) -> None:
-        """`pairs` are scored pairs, with their scores, that validation measures too."""
+        """`pairs` are the texts of `data.scored` with their scores, on which validation measures rank correlation."""
         self.tokenizer, self.train, self.valid, self.pairs = tokenizer, train, valid, pairs
         self.pooling: Mode = pooling
         self.temperature, self.symmetric = temperature, symmetric
@@ -138,7 +138,7 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
             raise UserError(f"{where}: expected a network of texts, got one of pictures; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
-        """Any head but none gives way to none."""
+        """Removes any head, because vectors are made from the states of the stack."""
         self.check_kind(config, where="model", remedy="try preset classifier")
         name = "decoder" if config.encoder is None else "encoder"
         rows = [ids for split in (self.train, self.valid) for group in split.ids for ids in group]
@@ -237,7 +237,7 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """The vector of each text, of length 1: numbers with spaces between them."""
+        """Predicts the unit vector of each text, as numbers separated by spaces."""
         rows: list[list[float]] = embedded(model, texts).tolist()
         for row in rows:
             yield Prediction(" ".join(f"{number:.6g}" for number in row), {"vector": [*row]})

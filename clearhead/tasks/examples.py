@@ -1,4 +1,4 @@
-"""What an evaluation says of each example, and what it finds besides scores. Imports no torch."""
+"""The examples and the findings of an evaluation. Imports no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ class Example:
     output: str
     reference: str
     error: float
-    """Larger is worse: a loss in nats, or 100 less a score of the sentence."""
+    """A loss in nats, or 100 minus the score of a sentence: larger is worse."""
     is_wrong: bool
     """Whether the output is not the reference."""
     place: str = ""
-    """Its file's name and its row, where it has them."""
+    """The name of its file and its row, if it has them."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What tasks share whose loss is that of the network's own head."""
+"""The base of tasks that train on the loss of the network's own head."""
 
 from collections.abc import Callable
 

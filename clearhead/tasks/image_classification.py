@@ -54,14 +54,14 @@ class ImageRecipe(Recipe):
     data: ImageData
     model: ModelChoice = ModelChoice(preset="image-classifier")
     size: PositiveInt | None = None
-    """Pictures become squares of so many pixels on a side; None: they are left as they are, all of one size."""
+    """Side in pixels of the squares to which pictures are resized. None: keeps them, and expects equal sizes."""
     patch_size: PositiveInt | None = None
-    """Pixels of a side of a patch; None: the fewest that make at most 8 patches on a side."""
+    """Side of a patch in pixels. None: the smallest that makes at most 8 patches on a side."""
     batch_size: PositiveInt = 128
     """Pictures of one batch; `training.max_tokens` has no effect."""
     augment: Augmentation = Augmentation()
     pixels: ImageConfig | None = None
-    """How a picture becomes numbers; None: as for `model.start`, or by the mean and deviation of the training data."""
+    """How pixels become numbers. None: as in `model.start`, else by mean and deviation of the training data."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -100,13 +100,13 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         augment: Augmentation | None = None,
         seed: int = 0,
     ) -> None:
-        """`is_new`: the network's input follows from the pictures; a checkpoint's must suit them as it is."""
+        """With `is_new`, the input takes its size from the pictures. A checkpoint's input must fit them already."""
         self.processor, self.train, self.valid = processor, train, valid
         self.labels, self.patch_size, self.is_new = tuple(labels), patch_size, is_new
         self.batch_size, self.augment, self.seed = batch_size, augment or Augmentation(), seed
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        """Number n * epoch + i is picture i in this epoch, whose random changes are other ones in each."""
+        """Example n * epoch + i is picture i in this epoch. Every epoch draws new random changes."""
         n = len(self.train.examples)
         order = np.random.default_rng(key(seed, "batches", epoch)).permutation(n)
         return Batches.of_size(order + n * epoch, self.batch_size)
@@ -131,7 +131,7 @@ class ImageClassification(RecipeTask[ImageRecipe]):
             raise UserError(f"{where}: expected an encoder of pictures to classify them, got one of texts; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
-        """A new network reads pictures of this size. The head stays as it is, apart from its labels."""
+        """Gives a new network the size of the pictures, and its head the labels of the data."""
         self.check_kind(config, where="model", remedy="try preset image-classifier")
         stack = config.encoder
         assert stack is not None
@@ -250,7 +250,7 @@ class ImageClassification(RecipeTask[ImageRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """Each class with its probability, for the picture at each path."""
+        """Predicts the probability of each class for the picture at each path."""
         head_of(model.network.config)
         for text in texts:
             yield from said(model.network.config, logits_of(model.network, model.images([Path(text)])))

@@ -1,4 +1,4 @@
-"""Tables of predicted labels: which are confused, how well each is found, and whether probabilities hold."""
+"""Tables of predicted labels: confusions, precision and recall by label, and the calibration of probabilities."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def judged(names: Sequence[str], logits: Tensor, targets: Tensor, problem_type: 
 
 
 def confusion(names: Sequence[str], given: np.ndarray, said: np.ndarray) -> Finding:
-    """How often each label is said of texts with each given label: counts[given][said]; n and n of classes."""
+    """The confusion matrix, counts[given][said], from the given and the predicted classes, n and n."""
     counts = np.zeros((len(names), len(names)), dtype=int)
     np.add.at(counts, (given, said), 1)
     if len(names) <= MOST_LABELS:
@@ -71,7 +71,7 @@ def by_label(names: Sequence[str], given: np.ndarray, said: np.ndarray) -> Findi
 
 
 def calibration(shares: np.ndarray, is_right: np.ndarray) -> Finding:
-    """Whether what is said with a probability is right as often: the expected calibration error over equal bins.
+    """The expected calibration error: how far probabilities are from the share that is right, over equal bins.
 
     n: the probability of what is said, 0 to 1; n of bool. The error is the mean of |share that is right - mean
     probability| over the bins, weighted by their examples (Guo et al. 2017, 3).

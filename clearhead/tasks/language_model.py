@@ -110,31 +110,30 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         return Evaluation(scores, (sample,), loss=scores[0].value)
 
     def measure(self, network: Transformer, *, windows: int | None = None) -> tuple[Score, ...]:
-        """The mean loss over every token of the validation text, in windows that do not overlap, and its kin.
+        """Measures loss, perplexity and bits per byte over every token of the validation text, in separate windows.
 
-        Of few windows, the bits per byte count bytes as if all tokens had equally many.
-
-        The scores have a row for each batch of so many windows.
+        If `few` chooses some windows, bits per byte takes all tokens to have equally many bytes. The scores have a row
+        for each batch, of `windows` windows.
         """
         device = next(network.parameters()).device
         found: list[tuple[float, int]] = []
-        rows, size = None if self.few is None else self.few.rows, windows or max(1, EVALUATION_TOKENS // self.length)
-        n = len(self.valid.sizes() if rows is None else rows)
+        chosen, size = None if self.few is None else self.few.rows, windows or max(1, EVALUATION_TOKENS // self.length)
+        sizes = self.valid.sizes()
+        n = len(sizes if chosen is None else chosen)
         with Evaluating(network), torch.inference_mode():
-            for batch in counted(self.valid.everything(size, rows), "reading", -(-n // size)):
+            for batch in counted(self.valid.everything(size, chosen), "reading", -(-n // size)):
                 total, count = self.loss(network, batch.to(device))
                 found.append((total.item(), count))
         nats, n_tokens = sum(one for one, _ in found), sum(n for _, n in found)
         rows = ScoredRows(ratio, (np.array([one for one, _ in found]), np.array([n for _, n in found])))
-        share = 1.0 if rows is None else n_tokens / sum(self.valid.sizes())
-        per_byte = bits_per_byte(nats, share * self.valid_text.n_bytes)
+        per_byte = bits_per_byte(nats, self.valid_text.n_bytes * n_tokens / sum(sizes))
         return (Score("loss", nats / n_tokens, unit="nats a token", rows=rows), perplexity(nats, n_tokens), per_byte)
 
     def judged_sizes(self) -> Sequence[int]:
         return self.valid.sizes()
 
     def evaluate_windows(self, network: Transformer) -> Evaluation:
-        """The scores, and the loss of each window."""
+        """Measures the scores, and lists each window with its loss."""
         scores = self.measure(network, windows=1)
         texts = [self.tokenizer.decode(batch.labels.tolist()) for batch in self.valid.everything(1)]
         examples = tuple(

@@ -103,7 +103,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
             raise UserError(f"{where}: expected an encoder alone to restore masked tokens, got {got}; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
-        """A language head stays as it is. Any other gives way to one with the layers of Devlin et al. 2018."""
+        """Keeps a language head. Replaces any other by one with the layers of Devlin et al. 2018."""
         self.check_kind(config, where="model", remedy="try preset classifier")
         check_length("encoder", config.output, self.length, remedy="try a lower data.length")
         check_vocabulary("encoder", config.output, self.largest)
@@ -113,7 +113,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         return ModelConfig.model_validate({**dict(config), "head": head})
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        """The loss, perplexity and accuracy at masked places, which are the same in every evaluation."""
+        """Measures loss, perplexity and accuracy at masked places. Every evaluation masks the same places."""
         nats, n_right, n, samples = 0.0, 0, 0, list[Sample]()
         device, rows = next(network.parameters()).device, None if self.few is None else self.few.rows
         size = max(1, CHUNK // self.tokenizer.vocab_size // self.length)
@@ -140,7 +140,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         return self.valid.sizes()
 
     def sample(self, batch: Batch, found: Tensor, wanted: Tensor) -> Sample:
-        """The first tokens of a batch as the network reads them, and the first tokens that it writes there."""
+        """A sample: the first tokens of a batch as the network reads them, and its first predictions."""
         ids = batch.inputs[0].real(batch.inputs[0].ids)[: self.length // 2]
         n = int((batch.labels[: len(ids)] != IGNORED).sum())
         outputs, references = (" ".join(self.tokenizer.tokens(some[:n].tolist())) for some in (found, wanted))
@@ -163,7 +163,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         return Prepared(task, replace(found, report=task.report()))
 
     def report(self) -> TextReport:
-        """What the splits hold. Raises UserError if there is nothing to learn from."""
+        """Counts the texts and tokens of each split. Raises UserError if no token can be masked."""
         both = {"train": self.train, "valid": self.valid}
         special = np.array(sorted(special_ids(self.tokenizer)))
         trained: dict[str, int] = {}
@@ -195,7 +195,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """The likeliest tokens in place of each mask token with their probabilities, with tabs between them."""
+        """Predicts the likeliest tokens for each mask token with their probabilities, separated by tabs."""
         for places in fill(model.network, model.tokenizer, texts):
             line = "\t".join(f"{token}\t{share:.4f}" for place in places for token, share in place)
             masks: list[JsonValue] = [

@@ -18,7 +18,7 @@ from clearhead.tasks.task import Batch
 class MaskedRows:
     """Rows of several texts, each with marks around it. Long texts are cut into pieces.
 
-    An example is a row in an epoch, epoch * n_rows + row, so that its masks follow from its number and a seed alone.
+    Example epoch * n_rows + row is a row in an epoch, so its masks depend on its number and a seed alone.
     """
 
     def __init__(self, texts: Sequences, length: int, *, marks: Marks, masking: Masking, seed: int | str) -> None:

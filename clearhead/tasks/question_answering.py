@@ -49,12 +49,12 @@ class QuestionData(TestedData):
 
     @property
     def columns(self) -> AnswerColumns:
-        """Where its questions are."""
+        """The columns of its questions."""
         return AnswerColumns(self.question, self.context, self.answer)
 
 
 class QuestionRecipe(Recipe):
-    """How to train a reader of answers."""
+    """How to train a network that finds answers in texts."""
 
     task: Literal["question_answering"]
     data: QuestionData
@@ -80,7 +80,7 @@ class Asked:
         return type(self)([self.questions[i] for i in rows], self.data.taken(rows))
 
     def label(self, window: Window) -> tuple[int, int]:
-        """The cells where the first answer begins and ends; twice that of no answer if the window does not hold it."""
+        """The cells where the first answer begins and ends, or twice the cell of no answer if the window lacks it."""
         answers = self.questions[window.question].answers
         found = window.cells(answers[0]) if answers else None
         return found or (NO_ANSWER, NO_ANSWER)
@@ -119,7 +119,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
             raise UserError(f"{where}: expected an encoder alone to find answers, got a decoder; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
-        """A span head stays as it is. Any other gives way to a new one."""
+        """Keeps a span head. Replaces any other by a new one."""
         self.check_kind(config, where="model", remedy="try preset classifier")
         both = self.train.data, self.valid.data
         largest = max(largest_of([window.ids for window in data.windows]) for data in both)
@@ -219,7 +219,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """The answer to each question, after which a tab and its context come.
+        """Answers each question. An input is a question, a tab and its context.
 
         Raises UserError for a text without a tab.
         """

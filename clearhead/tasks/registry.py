@@ -1,4 +1,4 @@
-"""The tasks by name. A task's module is imported when a recipe names it: this one imports no torch."""
+"""The tasks by name. A task's module is imported only when a recipe names it, so this module needs no torch."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -29,7 +29,7 @@ TASKS = {
     "question_answering": "clearhead.tasks.question_answering:QuestionAnswering",
     "chat": "clearhead.tasks.chat:Chat",
 }
-"""Where the class of each task is, by the name that a recipe's `task` gives.
+"""The place of each task's class, by the name in a recipe's field `task`.
 
 A model without a recipe gets the first one that it suits.
 """

@@ -19,7 +19,7 @@ class ScoredRows:
     __repr__ = brief
 
     score: Callable[..., float]
-    """A function of the columns, which may be sent to another process: one of a module, or a `partial` of it."""
+    """Computes the score from the columns. Another process may run it, so it is a module's function or a `partial`."""
     columns: tuple[np.ndarray, ...]
     """What the score is computed from; the first axis of each counts the examples."""
 
@@ -38,13 +38,13 @@ class ScoredRows:
 
 @dataclass(frozen=True)
 class Difference:
-    """Score of the second model less that of the first, on the same examples."""
+    """The score of the second model minus that of the first, on the same examples."""
 
     value: float
     interval: tuple[float, float]
     """Where 95% of paired bootstrap resamples of the examples fall."""
     p: float
-    """How often resamples of two equal models differ by as much, two-sided."""
+    """The two-sided p-value: how often resamples of two equal models differ by as much."""
 
 
 def difference(first: ScoredRows, second: ScoredRows) -> Difference:

@@ -1,4 +1,4 @@
-"""What tasks of an encoder-decoder share: batches of pairs by teacher forcing, their loss, and what it writes."""
+"""The common part of encoder-decoder tasks: batches of pairs for teacher forcing, the loss, and decoding."""
 
 from collections.abc import Iterator, Sequence
 
@@ -119,14 +119,14 @@ class PairTask(HeadTask[R]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """The text that the model writes for each. A prefix that its tokenizer knows is put before it."""
+        """Predicts the output text for each input, behind the prefix that the model's tokenizer knows."""
         prefix = prefix_of(model.tokenizer)
         for text in model.translate([prefix + one for one in texts], searching(model.generation, {})):
             yield Prediction(text, {"text": text})
 
 
 def written_examples(outputs: Sequence[str], text: Pairs, score: Score) -> tuple[Example, ...]:
-    """Each output beside its pair; its error is 100 less the score of that sentence alone."""
+    """Each output with its pair. The error is 100 minus the score of that sentence alone."""
     triples = zip(text.source, outputs, text.target, of_each(score), strict=True)
     return tuple(
         Example(source, output, target, 100 - share, output != target) for source, output, target, share in triples

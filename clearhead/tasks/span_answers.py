@@ -1,4 +1,4 @@
-"""What a reader answers: the best span of each context, or none, over all windows of it."""
+"""The answers of a span head: the best span of each context, or none, over all its windows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Found:
     """That of the start by that of the end, in its window."""
 
     def text(self, context: str) -> str:
-        """The answer; empty if there is none."""
+        """The text of the answer; empty without one."""
         return context[self.start : self.end]
 
 

@@ -15,7 +15,7 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalized(text: str) -> str:
-    """In lower case, without punctuation, articles and extra white space."""
+    """The text in lower case, without punctuation, articles and extra white space."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
@@ -37,7 +37,7 @@ def _f1(output: Sequence[str], reference: Sequence[str]) -> float:
 
 
 def answer_scores(references: Sequence[Sequence[str]], outputs: Sequence[str]) -> tuple[Score, ...]:
-    """F1 and exact match, each with a bootstrap interval over questions; of questions without an answer separately."""
+    """F1 and exact match, with bootstrap intervals over questions, and both for questions without an answer."""
     each = {
         name: np.array([score(a, b) for a, b in zip(outputs, references, strict=True)])
         for name, score in {"f1": f1, "exact_match": exact}.items()

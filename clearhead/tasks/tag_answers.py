@@ -1,4 +1,4 @@
-"""What a tagger says of sentences: a tag for each word, by the best valid sequence, and the spans that they mark."""
+"""The answers of a tagger: the best valid sequence of tags for each sentence, and the spans that they mark."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -101,7 +101,7 @@ class Sentence:
 
     @classmethod
     def of(cls, text: str) -> "Sentence":
-        """The words of a text: what is between white space, without the punctuation around it, which stands alone."""
+        """The words of a text, separated by white space. Punctuation around a word is a word of its own."""
         found = [match.span() for match in WORD.finditer(text)]
         return cls(tuple(text[a:b] for a, b in found), tuple(found))
 

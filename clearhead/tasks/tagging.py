@@ -114,7 +114,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
         return self.batch(self.train, examples)
 
     def batch(self, data: Tagged, examples: Sequence[int]) -> Batch:
-        """The label of a word is that of its first piece's cell; all other cells are ignored."""
+        """Labels the cell of each word's first piece with the word's tag. All other cells are ignored."""
         parts = [data.ids.parts[i] for i in examples]
         tokens = Tokens.pad([part.ids for part in parts], fill=self.tokenizer.pad_id or 0, packed=self.packed)
         labels = np.full(sum(len(part.ids) for part in parts), IGNORED)
@@ -131,7 +131,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
             raise UserError(f"{where}: expected an encoder or a decoder alone to tag, got both; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
-        """A tagging head stays as it is, apart from its labels. Any other head gives way to a new one."""
+        """Keeps a tagging head, but gives it the tags of the data. Replaces any other head by a new one."""
         self.check_kind(config, where="model", remedy="try preset classifier")
         name = "decoder" if config.encoder is None else "encoder"
         both = self.train.ids, self.valid.ids
@@ -242,7 +242,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """Each word with its tag, or the spans that the tags mark, with tabs between them."""
+        """Predicts a tag for each word, or the spans that the tags mark, separated by tabs."""
         tagging_head(model.network.config)
         yield from said(model.network, model.tokenizer, texts, model.network.config.output.max_length or 512)
 

@@ -1,4 +1,4 @@
-"""A task: its recipe, its examples and batches, its loss and scores, and what it says of new inputs.
+"""A task: its recipe, its examples and batches, its loss and scores, and its predictions for new inputs.
 
 A task is one file: a `RecipeTask` with its `Recipe`, and a name in `clearhead.tasks.registry`. docs/tasks.md shows one.
 """
@@ -103,9 +103,9 @@ class Task(ABC):
     few: Few | None = None
     """The validation examples that `evaluate` measures; None for all. A run of many sets it."""
     evaluation_tokens: int = 0
-    """The tokens that `evaluate` reads, as far as they are known: for a guess of how long it takes."""
+    """The number of tokens that `evaluate` reads, if known, from which its duration is estimated."""
     unit: str = "tokens"
-    """What the losses of a batch are counted by, for the speed of a run: `texts`."""
+    """What `Batch.count` counts, such as texts, in which the speed of a run is shown."""
     numbers: Numbers = AS_THEY_ARE
     """The labels of a regression; any other task has none."""
 
@@ -191,14 +191,14 @@ class Files:
         return {"kind": "table", "path": given["--data"], **named}
 
     def missing(self, source: object) -> str:
-        """What is wrong with the table of a source of this kind that lacks files; nothing for any other."""
+        """The error in the table of a source that lacks files; an empty text for a whole one or another kind."""
         if not isinstance(source, Mapping) or source.get("kind") != self.table["kind"]:
             return ""
         given = [option for option, field in self.options.items() if source.get(field)]
         return self.wrong(given) if len(given) < len(self.options) else ""
 
     def wrong(self, given: Collection[str]) -> str:
-        """What is expected, where these options are given."""
+        """The error of a command line that gives these options."""
         got = " and ".join(given) or "none"
         return f"expected {self.what}, got {got}; give {' '.join(f'{option} FILE' for option in self.options)}"
 
@@ -213,7 +213,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of one input."""
+    """A model's answer to one input."""
 
     line: str
     """For a person: one line."""
@@ -257,18 +257,18 @@ class Trained(Protocol):
 
 
 class RecipeTask(Task, Generic[R]):
-    """What a task's file states besides how a network trains: what the commands do before and after."""
+    """A task that a recipe can name: besides training, how its data are read, and its models measured and used."""
 
     recipe: type[Recipe]
     """The tables of its recipe, with the data it reads."""
     files: Files
-    """The files it learns from, where a command line gives them."""
+    """The files that it learns from, as a command line gives them."""
     measures: tuple[str, ...] = ()
     """The options of `clearhead evaluate`, besides files, that `measured` takes."""
     heads: tuple[str, ...] = ("language",)
     """The kinds of head of its models."""
     verb: str = "predict"
-    """The command that asks its models, such as classify."""
+    """The command that runs its models on new inputs, such as classify."""
     pair: tuple[str, str] | None = None
     """The names of an input's two texts, if it may have two. A tab is between them."""
     use: str
@@ -303,7 +303,7 @@ class RecipeTask(Task, Generic[R]):
     @classmethod
     @abstractmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """What the model says of each input. No input is blank."""
+        """The model's answer to each input. No input is blank."""
 
     @classmethod
     def suits(cls, config: ModelConfig) -> bool:

@@ -1,4 +1,4 @@
-"""Text to text: summaries, corrections, or anything else that an encoder-decoder writes (Raffel et al. 2020)."""
+"""Text to text: an encoder-decoder learns to summarise, correct or otherwise rewrite texts (Raffel et al. 2020)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,9 +33,9 @@ class TextToTextData(Data):
 
     test: Source | None = None
     held_out: PositiveInt = 1000
-    """Training pairs that are the validation data where `valid` is None, chosen by their source's hash."""
+    """Training pairs that are held out for validation if `valid` is None, chosen by the hash of their source."""
     prefix: str = ""
-    """What is put before each source, in training and in use: "summarize: " for a checkpoint that knows it."""
+    """Text before each source, in training and in use, such as "summarize: " for a checkpoint that knows it."""
     preparation: Preparation = Preparation(max_length=512, too_long="cut")
 
 
@@ -47,7 +47,7 @@ class WritingConfig(Config):
 
 
 class TextToTextRecipe(Recipe):
-    """How to train a writer of texts."""
+    """How to train a network that rewrites texts."""
 
     task: Literal["text_to_text"]
     data: TextToTextData
@@ -86,7 +86,7 @@ class TextToText(PairTask[TextToTextRecipe]):
         check_encoder_decoder(config, "to write a text for another", where=where, remedy=remedy)
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        """The scores of the metric, exact match and perplexity."""
+        """Measures the chosen metric, exact match and perplexity."""
         valid = part_of(self.valid, self.few)
         text = valid.text
         outputs = self.pairs.write(network, valid.source, self.generation)

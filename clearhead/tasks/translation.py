@@ -44,7 +44,7 @@ class TranslationData(Data):
 
     test: Source | None = None
     held_out: PositiveInt = 1000
-    """Training pairs that are the validation data where `valid` is None, chosen by their source's hash."""
+    """Training pairs that are held out for validation if `valid` is None, chosen by the hash of their source."""
     preparation: Preparation = Preparation()
 
 
@@ -88,7 +88,7 @@ class Translation(PairTask[TranslationRecipe]):
         tokenize: Tokenize = "auto",
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """`tokenize` is that of BLEU; "auto" chooses by the references of `valid`. `tags` are by their language.
+        """`tokenize` names BLEU's tokenizer; "auto" chooses by the references of `valid`. `tags` are by language.
 
         Raises UserError if the package of that tokenizer is not installed.
         """
@@ -108,7 +108,7 @@ class Translation(PairTask[TranslationRecipe]):
         return self.measure(network, part_of(self.valid, self.few), self.generation)
 
     def measure(self, network: Transformer, pairs: EncodedPairs, generation: GenerationConfig) -> Evaluation:
-        """BLEU, chrF, exact match and perplexity on these pairs; BLEU and chrF also of each language."""
+        """Measures BLEU, chrF, exact match and perplexity on these pairs, and BLEU and chrF of each language."""
         outputs = self.pairs.write(network, pairs.source, generation)
         nats, n_tokens = self.pairs.log_loss(network, pairs.source, pairs.target)
         scores = (
@@ -122,7 +122,7 @@ class Translation(PairTask[TranslationRecipe]):
         return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
 
     def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
-        """BLEU and chrF. Of several languages, each by itself after their mean, which is the main score."""
+        """BLEU and chrF. For several languages their mean, which is the main score, then each language."""
         if not self.tags:
             references = [[one] for one in text.target]
             return bleu(outputs, references, tokenize=self.tokenize), chrf(outputs, references)
