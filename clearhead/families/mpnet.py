@@ -8,7 +8,7 @@ from clearhead.families.bert import norm
 from clearhead.families.family import Family
 from clearhead.families.roberta import heads
 from clearhead.families.shared import encoder_sizes
-from clearhead.weights.fields import Only, Values, computed, same
+from clearhead.weights.fields import Only, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, ignore, rename
 
 UNUSED = 2
@@ -34,6 +34,8 @@ FIELDS = (
     ),
     # The reference library sizes its table by this field, and counts in 32 buckets whatever it says.
     Only("relative_attention_num_buckets", 32),
+    # Its code asks for it, to refuse a number of heads that does not fit.
+    ignored("embedding_size"),
 )
 
 
