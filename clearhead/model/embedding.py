@@ -22,7 +22,7 @@ class Embedding(nn.Module, ABC):
 
     norm: Norm | None
     dropout: float
-    project: nn.Linear | None = None
+    project: nn.Linear | None
 
     @abstractmethod
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
@@ -98,7 +98,7 @@ class PatchEmbedding(Embedding):
         self.patch_size, self.shape = reads.patch_size, (reads.n_channels, reads.image_size, reads.image_size)
         self.patches = nn.Linear(reads.n_channels * reads.patch_size**2, config.d_model)
         self.class_token = nn.Parameter(torch.zeros(config.d_model)) if reads.class_token else None
-        self.norm = None
+        self.norm = self.project = None
         self.dropout = config.embedding_dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
