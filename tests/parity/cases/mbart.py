@@ -16,6 +16,8 @@ M2M_100 = {
     "long": {"max_position_embeddings": 300},
 }  # fmt: skip
 
+M2M_100_BASE = {name: value for name, value in BASE.items() if name != "max_position_embeddings"}
+
 CASES = [
     *relatives(
         "mbart",
@@ -32,7 +34,7 @@ CASES = [
     *relatives(
         "m2m_100",
         {"M2M100ForConditionalGeneration": M2M_100, "M2M100Model": {"unscaled": {"scale_embedding": False}}},
-        {name: value for name, value in BASE.items() if name != "max_position_embeddings"},
+        M2M_100_BASE,
         quick=("unscaled-wide-M2M100ForConditionalGeneration",),
         pad=1,
     ),
