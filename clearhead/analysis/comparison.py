@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.config import PatchInput
+from clearhead.config import PatchInput, TaggingHead
 from clearhead.model import Tokens, Transformer
 from clearhead.model.layout import round_up
 from clearhead.model.mode import Evaluating
@@ -70,7 +70,10 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
         found |= zip(addresses, values, strict=True)
     if "start_logits" in out:
         return found | {LOGITS: torch.stack([out.start_logits, out.end_logits], -1)}
-    return found | {LOGITS: out.logits if "logits" in out else out.last_hidden_state}
+    logits = out.logits if "logits" in out else out.last_hidden_state
+    # A tagger with one label has no axis of labels there.
+    is_flat = isinstance(network.config.head, TaggingHead) and logits.ndim == 2
+    return found | {LOGITS: logits[..., None] if is_flat else logits}
 
 
 def differences(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], tokens: Sequence[Tokens]) -> list[Difference]:

@@ -1,7 +1,9 @@
 """`clearhead translate`, `generate`, `explore`, `serve` and `evaluate`."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 from clearhead.cli.app import Device, Files, Flag, Repeated, Text, Tokenize, app
 
@@ -15,6 +17,7 @@ def translate(
     beams: int | None = None,
     length_penalty: float | None = None,
     to: str | None = None,
+    source: Annotated[str | None, Parameter(name="--from")] = None,
     file: Path | None = None,
     page: Path | None = None,
     int8: Flag = False,
@@ -32,6 +35,7 @@ def translate(
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
         length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
         to: Language to translate into, such as de, for a model of several.
+        source: Language of the texts, for a model that names it by a token (default: the one in its files).
         file: Text file to translate line by line (UTF-8; .gz is fine).
         page: Also write the explorer on the translations as one HTML file; it opens at what each word attended to.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
@@ -40,7 +44,7 @@ def translate(
     from clearhead.commands.use import translate_command
 
     search = {"beams": beams, "length_penalty": length_penalty, "n_best": n_best}
-    translate_command(model, texts, to=to, file=file, search=search, page=page, int8=int8, device=device)
+    translate_command(model, texts, to=to, source=source, file=file, search=search, page=page, int8=int8, device=device)
 
 
 @app.command(sort_key=5, help_epilogue="")

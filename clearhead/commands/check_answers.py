@@ -62,7 +62,7 @@ def _ids(model: Model, folder: Path, _: Any) -> Answer:
 
 def _labels(model: Model, _: Path, opened: Any) -> Answer:
     head = model.config.head
-    if not isinstance(head, ClassificationHead | TaggingHead):
+    if not isinstance(head, ClassificationHead | TaggingHead) or len(opened.config.id2label) != head.n_labels:
         return Answer("labels", None, "this head has none")
     there = tuple(str(opened.config.id2label[i]) for i in range(head.n_labels))
     here = tuple(head.labels or (f"LABEL_{i}" for i in range(head.n_labels)))

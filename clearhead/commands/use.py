@@ -4,12 +4,14 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clearhead.api import Model, load, predicting
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines, read_text
+from clearhead.data.languages import language, languages, reading
 from clearhead.data.tags import known_tags, tag_for
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
@@ -26,6 +28,7 @@ def translate_command(
     texts: Sequence[str],
     *,
     to: str | None = None,
+    source: str | None = None,
     file: Path | None,
     search: Mapping[str, Any],
     page: Path | None,
@@ -34,7 +37,7 @@ def translate_command(
 ) -> None:
     """Translate the texts, a file or standard input line by line; n-best lines have their line's number and score.
 
-    `to` is the language, for a model of several.
+    `to` is the language, for a model of several, and `source` that of the texts, if it names both.
     """
     given = lines_of(texts, file)
     if page is not None:
@@ -44,7 +47,16 @@ def translate_command(
     if not model.is_encoder_decoder:
         predicting.task_of(model, verb="translate", name=name)
     config = searching(model.generation, search)
-    tag = "" if to is None else tag_for(to, known_tags(model.tokenizer, task_of(name, model)[1]))
+    tag, tokens = "", languages(model.tokenizer)
+    if source is not None:
+        model.reader = replace(
+            model.reader, tokenizer=reading(model.tokenizer, language(source, tokens, "--from"), tokens)
+        )
+    if to is not None and tokens:
+        first = model.tokenizer.library.token_to_id(language(to, tokens, "--to"))
+        config = config.model_copy(update={"forced_first_id": first})
+    elif to is not None:
+        tag = tag_for(to, known_tags(model.tokenizer, task_of(name, model)[1]))
     shown: list[tuple[str, tuple[int, ...]]] = []
     number = 0
     for lines in given:

@@ -35,6 +35,10 @@ class ClassificationHead(Config):
     pool: Literal["first", "last", "mean"] = "first"
     pooler: bool = False
     """A dense tanh layer between the pooled state and the classifier (Devlin et al. 2018)."""
+    pooler_activation: Literal["tanh", "relu", "gelu"] = "tanh"
+    """The activation of that layer, in place of tanh."""
+    pools_last: bool = False
+    """Pool what that layer makes of every state, in place of the states."""
     transform: bool = False
     """A dense layer, activation and norm in place of the pooler."""
     transform_bias: bool = True
@@ -51,6 +55,8 @@ class ClassificationHead(Config):
             raise ValueError("problem_type='single_label_classification' needs n_labels of 2 or more, got 1")
         if self.pooler and self.transform:
             raise ValueError("pooler=True and transform=True exclude each other; choose one")
+        if self.pools_last and not self.pooler:
+            raise ValueError("pools_last=True needs pooler=True, the layer whose results are pooled")
         _check_labels(self.labels, self.n_labels)
         return self
 
@@ -65,6 +71,8 @@ class TaggingHead(Config):
     transform: bool = False
     """A dense layer, activation and norm before the output matrix."""
     transform_bias: bool = True
+    transform_norm: bool = True
+    """The norm after that dense layer and activation."""
     bias: bool = True
     dropout: Probability = 0.0
     """Dropout before the output matrix, the only one in the head."""

@@ -67,6 +67,12 @@ class ModelConfig(Config):
             tables = [s.input.vocab_size for s in self.stacks.values() if isinstance(s.input, TokenInput)]
             if len(tables) != 2 or tables[0] != tables[1]:
                 raise ValueError(f"share_embeddings needs two token stacks with one vocab_size, got {tables}")
+            widths = [stack.embed_width for stack in self.stacks.values()]
+            if len({*widths}) > 1:
+                raise ValueError(f"share_embeddings needs one width of the tables, got {widths}")
         if isinstance(self.head, LanguageHead) and not isinstance(self.output.input, TokenInput):
             raise ValueError("head: a language head needs a stack that reads tokens")
+        width, needed = self.output.embed_width, self.output.d_model
+        if isinstance(self.head, LanguageHead) and not self.head.transform and width != needed:
+            raise ValueError(f"head.transform=False needs input.width={width} to be d_model={needed}; set transform")
         return self

@@ -31,6 +31,8 @@ class Sinusoidal(_NoEnd):
     layout: Literal["interleaved", "concatenated"] = "interleaved"
     """interleaved: sin, cos, sin, cos, ... as in the paper; concatenated: all sines, then all cosines."""
     base: PositiveFloat = 10_000.0
+    offset: Annotated[int, Field(ge=0, le=2**32)] = 0
+    """The number of the first position (some checkpoints count from 2)."""
 
     def check_widths(self, *, d_model: int, d_head: int) -> None:
         """Raises ValueError for an odd d_model, because sines and cosines come in pairs."""

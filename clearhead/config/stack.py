@@ -21,6 +21,8 @@ class TokenInput(Config):
     """Number of segment types (sentence A, sentence B); 0 for none."""
     norm: bool = False
     """Normalise the sum of tokens, positions and types."""
+    width: Width | None = None
+    """Width of the tables and of that norm, if a dense layer brings the sum to d_model (Lan et al. 2019, 3.1)."""
 
 
 class PatchInput(Config):
@@ -99,10 +101,12 @@ class StackConfig(Config):
     """down(act(gate(x)) * up(x)) in place of down(act(up(x))) (Shazeer 2020)."""
 
     bias: bool = True
-    """Bias in every linear layer and norm; qkv_bias, out_bias, ffn_bias and norm_bias override it."""
+    """Bias in every linear layer and norm; qkv_bias, out_bias, ffn_bias, down_bias and norm_bias override it."""
     qkv_bias: bool | None = None
     out_bias: bool | None = None
     ffn_bias: bool | None = None
+    down_bias: bool | None = None
+    """Bias of the second feed-forward layer; default that of the first."""
     norm_bias: bool | None = None
 
     dropout: Probability = 0.0
@@ -119,6 +123,11 @@ class StackConfig(Config):
         return self.d_head or self.d_model // self.n_heads
 
     @property
+    def embed_width(self) -> int:
+        """Width of the embedding's tables: that of `input`, by default d_model."""
+        return (self.input.width if isinstance(self.input, TokenInput) else None) or self.d_model
+
+    @property
     def kv_heads(self) -> int:
         return self.n_kv_heads or self.n_heads
 
@@ -133,6 +142,10 @@ class StackConfig(Config):
     @property
     def has_ffn_bias(self) -> bool:
         return self.bias if self.ffn_bias is None else self.ffn_bias
+
+    @property
+    def has_down_bias(self) -> bool:
+        return self.has_ffn_bias if self.down_bias is None else self.down_bias
 
     @property
     def has_norm_bias(self) -> bool:
@@ -168,7 +181,7 @@ class StackConfig(Config):
         if self.n_heads % self.kv_heads:
             raise ValueError(f"n_kv_heads={self.n_kv_heads} must divide n_heads={self.n_heads}")
         for positions in filter(None, (self.positions, self.window_positions)):
-            positions.check_widths(d_model=self.d_model, d_head=self.head_width)
+            positions.check_widths(d_model=self.embed_width, d_head=self.head_width)
         if self.norm == "rms" and self.norm_bias:
             raise ValueError("norm_bias=True has no meaning for norm='rms', which has no bias; leave it out")
         if not self.first_norm and self.norm_place != "pre":

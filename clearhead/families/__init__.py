@@ -6,7 +6,26 @@ from typing import Any
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import bart, bert, gpt2, llama, marian, modernbert, qwen, roberta, small, t5, transformer, vit
+from clearhead.families import (
+    bart,
+    bert,
+    distilbert,
+    electra,
+    eurobert,
+    gpt2,
+    llama,
+    marian,
+    mbart,
+    modernbert,
+    mpnet,
+    qwen,
+    roberta,
+    rotary_berts,
+    small,
+    t5,
+    transformer,
+    vit,
+)
 from clearhead.families.family import Family, HeadMap
 from clearhead.weights.documents import short
 from clearhead.weights.elsewhere import refuse_quantized
@@ -24,12 +43,23 @@ FAMILIES: tuple[Family, ...] = (
     roberta.FAMILY,
     roberta.XLM_FAMILY,
     roberta.CAMEMBERT_FAMILY,
+    distilbert.FAMILY,
+    electra.FAMILY,
+    mpnet.FAMILY,
+    rotary_berts.NOMIC,
+    rotary_berts.GTE,
+    rotary_berts.JINA,
+    eurobert.FAMILY,
     modernbert.FAMILY,
     vit.FAMILY,
     marian.MARIAN,
     marian.PEGASUS,
     bart.FAMILY,
+    mbart.MBART,
+    mbart.M2M_100,
+    mbart.BLENDERBOT,
     t5.FAMILY,
+    t5.MT5,
 )
 """Every architecture that can be read and written. If several fit a network, the first is written."""
 

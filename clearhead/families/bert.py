@@ -109,13 +109,13 @@ def bare(architecture: str) -> HeadMap:
     return HeadMap(architecture, {"head.kind": "none"}, pooler_rules, presence={"head.pooler": "pooler.dense.weight"})
 
 
-def tagging(architecture: str, prefix: str) -> HeadMap:
-    """The head that predicts a class for each token."""
+def tagging(architecture: str, prefix: str, dropout: Field | None = None) -> HeadMap:
+    """The head that predicts a class for each token. `dropout` is the field of its dropout."""
     return HeadMap(
         architecture,
         {"head.kind": "tagging"},
         lambda _: (rename("classifier.{p}", "head.output.{p}"), no_pooler(prefix)),
-        (*labels(), classifier_dropout()),
+        (*labels(), dropout or classifier_dropout()),
         prefix=prefix,
     )
 

@@ -153,6 +153,7 @@ def _canonical(stack: StackConfig) -> StackConfig:
             "qkv_bias": stack.has_qkv_bias,
             "out_bias": stack.has_out_bias,
             "ffn_bias": stack.has_ffn_bias,
+            "down_bias": stack.has_down_bias,
             "norm_bias": stack.has_norm_bias,
             "d_head": stack.head_width,
             "n_kv_heads": stack.kv_heads,

@@ -23,7 +23,8 @@ from clearhead.weights.mapping import Rule, rename
 PREFIX = "roberta."
 
 
-def _after_padding(padding: int, _: Values) -> int:
+def after_padding(padding: int, _: Values) -> int:
+    """The row of the first position: that after the padding's."""
     if type(padding) is not int or padding < 0:
         raise ValueError("a row of the position table")
     return padding + 1
@@ -42,7 +43,7 @@ def positions() -> tuple[Field, ...]:
         computed(
             "pad_token_id",
             "encoder.positions.offset",
-            read=_after_padding,
+            read=after_padding,
             write=lambda offset, _: offset - 1,
             default=1,
         ),
@@ -67,7 +68,7 @@ def exact_gelu() -> Field:
     return computed("hidden_act", read=read, write=lambda *_: "gelu", default="gelu")
 
 
-def language_rules(config: ModelConfig) -> Sequence[Rule]:
+def language_rules(config: ModelConfig, prefix: str = PREFIX) -> Sequence[Rule]:
     """The head of the masked-word objective."""
     assert isinstance(config.head, LanguageHead)
     return (
@@ -75,39 +76,42 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
         *output_bias("lm_head.bias", "lm_head.decoder.bias", tied=config.head.tied),
         rename("lm_head.dense.{p}", "head.dense.{p}"),
         *norm("lm_head.layer_norm", "head.norm"),
-        no_pooler(PREFIX),
+        no_pooler(prefix),
     )
 
 
-def classification_rules(_: ModelConfig) -> Sequence[Rule]:
+def classification_rules(_: ModelConfig, prefix: str = PREFIX) -> Sequence[Rule]:
     """The head has a pooler of its own and does not use one trained with the encoder."""
     return (
         rename("classifier.dense.{p}", "head.pooler.{p}"),
         rename("classifier.out_proj.{p}", "head.output.{p}"),
-        no_pooler(PREFIX),
+        no_pooler(prefix),
     )
 
 
-def heads(name: str) -> tuple[HeadMap, ...]:
-    """The classes of one name. Their classifier dropout also acts before the dense layer in training."""
+def heads(name: str, prefix: str = PREFIX, dropout: Field | None = None) -> tuple[HeadMap, ...]:
+    """The classes of one name. Their classifier dropout also acts before the dense layer in training.
+
+    `dropout` is the field of that dropout.
+    """
     return (
         HeadMap(
             f"{name}ForMaskedLM",
             {"head.kind": "language", "head.bias": True, "head.transform": True},
-            language_rules,
+            lambda config: language_rules(config, prefix),
             (same("tie_word_embeddings", "head.tied", default=True), exact_gelu()),
-            prefix=PREFIX,
+            prefix=prefix,
         ),
         bare(f"{name}Model"),
         HeadMap(
             f"{name}ForSequenceClassification",
             {"head.kind": "classification", "head.pooler": True},
-            classification_rules,
-            (*labels(), problem_type(), classifier_dropout()),
-            prefix=PREFIX,
+            lambda config: classification_rules(config, prefix),
+            (*labels(), problem_type(), dropout or classifier_dropout()),
+            prefix=prefix,
         ),
-        tagging(f"{name}ForTokenClassification", PREFIX),
-        span(f"{name}ForQuestionAnswering", no_pooler(PREFIX), prefix=PREFIX),
+        tagging(f"{name}ForTokenClassification", prefix, dropout),
+        span(f"{name}ForQuestionAnswering", no_pooler(prefix), prefix=prefix),
     )
 
 

@@ -102,6 +102,16 @@ def tagging_dropout() -> Field:
     )
 
 
+def with_defaults(fields: Sequence[FieldRule], **defaults: Any) -> tuple[FieldRule, ...]:
+    """The same fields with other values for those that a config leaves out."""
+    return tuple(
+        replace(field, default=defaults[field.theirs])
+        if isinstance(field, Field) and field.theirs in defaults
+        else field
+        for field in fields
+    )
+
+
 def encoder_sizes(*, dropout: float) -> tuple[FieldRule, ...]:
     """The fields of an encoder of the base size, under the names that Devlin et al. gave them."""
     return (
@@ -152,10 +162,10 @@ def output_matrix(theirs: str, config: ModelConfig, table: str) -> Rule:
     return tie(theirs, table) if config.head.tied else rename(theirs, "head.output.weight")
 
 
-def span(architecture: str, *others: Rule, prefix: str) -> HeadMap:
+def span(architecture: str, *others: Rule, prefix: str, fields: tuple[FieldRule, ...] = ()) -> HeadMap:
     """The head that predicts where an answer starts and ends. `others` are further rules."""
     rules = (rename("qa_outputs.{p}", "head.output.{p}"), *others)
-    return HeadMap(architecture, {"head.kind": "span"}, lambda _: rules, prefix=prefix)
+    return HeadMap(architecture, {"head.kind": "span"}, lambda _: rules, fields, prefix=prefix)
 
 
 def last_token_classifier(architecture: str, prefix: str) -> HeadMap:

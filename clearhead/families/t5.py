@@ -1,12 +1,15 @@
-"""The encoder-decoder of Raffel et al. 2019 (ReLU, output tied), and its version 1.1 (gated, output its own)."""
+"""The encoder-decoder of Raffel et al. 2019 (ReLU, output tied), its version 1.1 (gated, output its own), and mT5,
+which is version 1.1 with another vocabulary (Xue et al. 2020).
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, end_token_classifier, labels
+from clearhead.families.shared import ACTIVATIONS, end_token_classifier, labels, with_defaults
 from clearhead.weights.fields import Alias, FieldRule, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, leave_out, rename, tie
 
@@ -201,36 +204,53 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-FAMILY = Family(
-    model_type="t5",
-    constants={},
-    fields=(),
-    rules=rules,
-    heads=(
-        HeadMap(
-            "T5ForConditionalGeneration",
-            {**constants(BOTH), "head.kind": "language"},
-            language_rules,
-            (*LANGUAGE_FIELDS, *TWO_STACKS),
-            also=("T5WithLMHeadModel",),
-        ),
-        HeadMap("T5Model", {**constants(BOTH), "head.kind": "none"}, fields=TWO_STACKS),
-        HeadMap("T5EncoderModel", {**constants(ENCODER), "head.kind": "none"}, fields=fields(ENCODER)),
+def family(model_type: str, name: str, writer: HeadMap, **defaults: Any) -> Family:
+    """A family with these stacks. `writer` is its class that writes text, `defaults` those of its config fields."""
+    both, encoder = (with_defaults(known, **defaults) for known in (TWO_STACKS, fields(ENCODER)))
+    heads = (
+        replace(writer, constants={**constants(BOTH), **writer.constants}, fields=(*writer.fields, *both)),
+        HeadMap(f"{name}Model", {**constants(BOTH), "head.kind": "none"}, fields=both),
+        HeadMap(f"{name}EncoderModel", {**constants(ENCODER), "head.kind": "none"}, fields=encoder),
         end_token_classifier(
-            "T5ForSequenceClassification", constants(BOTH), (*labels(), *TWO_STACKS), prefix="transformer."
+            f"{name}ForSequenceClassification", constants(BOTH), (*labels(), *both), prefix="transformer."
         ),
         HeadMap(
-            "T5ForTokenClassification",
+            f"{name}ForTokenClassification",
             {**constants(ENCODER), "head.kind": "tagging"},
             lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-            (*labels(), same("classifier_dropout", "head.dropout", default=0.0), *fields(ENCODER)),
+            (*labels(), same("classifier_dropout", "head.dropout", default=0.0), *encoder),
             prefix="transformer.",
         ),
         HeadMap(
-            "T5ForQuestionAnswering",
+            f"{name}ForQuestionAnswering",
             {**constants(BOTH), "head.kind": "span"},
             lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
-            TWO_STACKS,
+            both,
         ),
+    )
+    return Family(model_type, {}, (), rules, heads)
+
+
+FAMILY = family(
+    "t5",
+    "T5",
+    HeadMap(
+        "T5ForConditionalGeneration",
+        {"head.kind": "language"},
+        language_rules,
+        LANGUAGE_FIELDS,
+        also=("T5WithLMHeadModel",),
     ),
+)
+
+# The output matrix is its own. Files of newer versions of the library say that it is tied, whatever they hold.
+MT5 = family(
+    "mt5",
+    "MT5",
+    HeadMap("MT5ForConditionalGeneration", {"head.kind": "language", "head.tied": False}, language_rules),
+    vocab_size=250_112,
+    d_ff=1024,
+    num_layers=8,
+    num_heads=6,
+    feed_forward_proj="gated-gelu",
 )

@@ -75,6 +75,7 @@ EMBEDDING = {
     "tokens": "token embedding",
     "types": "type embedding",
     "norm": "embedding norm",
+    "project": "embedding projection",
     "patches": "patch embedding",
 }
 BLOCK = {"attn": "attention Q K V O", "cross": "cross-attention Q K V O", "ffn": "feed-forward"}

@@ -18,10 +18,11 @@ from clearhead.trace import tap
 
 
 class Embedding(nn.Module, ABC):
-    """sum = tokens + positions, then norm and dropout if the config has them."""
+    """sum = tokens + positions, then norm, dropout and a dense layer to d_model if the config has them."""
 
     norm: Norm | None
     dropout: float
+    project: nn.Linear | None
 
     @abstractmethod
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
@@ -40,7 +41,8 @@ class Embedding(nn.Module, ABC):
         # A padding token's vector must not enter a sum or a matrix's gradient, because 0 times NaN is NaN.
         x = tap(self, "sum", layout.blank(x), "b t d")
         x = x if self.norm is None else self.norm(x)
-        return dropout(x, self.dropout, self.training)
+        x = dropout(x, self.dropout, self.training)
+        return x if self.project is None else self.project(x)
 
     def steps(self, to: Steps, stack: str, positions: PositionEncoding) -> str:
         """List the ops of `forward` for the stack of this name; returns the address of the result."""
@@ -51,18 +53,24 @@ class Embedding(nn.Module, ABC):
             added = positions.embedding_steps(to, f"{path}.positions", f"{stack}.positions", numbers)
             x = to.do(f"{path}.sum", "copy", x) if added is None else to.do(f"{path}.sum", "add", x, added)
             x = x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
-            return to.dropout(x, self.dropout)
+            x = to.dropout(x, self.dropout)
+        if self.project is None:
+            return x
+        with to.inside(f"{path}.project"):
+            return to.linear(f"{path}.projected", x, self.project, f"{path}.project")
 
 
 class TokenEmbedding(Embedding):
-    """table[id] (* sqrt(d_model)) (+ types[type])   (Vaswani et al. 2017, 3.4; Devlin et al. 2018, 3)"""
+    """table[id] (* sqrt(width)) (+ types[type])   (Vaswani et al. 2017, 3.4; Devlin et al. 2018, 3)"""
 
     def __init__(self, config: StackConfig, reads: TokenInput) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(reads.vocab_size, config.d_model)
-        self.types = nn.Embedding(reads.n_types, config.d_model) if reads.n_types else None
-        self.norm = build_norm(config) if reads.norm else None
-        self.factor = config.d_model**0.5 if reads.scale else None
+        width = config.embed_width
+        self.tokens = nn.Embedding(reads.vocab_size, width)
+        self.types = nn.Embedding(reads.n_types, width) if reads.n_types else None
+        self.norm = build_norm(config, width) if reads.norm else None
+        self.project = nn.Linear(width, config.d_model) if reads.width else None
+        self.factor = width**0.5 if reads.scale else None
         self.dropout = config.embedding_dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
@@ -90,7 +98,7 @@ class PatchEmbedding(Embedding):
         self.patch_size, self.shape = reads.patch_size, (reads.n_channels, reads.image_size, reads.image_size)
         self.patches = nn.Linear(reads.n_channels * reads.patch_size**2, config.d_model)
         self.class_token = nn.Parameter(torch.zeros(config.d_model)) if reads.class_token else None
-        self.norm = None
+        self.norm = self.project = None
         self.dropout = config.embedding_dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:

@@ -46,7 +46,7 @@ class FeedForward(nn.Module):
         self.act, self.activation, self.dropout = ACTIVATIONS[config.activation], config.activation, config.ffn_dropout
         self.gate = nn.Linear(config.d_model, config.d_ff, bias=config.has_ffn_bias) if config.gated else None
         self.up = nn.Linear(config.d_model, config.d_ff, bias=config.has_ffn_bias)
-        self.down = nn.Linear(config.d_ff, config.d_model, bias=config.has_ffn_bias)
+        self.down = nn.Linear(config.d_ff, config.d_model, bias=config.has_down_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """b t d -> b t d, each position independently."""

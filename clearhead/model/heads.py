@@ -19,18 +19,23 @@ from clearhead.trace import tap, tracing
 
 Pool = Literal["first", "last", "mean"]
 Readout = c.LanguageHead | c.ClassificationHead | c.TaggingHead | c.SpanHead
+POOLER = ACTIVATIONS | {"tanh": torch.tanh}
 
 
 class OutputHead(nn.Module, ABC):
-    """norm(act(dense(states))) if the config has it, before an output matrix   (Devlin et al. 2018, masked LM)"""
+    """norm(act(dense(states))), of these what the config has, before an output matrix   (Devlin et al. 2018, masked LM)
+
+    The dense layer leads to `width`, by default d_model.
+    """
 
     output: nn.Linear | LinearMap
 
-    def __init__(self, head: Readout, stack: c.StackConfig, *, axes: str = "b t d") -> None:
+    def __init__(self, head: Readout, stack: c.StackConfig, *, axes: str = "b t d", width: int | None = None) -> None:
         super().__init__()
-        d = stack.d_model
-        self.dense = nn.Linear(d, d, bias=head.transform_bias) if head.transform else None
-        self.norm = build_norm(stack, axes=axes) if head.transform else None
+        width = width or stack.d_model
+        normalises = head.transform and (not isinstance(head, c.TaggingHead) or head.transform_norm)
+        self.dense = nn.Linear(stack.d_model, width, bias=head.transform_bias) if head.transform else None
+        self.norm = build_norm(stack, width, axes=axes) if normalises else None
         self.act, self.activation = ACTIVATIONS[stack.activation], stack.activation
         self.scale: float | None = None
         self.chunk = NEVER
@@ -77,27 +82,28 @@ class OutputHead(nn.Module, ABC):
         return len(labels) * self.output.out_features > self.chunk
 
     def transform(self, x: Tensor) -> Tensor:
-        """The same shape; x itself if there is no layer."""
-        return x if self.dense is None or self.norm is None else self.norm(self.act(self.dense(x)))
+        """b t d -> b t e, e the width of the dense layer; x itself if there is no layer."""
+        x = x if self.dense is None else self.act(self.dense(x))
+        return x if self.norm is None else self.norm(x)
 
     def transform_steps(self, to: Steps, path: str, x: str) -> str:
         """List the ops of `transform`; returns the address of the result."""
-        if self.dense is None or self.norm is None:
+        if self.dense is None:
             return x
         with to.inside(f"{path}.dense"):
             x = to.linear(f"{path}.dense", x, self.dense, f"{path}.dense")
             x = activation_steps(to, f"{path}.act", x, self.activation)
-        return self.norm.steps(to, f"{path}.norm", x)
+        return x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
 
 
 class LanguageHead(OutputHead):
     """logits = states @ W^T, W the token table if tied   (Vaswani et al. 2017, 3.4; Press and Wolf 2017)"""
 
     def __init__(self, head: c.LanguageHead, stack: c.StackConfig) -> None:
-        super().__init__(head, stack)
+        super().__init__(head, stack, width=stack.embed_width)
         assert isinstance(stack.input, c.TokenInput)
         self.scale, self.soft_cap = head.scale, head.soft_cap
-        self.output = nn.Linear(stack.d_model, stack.input.vocab_size, bias=head.bias)
+        self.output = nn.Linear(stack.embed_width, stack.input.vocab_size, bias=head.bias)
         self.chunk = CHUNK if head.soft_cap is None else NEVER
 
     def logits(self, states: Tensor, layout: Layout) -> Tensor:
@@ -126,23 +132,34 @@ class ClassificationHead(OutputHead):
         super().__init__(head, stack, axes="b d")
         self.pool, self.dropout = head.pool, head.dropout
         self.pooler = nn.Linear(stack.d_model, stack.d_model) if head.pooler else None
+        self.pooler_activation, self.pools_last = head.pooler_activation, head.pools_last
         self.output = nn.Linear(stack.d_model, head.n_labels, bias=head.bias)
         self.unit = 1.0
         """The factor on the numbers of a regression while it is trained (`model/numbers.py`)."""
 
     def logits(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b v, v the labels; padding never counts."""
-        pooled = self.transform(pool(layout.unpack(states), layout.valid, self.pool))
-        pooled = pooled if self.pooler is None else self.pooler(pooled).tanh()
+        states = layout.unpack(states)
+        if self.pools_last:
+            pooled = pool(self.pooled(states), layout.valid, self.pool)
+        else:
+            pooled = self.pooled(self.transform(pool(states, layout.valid, self.pool)))
         logits = self.output(dropout(pooled, self.dropout, self.training))
         return tap(self, "logits", logits if self.unit == 1.0 else self.unit * logits, "b v")
 
+    def pooled(self, x: Tensor) -> Tensor:
+        """The same shape: the result of the pooler; x itself if there is none."""
+        return x if self.pooler is None else POOLER[self.pooler_activation](self.pooler(x))
+
     def steps(self, to: Steps, path: str, x: str) -> None:
-        x = self.transform_steps(to, path, to.do(f"{path}.pool", "pool", x, how=self.pool))
+        if not self.pools_last:
+            x = self.transform_steps(to, path, to.do(f"{path}.pool", "pool", x, how=self.pool))
         if self.pooler is not None:
             with to.inside(f"{path}.pooler"):
                 x = to.linear(f"{path}.pooler", x, self.pooler, f"{path}.pooler")
-                x = to.do(f"{path}.pooled", "activation", x, how="tanh")
+                x = to.do(f"{path}.pooled", "activation", x, how=self.pooler_activation)
+        if self.pools_last:
+            x = to.do(f"{path}.pool", "pool", x, how=self.pool)
         with to.inside(f"{path}.output"):
             to.linear(f"{path}.logits", to.dropout(x, self.dropout), self.output, f"{path}.output")
 

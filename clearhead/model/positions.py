@@ -79,7 +79,7 @@ class NoEncoding(_NotAdded, _NotTurned, _NotScored):
 
 
 class SinusoidalEncoding(_NotTurned, _NotScored):
-    """PE(p, 2i) = sin(p w_i), PE(p, 2i+1) = cos(p w_i), w_i = base^(-2i/d)   (Vaswani et al. 2017, 3.5)"""
+    """PE(p, 2i) = sin((p + offset) w_i), PE(p, 2i+1) = cos(same), w_i = base^(-2i/d)   (Vaswani et al. 2017, 3.5)"""
 
     def __init__(self, config: c.Sinusoidal, d_model: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class SinusoidalEncoding(_NotTurned, _NotScored):
     def embedding(self, positions: Tensor) -> Tensor:
         exact = torch.float32 if positions.device.type == "mps" else torch.float64  # MPS has no float64
         i = torch.arange(0, self.d_model, 2, device=positions.device, dtype=exact)
-        angle = positions[..., None] * self.config.base ** (-i / self.d_model)
+        angle = (positions + self.config.offset)[..., None] * self.config.base ** (-i / self.d_model)
         waves = torch.stack([angle.sin(), angle.cos()], -1)
         if self.config.layout == "concatenated":
             waves = waves.mT
@@ -96,13 +96,15 @@ class SinusoidalEncoding(_NotTurned, _NotScored):
 
     def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
         by = {"base": self.config.base, "width": self.d_model}
+        if self.config.offset:
+            by["offset"] = self.config.offset
         return to.do(out, "sinusoid", numbers, by=by, how=self.config.layout)
 
 
 def _sinusoid(call: Call) -> Tensor:
     width, base = int(call.op.by["width"]), call.op.by["base"]
     frequencies = call.x[0].new_tensor([base ** (-i / width) for i in range(0, width, 2)], dtype=torch.float64)
-    angle = call.x[0].double()[:, None] * frequencies
+    angle = (call.x[0].double() + call.op.by.get("offset", 0))[:, None] * frequencies
     return torch.stack([angle.sin(), angle.cos()], -1 if call.op.how == "interleaved" else -2).flatten(-2).float()
 
 
@@ -293,9 +295,9 @@ def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positi
     """The encoding for a stack's config, or for `positions` if given."""
     match positions or stack.positions:
         case c.Sinusoidal() as config:
-            return SinusoidalEncoding(config, stack.d_model)
+            return SinusoidalEncoding(config, stack.embed_width)
         case c.Learned() as config:
-            return LearnedEncoding(config, stack.d_model)
+            return LearnedEncoding(config, stack.embed_width)
         case c.Rotary() as config:
             return RotaryEncoding(config, stack.head_width)
         case c.RelativeBias() as config:

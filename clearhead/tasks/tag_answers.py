@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from clearhead.config import ModelConfig, TaggingHead
 from clearhead.data.batches import token_budget_batches
@@ -34,21 +35,24 @@ def tagging_head(config: ModelConfig) -> TaggingHead:
 
 
 def tag_names(head: TaggingHead) -> tuple[str, ...]:
-    """The names of a head's tags."""
-    return head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
+    """The names of a head's tags. A lone label is there or not: then the first tag is that of words without it."""
+    names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
+    return names if len(names) > 1 else (OUTSIDE, *names)
 
 
 def log_shares(network: Transformer, words: WordIds, tokenizer: Tokenizer) -> list[np.ndarray]:
     """The log-probabilities of the tags of each word, n v for each sentence, on the CPU."""
     parts, budget = words.parts, max([BATCH_TOKENS, *words.lengths])
-    n_labels = tagging_head(network.config).n_labels
-    found = [np.empty((0, n_labels))] * len(parts)
+    n_tags = len(tag_names(tagging_head(network.config)))
+    found = [np.empty((0, n_tags))] * len(parts)
     with Evaluating(network), torch.inference_mode():
         for examples in counted(token_budget_batches(words.lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
             tokens = Tokens.pad([parts[i].ids for i in examples], fill=tokenizer.pad_id or 0, packed=True)
             tokens = tokens.to(next(network.parameters()).device)
             logits = network(tokens)
             cells = tokens.real(logits) if logits.ndim == 3 else logits
+            # The number of a lone label is its log-odds: that of 0 and itself are a softmax of two.
+            cells = F.pad(cells, (n_tags - cells.shape[-1], 0))
             shares = cells.double().log_softmax(-1).cpu().numpy()
             starts = np.cumsum([0, *(len(parts[i].ids) for i in examples)])
             for i, start in zip(examples, starts[:-1], strict=True):
@@ -56,7 +60,7 @@ def log_shares(network: Transformer, words: WordIds, tokenizer: Tokenizer) -> li
     sentences: list[list[np.ndarray]] = [[] for _ in range(words.n_sentences)]
     for part, rows in zip(parts, found, strict=True):
         sentences[part.sentence].append(rows)
-    return [np.concatenate(rows) if rows else np.empty((0, n_labels)) for rows in sentences]
+    return [np.concatenate(rows) if rows else np.empty((0, n_tags)) for rows in sentences]
 
 
 class Decoder:

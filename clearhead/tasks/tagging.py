@@ -131,7 +131,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
             raise UserError(f"{where}: expected an encoder or a decoder alone to tag, got both; {remedy}")
 
     def fit(self, config: ModelConfig) -> ModelConfig:
-        """Keeps a tagging head, but gives it the tags of the data. Replaces any other head by a new one."""
+        """Keeps a head of several tags, but gives it the tags of the data. Replaces any other head by a new one."""
         self.check_kind(config, where="model", remedy="try preset classifier")
         name = "decoder" if config.encoder is None else "encoder"
         both = self.train.ids, self.valid.ids
@@ -139,7 +139,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
         check_length(name, config.output, max(max(ids.lengths) for ids in both), remedy="try a lower data.max_length")
         check_vocabulary(name, config.output, largest)
         own = {"n_labels": len(self.tags), "labels": self.tags}
-        if isinstance(config.head, TaggingHead):
+        if isinstance(config.head, TaggingHead) and config.head.n_labels > 1:
             head = config.head.model_copy(update=own)
         else:
             head = TaggingHead(**own, **layers_of(config.head))

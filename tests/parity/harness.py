@@ -1,6 +1,6 @@
 """A tiny random model of the reference library beside ours, opened from the folder that it saved."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,8 @@ READ_AND_NOT = {"cls.predictions.decoder.bias": "cls.predictions.bias", "lm_head
 """Where the output is not tied, the reference keeps a second bias that it adds nowhere."""
 LENGTHS = (7, 4, 5)
 TARGET_LENGTHS = (5, 6, 3)
+COUNT_NO_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet", "m2m_100")
+"""Models that count their positions by themselves, and leave padding out."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Case:
     """Fields of its config class that are not at their defaults."""
     pad: int = 0
     """The id that stands in padded cells; no real token has it."""
+    slow: bool | None = None
+    """Whether the normal suite leaves it out; None for every second variant."""
 
     def __str__(self) -> str:
         return f"{self.family}-{self.variant}-{self.architecture}"
@@ -46,6 +50,26 @@ def cases(
     """The base configuration, and one case for each change to it."""
     named = {"base": {}, **variants}
     return [Case(family, name, architecture, {**base, **change}, pad) for name, change in named.items()]
+
+
+def relatives(
+    family: str,
+    variants: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    base: Mapping[str, Any],
+    *,
+    quick: Collection[str],
+    pad: int = 0,
+) -> list[Case]:
+    """Cases of a family that shares most code with another: the variants of each class, the base of the first class.
+
+    The normal suite compares those named in `quick`, such as `plain-ThatForMaskedLM`; the slow one all.
+    """
+    found: list[Case] = []
+    for architecture, changes in variants.items():
+        for name, change in {"plain" if found else "base": {}, **changes}.items():
+            is_quick = name == "base" or f"{name}-{architecture}" in quick
+            found.append(Case(family, name, architecture, {**base, **change}, pad, slow=not is_quick))
+    return found
 
 
 def reference(case: Case, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
@@ -107,7 +131,7 @@ def inputs(case: Case, theirs: Any, *, left: bool = False, packed: bool = False,
     def batch(rows: Sequence[Sequence[int]], *, left: bool = left) -> tuple[Tokens, Tensor]:
         tokens = Tokens.pad(rows, fill=case.pad, left=left, packed=packed)
         assert tokens.valid is not None
-        if left and config.is_encoder_decoder:
+        if left and config.is_encoder_decoder and config.model_type not in COUNT_NO_PADDING:
             # The reference counts padding as positions; told so, ours does the same.
             grid = torch.arange(tokens.grid[1])[None].expand(tokens.grid).contiguous()
             tokens = Tokens(tokens.ids, tokens.valid, positions=grid)
@@ -142,7 +166,7 @@ def takes_positions(theirs: Any) -> bool:
     import inspect
 
     names = inspect.signature(type(theirs).forward).parameters
-    return "position_ids" in names and theirs.config.model_type not in ("roberta", "xlm-roberta", "camembert")
+    return "position_ids" in names and theirs.config.model_type not in COUNT_NO_PADDING
 
 
 def sides(ours: Model) -> tuple[bool, ...]:
@@ -204,7 +228,7 @@ def gaps(case: Case, theirs: Any, ours: Model) -> Iterator[tuple[str, Gap]]:
         }
         with fused():
             found["fused"] = states(ours.network, batch.ours)
-        for kernel in ("eager", "sdpa"):
+        for kernel in ("eager", "sdpa") if theirs._supports_sdpa else ("eager",):
             theirs.set_attn_implementation(kernel)
             expected = reference_states(theirs, batch.theirs, ours.network)
             for way, values in found.items():

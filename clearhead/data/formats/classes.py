@@ -46,6 +46,8 @@ class TokenizerClass(Config):
     tokens_of_files: dict[str, str] = Field(default_factory=dict)
     lstrip: tuple[str, ...] = ()
     plain: bool = False
+    language: str = ""
+    fuses: bool = False
 
 
 class ClassChoice(Config):

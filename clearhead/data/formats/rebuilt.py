@@ -164,7 +164,9 @@ def _model(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, whe
             return models.Unigram(vocabulary.scores, _unknown_id(vocabulary, kind, unknown, where), False)
         case "BPE":
             whole = kind.splitting == "whole"
-            return models.BPE(dict(vocabulary.ids), vocabulary.merges, fuse_unk=whole, byte_fallback=whole)
+            named = {"unk_token": unknown} if kind.fuses else {}
+            fuses = whole or kind.fuses
+            return models.BPE(dict(vocabulary.ids), vocabulary.merges, fuse_unk=fuses, byte_fallback=whole, **named)
 
 
 def _unknown_id(vocabulary: Vocabulary, kind: TokenizerClass, unknown: str | None, where: str) -> int:
@@ -223,6 +225,21 @@ def _always_spaced(vocabulary: Vocabulary, _: Settings) -> Pipeline:
     return _spaced(vocabulary, {})
 
 
+def _spaced_as_it_is(_: Vocabulary, __: Settings) -> Pipeline:
+    return _spaced(Vocabulary({}, [], []), {})
+
+
+def _collapsed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
+    steps = [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
+    normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(" {2,}"), " ")])
+    return normalizer, pre_tokenizers.Metaspace(SPACE, prepend_scheme="always"), decoders.Metaspace(SPACE)
+
+
+def _collapsed_by_table(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
+    normalizer, splits, joins = _collapsed(vocabulary, settings)
+    return normalizer if vocabulary.charsmap else None, splits, joins
+
+
 def _lines(vocabulary: Vocabulary, _: Settings) -> Pipeline:
     first = normalizers.Precompiled(vocabulary.charsmap) if vocabulary.charsmap else normalizers.Replace("\n", " ")
     normalizer = normalizers.Sequence([first, normalizers.Replace(Regex(" {2,}"), " ")])
@@ -237,12 +254,17 @@ SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "spaced": _spaced,
     "always_spaced": _always_spaced,
     "lines": _lines,
+    "spaced_as_it_is": _spaced_as_it_is,
+    "collapsed": _collapsed,
+    "collapsed_by_table": _collapsed_by_table,
 }
 
 
 # --- special tokens, and the marks ---
 
 ENDS = ("bos", "eos")
+LANGUAGE, OLDER_MARKS = "src_lang", "legacy_behaviour"
+"""The setting with the language of the texts, and the one for an older place of its mark."""
 
 
 def added_by(kind: TokenizerClass, vocabulary: Vocabulary, settings: Settings, where: str) -> ByClass:
@@ -273,6 +295,9 @@ def mark(
 ) -> None:
     """Installs the class's marks around a text."""
     roles = {role: token_of(kind, settings, role) for role in (*kind.tokens, "bos_token", "eos_token")}
+    roles[LANGUAGE] = content_of(settings.get(LANGUAGE)) or kind.language
+    if kind.language and flag(settings, OLDER_MARKS, False):
+        raise UserError(f"{where}/{CONFIG_FILE}:{OLDER_MARKS}: expected false, got true; try saving it without")
     if kind.single == "joined":
         last, first = (_filled(f"{{{role}}}", roles, where) for role in ("sep_token", "cls_token"))
         ids = library.get_vocab(with_added_tokens=True)

@@ -8,15 +8,22 @@ from tests.parity.cases import (
     arcee,
     bart,
     bert,
+    distilbert,
+    electra,
+    eurobert,
     gpt2,
     llama,
     marian,
+    mbart,
     mistral,
     modernbert,
+    mpnet,
+    mt5,
     pegasus,
     qwen2,
     qwen3,
     roberta,
+    rotary_berts,
     t5,
     vit,
 )
@@ -31,12 +38,19 @@ CASES: list[Case] = [
     *qwen3.CASES,
     *bert.CASES,
     *roberta.CASES,
+    *distilbert.CASES,
+    *electra.CASES,
+    *mpnet.CASES,
+    *rotary_berts.CASES,
+    *eurobert.CASES,
     *modernbert.CASES,
     *vit.CASES,
     *marian.CASES,
     *pegasus.CASES,
     *bart.CASES,
+    *mbart.CASES,
     *t5.CASES,
+    *mt5.CASES,
 ]
 REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]
 """One for each class: for checks that take longer."""
@@ -45,7 +59,7 @@ ONE_A_FAMILY: list[Case] = [*{case.family: case for case in reversed(REPRESENTAT
 
 
 def marked(cases: list[Case]) -> list[Any]:
-    """All, as parameters: of the variants, every second one is only for `-m slow`."""
-    variants = [case for case in cases if case.variant != "base"]
-    slow = {str(case) for case in variants[1::2]}
+    """All, as parameters: of the variants without a word about it, every second one is only for `-m slow`."""
+    variants = [case for case in cases if case.variant != "base" and case.slow is None]
+    slow = {str(case) for case in [*variants[1::2], *(case for case in cases if case.slow)]}
     return [pytest.param(case, marks=[pytest.mark.slow] if str(case) in slow else []) for case in cases]

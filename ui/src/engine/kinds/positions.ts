@@ -13,7 +13,8 @@ export const POSITIONS = {
     compute: sinusoid,
     needs: () => [],
     explain: (cell) => {
-      const position = readAt(cell, cell.index[0]!), { kind, frequency } = wave(cell.op, cell.index[1]!);
+      const read = readAt(cell, cell.index[0]!), { kind, frequency } = wave(cell.op, cell.index[1]!);
+      const position = { ...read, value: read.value + first(cell.op) };
       return { form: "wave", wave: kind, position, frequency, angle: position.value * frequency };
     },
   },
@@ -64,9 +65,14 @@ function sinusoid({ op, x: [positions] }: Call): Floats {
   const width = setting(op, "width"), waves = Array.from({ length: width }, (_, i) => wave(op, i));
   const out = floats([positions!.data.length, width]);
   positions!.data.forEach((position, t) => {
-    waves.forEach(({ kind, frequency }, i) => (out.data[t * width + i] = Math[kind](position * frequency)));
+    waves.forEach(({ kind, frequency }, i) => (out.data[t * width + i] = Math[kind]((position + first(op)) * frequency)));
   });
   return out;
+}
+
+/** The number of the first position. */
+function first(op: Op): number {
+  return op.by?.offset ?? 0;
 }
 
 /** Component i of a position's waves: sine or cosine of position * base^(-2j/width). */

@@ -1,0 +1,94 @@
+"""Tables narrower than the network, heads that lead back to their width, and other layers of heads."""
+
+import pytest
+import torch
+
+from clearhead import config as c
+from clearhead.explorer.recording.recompute import differences
+from clearhead.model import Tokens, Transformer
+from clearhead.model.record import masks_of, ops_of
+from clearhead.model.summary import summarize
+from clearhead.trace import trace
+from tests.model import small
+from tests.model.mechanism import properties_of
+from tests.model.small import assert_close, ids, sequences
+
+NARROW = c.TokenInput(vocab_size=small.VOCAB, width=6, norm=True)
+MASKED = c.LanguageHead(transform=True, bias=True)
+
+test_properties = properties_of(
+    {
+        "input": c.TokenInput(vocab_size=small.VOCAB, width=16, norm=True),
+        "positions": c.Sinusoidal(offset=3, base=50.0),
+        "gated": True,
+        "down_bias": False,
+    }
+)
+
+
+def with_head(head: c.Head, **changes: object) -> Transformer:
+    return small.shaken(Transformer(c.ModelConfig(encoder=small.stack(**changes), head=head)))
+
+
+def test_narrow_tables_step_by_step() -> None:
+    network = with_head(MASKED, input=NARROW, positions=c.Learned(max_length=9))
+    tokens, w = ids(2, 5), dict(network.named_parameters())
+    x = w["encoder.embed.tokens.weight"][tokens] + w["encoder.positions.table.weight"][:5]
+    x = torch.nn.functional.layer_norm(x, [6], w["encoder.embed.norm.weight"], w["encoder.embed.norm.bias"])
+    x = x @ w["encoder.embed.project.weight"].T + w["encoder.embed.project.bias"]
+    with trace(network) as seen:
+        logits = network(tokens)
+    assert_close(seen["encoder.blocks.0.resid_pre"], x)
+    y = torch.relu(seen["encoder.final_norm.out"] @ w["head.dense.weight"].T + w["head.dense.bias"])
+    y = torch.nn.functional.layer_norm(y, [6], w["head.norm.weight"], w["head.norm.bias"])
+    assert_close(logits, y @ w["encoder.embed.tokens.weight"].T + w["head.output.bias"])
+
+
+HEADS: list[c.Head] = [
+    MASKED,
+    c.TaggingHead(n_labels=1, transform=True, transform_norm=False),
+    c.ClassificationHead(n_labels=3, pooler=True, pooler_activation="relu"),
+    c.ClassificationHead(n_labels=3, pooler=True, pooler_activation="gelu", pool="mean", pools_last=True),
+]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.kind)
+@torch.no_grad()
+def test_every_value_follows_from_its_op_and_padding_counts_nowhere(head: c.Head) -> None:
+    network = with_head(head, input=NARROW, activation="gelu")
+    text = ids(1, 6)
+    with trace(network) as seen:
+        network(text)
+    values = {address: seen[address][0] for address in seen if not address.endswith(".masked")}
+    numbers = {"encoder.positions": torch.arange(6), "encoder.ids": text[0]}
+    ops = ops_of(network.config)
+    found = differences(
+        ops, values, by_hand=frozenset(), numbers=numbers, masks=masks_of(network.config), network=network
+    )
+    assert found.keys() == values.keys()
+    assert max(difference.relative for difference in found.values()) <= 1e-5
+    assert summarize(network.config, source_length=6).parameters == sum(p.numel() for p in network.parameters())
+    batch = sequences(5, 2, 7)
+    alone = torch.cat([network(torch.tensor([sequence])).flatten(0, -2) for sequence in batch])
+    for tokens in (Tokens.pad(batch), Tokens.pad(batch, left=True), Tokens.pad(batch, packed=True)):
+        logits = network(tokens)
+        assert_close(tokens.real(logits) if logits.ndim == 3 else logits, alone)
+
+
+def test_a_mean_before_or_after_the_layer() -> None:
+    after = c.ClassificationHead(n_labels=2, pooler=True, pool="mean", pools_last=True)
+    network = with_head(after)
+    w = dict(network.head.named_parameters())
+    states, _ = network.states(ids(1, 4))
+    made = torch.tanh(states @ w["pooler.weight"].T + w["pooler.bias"])
+    assert_close(network(ids(1, 4)), made.mean(1) @ w["output.weight"].T + w["output.bias"])
+
+
+def test_refused() -> None:
+    with pytest.raises(ValueError, match=r"head.transform=False needs input.width=6 to be d_model=16"):
+        c.ModelConfig(encoder=small.stack(input=NARROW))
+    with pytest.raises(ValueError, match="pools_last=True needs pooler=True"):
+        c.ClassificationHead(n_labels=2, pools_last=True)
+    wide, both = small.stack(input=c.TokenInput(vocab_size=small.VOCAB)), small.stack(input=NARROW)
+    with pytest.raises(ValueError, match=r"share_embeddings needs one width of the tables, got \[6, 16\]"):
+        c.ModelConfig(encoder=both, decoder=wide, head=MASKED, share_embeddings=True)
