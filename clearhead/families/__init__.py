@@ -6,7 +6,32 @@ from typing import Any
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import bart, bert, gpt2, llama, marian, modernbert, qwen, roberta, small, t5, transformer, vit
+from clearhead.families import (
+    bart,
+    bert,
+    bloom,
+    cohere,
+    falcon,
+    gemma,
+    glm,
+    gpt2,
+    gpt_neo,
+    gpt_neox,
+    gptj,
+    llama,
+    llama_kin,
+    marian,
+    modernbert,
+    olmo,
+    opt,
+    phi,
+    qwen,
+    roberta,
+    small,
+    t5,
+    transformer,
+    vit,
+)
 from clearhead.families.family import Family, HeadMap
 from clearhead.weights.documents import short
 from clearhead.weights.elsewhere import refuse_quantized
@@ -30,6 +55,31 @@ FAMILIES: tuple[Family, ...] = (
     marian.PEGASUS,
     bart.FAMILY,
     t5.FAMILY,
+    gpt_neox.FAMILY,
+    gptj.FAMILY,
+    gptj.CODEGEN,
+    gpt_neo.FAMILY,
+    gpt_neo.BIGCODE,
+    opt.FAMILY,
+    bloom.FAMILY,
+    bloom.MPT,
+    falcon.FAMILY,
+    phi.FAMILY,
+    phi.PHI3,
+    gemma.FAMILY,
+    gemma.GEMMA2,
+    gemma.GEMMA3,
+    cohere.FAMILY,
+    cohere.COHERE2,
+    glm.FAMILY,
+    glm.GLM4,
+    olmo.OLMO2,
+    olmo.OLMO3,
+    llama_kin.GRANITE,
+    llama_kin.SMOLLM3,
+    llama_kin.STARCODER2,
+    llama_kin.NEMOTRON,
+    llama_kin.STABLELM,
 )
 """Every architecture that can be read and written. If several fit a network, the first is written."""
 

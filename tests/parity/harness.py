@@ -204,7 +204,7 @@ def gaps(case: Case, theirs: Any, ours: Model) -> Iterator[tuple[str, Gap]]:
         }
         with fused():
             found["fused"] = states(ours.network, batch.ours)
-        for kernel in ("eager", "sdpa"):
+        for kernel in ("eager", "sdpa") if theirs._supports_sdpa else ("eager",):
             theirs.set_attn_implementation(kernel)
             expected = reference_states(theirs, batch.theirs, ours.network)
             for way, values in found.items():

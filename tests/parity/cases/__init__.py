@@ -8,6 +8,7 @@ from tests.parity.cases import (
     arcee,
     bart,
     bert,
+    decoders,
     gpt2,
     llama,
     marian,
@@ -37,6 +38,7 @@ CASES: list[Case] = [
     *pegasus.CASES,
     *bart.CASES,
     *t5.CASES,
+    *decoders.CASES,
 ]
 REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]
 """One for each class: for checks that take longer."""
