@@ -111,9 +111,7 @@ class LongScaling(Config):
     """Factor on rotated queries and on rotated keys."""
 
 
-RotaryScaling = Annotated[
-    LinearScaling | WavelengthScaling | YarnScaling | LongScaling, Field(discriminator="kind")
-]
+RotaryScaling = Annotated[LinearScaling | WavelengthScaling | YarnScaling | LongScaling, Field(discriminator="kind")]
 
 
 class Rotary(Config):
@@ -163,8 +161,6 @@ class ALiBi(_NoEnd, _AnyWidth):
     """score - slope_h * |distance|, with fixed slopes 2^(-8h/n) (Press et al. 2021)."""
 
     kind: Literal["alibi"] = "alibi"
-    exponent: PositiveFloat = 8.0
-    """The 8 in the slopes."""
 
 
 class NoPositions(_NoEnd, _AnyWidth):

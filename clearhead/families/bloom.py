@@ -77,7 +77,9 @@ FAMILY = Family(
         Only("slow_but_exact", False),
         Alias("num_hidden_layers", of="n_layer"),
         Alias("num_attention_heads", of="n_head"),
-        ignored("pretraining_tp", "seq_length", "offset_alibi", "skip_bias_add*", "*_fusion", "attention_softmax_in_fp32"),
+        ignored(
+            "pretraining_tp", "seq_length", "offset_alibi", "skip_bias_add*", "*_fusion", "attention_softmax_in_fp32"
+        ),
     ),
     rules=rules,
     heads=(language("BloomForCausalLM", "transformer."), *others("Bloom", "transformer.")),
@@ -92,7 +94,7 @@ ATTENTION: dict[str, Any] = {
     "alibi_bias_max": 8,
 }  # fmt: skip
 """The fields of attn_config and their defaults."""
-READ = ("attn_pdrop", "softmax_scale", "alibi_bias_max", "attn_impl")
+READ = ("attn_pdrop", "softmax_scale", "attn_impl")
 
 
 def _inner(said: Values | None) -> dict[str, Any]:
@@ -100,17 +102,16 @@ def _inner(said: Values | None) -> dict[str, Any]:
     values = ATTENTION | {name: value for name, value in (said or {}).items() if name in ATTENTION}
     for name, value in values.items():
         if name not in READ and value not in (ATTENTION[name], None):
-            raise UserError(f"expected {name}={ATTENTION[name]!r}, the only value that is supported, got {short(value)}")
+            raise UserError(
+                f"expected {name}={ATTENTION[name]!r}, the only value that is supported, got {short(value)}"
+            )
     return values
 
 
 def _written(_: Any, ours: Values) -> dict[str, Any]:
     stack = ours["decoder"]
-    scale, exponent = stack["attn_scale"], stack["positions"]["exponent"]
-    if exponent != int(exponent):
-        raise ValueError(exponent)
     # There the dropout is a whole number.
-    return ATTENTION | {"softmax_scale": scale, "alibi_bias_max": int(exponent), "attn_pdrop": int(stack["attn_dropout"])}
+    return ATTENTION | {"softmax_scale": stack["attn_scale"], "attn_pdrop": int(stack["attn_dropout"])}
 
 
 def _of_attention(name: str, *ours: str) -> Field:
@@ -151,7 +152,6 @@ MPT = Family(
         same("initializer_range", "init.std", default=0.02),
         _of_attention("attn_pdrop", "decoder.attn_dropout", "decoder.dropout"),
         _of_attention("softmax_scale", "decoder.attn_scale"),
-        _of_attention("alibi_bias_max", "decoder.positions.exponent"),
         Only("expansion_ratio", 4),
         Only("no_bias", True),
         Only("logit_scale", None),

@@ -46,7 +46,9 @@ def tags(architecture: str, prefix: str, dropout: FieldRule | None = None) -> He
     )
 
 
-def others(name: str, prefix: str, kinds: str = "bare class tags span", dropout: FieldRule | None = None) -> list[HeadMap]:
+def others(
+    name: str, prefix: str, kinds: str = "bare class tags span", dropout: FieldRule | None = None
+) -> list[HeadMap]:
     """The heads besides that of words, of those kinds that a family has."""
     made = {
         "bare": HeadMap(f"{name}Model", {"head.kind": "none"}),

@@ -80,9 +80,14 @@ FAMILY = Family(
     constants=SHARED,
     fields=(
         *_sizes(
-            vocab_size=256_000, hidden_size=3072, intermediate_size=24_576, layers=28, n_heads=16, kv_heads=16,
+            vocab_size=256_000,
+            hidden_size=3072,
+            intermediate_size=24_576,
+            layers=28,
+            n_heads=16,
+            kv_heads=16,
             max_length=8192,
-        ),  # fmt: skip
+        ),
         # Files say gelu and mean the approximation with tanh.
         named(
             "hidden_act",
@@ -105,9 +110,14 @@ GEMMA2 = Family(
     constants=SHARED | {"decoder.norm_place": "sandwich"},
     fields=(
         *_sizes(
-            vocab_size=256_000, hidden_size=2304, intermediate_size=9216, layers=26, n_heads=8, kv_heads=4,
+            vocab_size=256_000,
+            hidden_size=2304,
+            intermediate_size=9216,
+            layers=26,
+            n_heads=8,
+            kv_heads=4,
             angles=rotary(max_length=8192),
-        ),  # fmt: skip
+        ),
         *layered.windows(every=2),
         *_FIELDS_2,
     ),
@@ -123,9 +133,14 @@ GEMMA3 = Family(
     constants=SHARED | {"decoder.norm_place": "sandwich", "decoder.qk_norm": True},
     fields=(
         *_sizes(
-            vocab_size=262_208, hidden_size=2304, intermediate_size=9216, layers=26, n_heads=8, kv_heads=4,
+            vocab_size=262_208,
+            hidden_size=2304,
+            intermediate_size=9216,
+            layers=26,
+            n_heads=8,
+            kv_heads=4,
             angles=(*layered.angles(6, THETAS), *rotary(max_length=131_072)[1:]),
-        ),  # fmt: skip
+        ),
         *layered.windows(every=6),
         *_FIELDS_3,
     ),

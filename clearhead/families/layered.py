@@ -6,7 +6,7 @@ from typing import Any
 
 from clearhead.errors import UserError
 from clearhead.families import rotary
-from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS, layer_types, local_layers, window_layers, windowed
+from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS, layer_types, local_layers, window_layers
 from clearhead.weights.fields import Field, Values, computed
 
 Thetas = Mapping[str, float]

@@ -93,9 +93,14 @@ SMOLLM3 = Family(
     constants=CONSTANTS,
     fields=(
         *sizes(
-            vocab_size=128_256, hidden_size=2048, intermediate_size=11_008, layers=36, n_heads=16, kv_heads=4,
+            vocab_size=128_256,
+            hidden_size=2048,
+            intermediate_size=11_008,
+            layers=36,
+            n_heads=16,
+            kv_heads=4,
             angles=rotary(max_length=32_768, theta=2_000_000.0),
-        ),  # fmt: skip
+        ),
         *BIASES,
         computed("no_rope_layers", "decoder.rotary_layers", read=_rotary, write=_marks, default=None),
         computed("no_rope_layer_interval", write=lambda *_: 4, default=4, like=4),
@@ -131,9 +136,17 @@ STARCODER2 = Family(
     constants=UNGATED,
     fields=(
         *sizes(
-            vocab_size=49_152, hidden_size=3072, intermediate_size=12_288, layers=30, n_heads=24, kv_heads=2,
-            hidden_act="gelu_pytorch_tanh", eps=1e-5, eps_field="norm_epsilon", max_length=4096,
-        ),  # fmt: skip
+            vocab_size=49_152,
+            hidden_size=3072,
+            intermediate_size=12_288,
+            layers=30,
+            n_heads=24,
+            kv_heads=2,
+            hidden_act="gelu_pytorch_tanh",
+            eps=1e-5,
+            eps_field="norm_epsilon",
+            max_length=4096,
+        ),
         inherited("use_bias", "decoder.qkv_bias", "decoder.out_bias", "decoder.ffn_bias", of="bias", default=True),
         computed("sliding_window", "decoder.window", default=None),
         same("residual_dropout", "decoder.dropout", default=0.0),
@@ -151,13 +164,20 @@ NEMOTRON = Family(
     constants=UNGATED | {"decoder.norm_gain": "one_plus_weight"},
     fields=(
         *sizes(
-            vocab_size=256_000, hidden_size=6144, intermediate_size=24_576, n_heads=48, kv_heads=None,
-            hidden_act="relu2", eps=1e-5, eps_field="norm_eps", angles=rotary(max_length=4096, fraction=0.5),
-        ),  # fmt: skip
+            vocab_size=256_000,
+            hidden_size=6144,
+            intermediate_size=24_576,
+            n_heads=48,
+            kv_heads=None,
+            hidden_act="relu2",
+            eps=1e-5,
+            eps_field="norm_eps",
+            angles=rotary(max_length=4096, fraction=0.5),
+        ),
         *BIASES,
     ),
     rules=rules,
-    heads=heads("Nemotron", span_prefix="model."),
+    heads=heads("Nemotron"),
     modernize=modern,
 )
 
@@ -168,9 +188,14 @@ STABLELM = Family(
     constants=CONSTANTS | {"decoder.norm": "layer", "decoder.norm_bias": True, "decoder.embed_dropout": 0.0},
     fields=(
         *sizes(
-            vocab_size=50_304, hidden_size=2560, intermediate_size=6912, kv_heads=32,
-            eps=1e-5, eps_field="layer_norm_eps", angles=rotary(max_length=4096, fraction=0.25),
-        ),  # fmt: skip
+            vocab_size=50_304,
+            hidden_size=2560,
+            intermediate_size=6912,
+            kv_heads=32,
+            eps=1e-5,
+            eps_field="layer_norm_eps",
+            angles=rotary(max_length=4096, fraction=0.25),
+        ),
         inherited("use_qkv_bias", "decoder.qkv_bias", of="bias", default=False),
         same("hidden_dropout", "decoder.dropout", default=0.0),
         parallel("one_norm", default=False),

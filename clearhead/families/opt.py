@@ -1,4 +1,4 @@
-"""The decoder of Zhang et al. 2022: ReLU, learned positions with two rows before the first, the norm before or after."""
+"""The decoder of Zhang et al. 2022: ReLU, learned positions with two rows before the first, pre-norm or post-norm."""
 
 from collections.abc import Sequence
 from typing import Any

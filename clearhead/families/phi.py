@@ -1,4 +1,4 @@
-"""The decoders of Li et al. 2023 (both branches read one norm) and Abdin et al. 2024 (Llama's block, matrices fused)."""
+"""The decoders of Li et al. 2023 (both branches read one norm) and Abdin et al. 2024 (Llama's, matrices fused)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -15,9 +15,7 @@ from clearhead.trace import tap, tracing
 class LayerNorm(nn.Module):
     """(x - mean) * rstd * gain + bias,  rstd = 1 / sqrt(var + eps)   (Ba et al. 2016)"""
 
-    def __init__(
-        self, width: int, *, eps: float, bias: bool, axes: str = "b t d", plus_one: bool = False
-    ) -> None:
+    def __init__(self, width: int, *, eps: float, bias: bool, axes: str = "b t d", plus_one: bool = False) -> None:
         super().__init__()
         self.eps, self.axes, self.plus_one = eps, axes, plus_one
         self.weight = nn.Parameter(torch.zeros(width) if plus_one else torch.ones(width))

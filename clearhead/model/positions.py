@@ -243,18 +243,15 @@ KINDS["relative_bias"] = Kind(_relative_bias, lambda call: (call.w[0][1], *call.
 
 
 class ALiBiEncoding(_NotAdded, _NotTurned):
-    """bias = -slope_h |query - key|, slopes 2^(-8h/n) for h = 1..n   (Press et al. 2021, 3)
-
-    If n is not a power of 2: the slopes of the next lower one, then every second of those of the next higher one.
-    """
+    """bias = -slope_h |query - key|, slopes 2^(-8h/n) for h = 1..n   (Press et al. 2021, 3)"""
 
     divisions = (Division("slopes", "heads"),)
 
-    def __init__(self, config: c.ALiBi, n_heads: int) -> None:
+    def __init__(self, n_heads: int) -> None:
         super().__init__()
-        n, a = 2 ** math.floor(math.log2(n_heads)), config.exponent
-        slopes = [2 ** (-a * h / n) for h in range(1, n + 1)]
-        slopes += [2 ** (-a * h / (2 * n)) for h in range(1, 2 * (n_heads - n), 2)]
+        n = 2 ** math.floor(math.log2(n_heads))
+        slopes = [2 ** (-8 * h / n) for h in range(1, n + 1)]
+        slopes += [2 ** (-4 * h / n) for h in range(1, 2 * (n_heads - n), 2)]
         self.slopes: list[float] = slopes
 
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
@@ -305,8 +302,8 @@ def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positi
             return RotaryEncoding(config, stack.head_width)
         case c.RelativeBias() as config:
             return RelativeEncoding(config, stack.n_heads, causal=causal)
-        case c.ALiBi() as config:
-            return ALiBiEncoding(config, stack.n_heads)
+        case c.ALiBi():
+            return ALiBiEncoding(stack.n_heads)
         case c.NoPositions():
             return NoEncoding()
         case Together() as config:

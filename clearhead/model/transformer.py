@@ -80,9 +80,7 @@ class Stack(nn.Module):
                 raise UserError(f"target: expected one row a source, {memory[1].grid[0]}, got {tokens.grid[0]}")
             memory = memory[1].blank(memory[0]), memory[1]
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
-        reaches = {
-            kind: self.reach(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)
-        }
+        reaches = {kind: self.reach(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)}
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
         for i, block in enumerate(self.blocks):
             run = partial(checkpoint, block, use_reentrant=False) if self.recompute and self.training else block

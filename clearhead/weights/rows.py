@@ -34,7 +34,7 @@ def fused(theirs: str, ours: Sequence[str], *, rows: Sequence[int], groups: int 
 
 
 def paired(rule: Rule, *sides: int, width: int, rotated: int) -> Rule:
-    """The same rule for heads that rotate neighbours, (0, 1), (2, 3), ...; ours rotate halves, (0, r/2), (1, r/2 + 1), ...
+    """The same rule for heads that rotate neighbours, (0, 1), (2, 3), ...; ours rotate halves, (0, r/2), (1, r/2 + 1).
 
     `sides` are the numbers of the queries and keys among ours, whose heads have `width` rows, `rotated` of them turned.
     """

@@ -110,8 +110,8 @@ PHI = family(
     {"normed": {"qk_layernorm": True}, "dropouts": {"resid_pdrop": 0.2, "embd_pdrop": 0.3, "attention_dropout": 0.3}},
 )  # fmt: skip
 LONG = {
-    "rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [2.0, 3.0, 5.0, 8.0],
-    "original_max_position_embeddings": 16,
+    "rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0, 1.5, 2.0, 3.0],
+    "long_factor": [2.0, 3.0, 5.0, 8.0], "original_max_position_embeddings": 16,
 }  # fmt: skip
 HALF_LONG = {**LONG, "partial_rotary_factor": 0.5, "short_factor": [1.1, 1.7], "long_factor": [2.0, 5.0]}
 PHI3 = family(
@@ -121,10 +121,6 @@ PHI3 = family(
         "window": {"sliding_window": 3},
         "longrope": {"rope_parameters": LONG, "original_max_position_embeddings": 16},
         "longrope-part": {"rope_parameters": HALF_LONG, "original_max_position_embeddings": 16},
-        "longrope-su": {
-            "rope_scaling": {"type": "su", "short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [2.0, 3.0, 5.0, 8.0]},
-            "original_max_position_embeddings": 16,
-        },
         "longrope-factor": {
             "rope_parameters": {**LONG, "attention_factor": 1.3}, "original_max_position_embeddings": 16
         },
@@ -158,13 +154,14 @@ WINDOWS: Changes = {
 }
 COHERE2 = family(
     "cohere2", "Cohere2ForCausalLM", {**WHOLE, "sliding_window": 3, "num_hidden_layers": 5}, ACTS, ANGLES, TIES, BIAS,
-    LAYER, GROUPS, {name: value for name, value in WINDOWS.items() if name != "all-full"},
-    {"pattern": {"sliding_window_pattern": 2}, "one-head": {"num_attention_heads": 1}, "narrow-inner": {"intermediate_size": 9}},
+    LAYER, GROUPS, {name: value for name, value in WINDOWS.items() if name not in ("all-full", "all-local")},
+    {"all-local": {"layer_types": [L] * 5}},
+    {"pattern": {"sliding_window_pattern": 2}, "one-head": {"num_attention_heads": 1}},
     heads="bare",
 )  # fmt: skip
 GEMMA = family(
-    "gemma", "GemmaForCausalLM", {**WHOLE, "num_key_value_heads": 3, "head_dim": 8}, ACTS, ANGLES, TIES, BIAS, RMS, GROUPS,
-    WIDTHS,
+    "gemma", "GemmaForCausalLM", {**WHOLE, "num_key_value_heads": 3, "head_dim": 8}, ACTS, ANGLES, TIES, BIAS, RMS,
+    GROUPS, WIDTHS,
     {
         "one-layer": {"num_hidden_layers": 1},
         "deep": {"num_hidden_layers": 5},
@@ -186,12 +183,17 @@ GEMMA2 = family(
 TWO_ANGLES: Changes = {
     "thetas": {
         "rope_parameters": {
-            F: {"rope_type": "default", "rope_theta": 300.0}, L: {"rope_type": "default", "rope_theta": 20.0}
+            F: {"rope_type": "default", "rope_theta": 300.0},
+            L: {"rope_type": "default", "rope_theta": 20.0},
         }
     },
     "full-linear": {"rope_parameters": {F: LINEAR, L: {"rope_type": "default", "rope_theta": 20.0}}},
     "full-yarn": {"rope_parameters": {F: YARN, L: {"rope_type": "default", "rope_theta": 20.0}}},
-    "older-names": {"rope_theta": 300.0, "rope_local_base_freq": 20.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "older-names": {
+        "rope_theta": 300.0,
+        "rope_local_base_freq": 20.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    },
 }
 GEMMA3_BASE = {**GEMMA2_BASE, "num_hidden_layers": 3, "layer_types": [L, F, L]}
 GEMMA3 = [
@@ -209,11 +211,13 @@ GEMMA3 = [
     *cases("gemma3_text", "Gemma3TextModel", GEMMA3_BASE, {}),
 ]  # fmt: skip
 GLM = family(
-    "glm", "GlmForCausalLM", {**WHOLE, "num_key_value_heads": 3, "head_dim": 8}, ACTS, PARTS, TIES, BIAS, RMS, GROUPS, WIDTHS,
+    "glm", "GlmForCausalLM", {**WHOLE, "num_key_value_heads": 3, "head_dim": 8}, ACTS, PARTS, TIES, BIAS,
+    RMS, GROUPS, WIDTHS,
     {"one-layer": {"num_hidden_layers": 1}, "deep": {"num_hidden_layers": 5}, "large-vocabulary": {"vocab_size": 301}},
 )  # fmt: skip
 GLM4 = family(
-    "glm4", "Glm4ForCausalLM", {**WHOLE, "num_key_value_heads": 3, "head_dim": 8}, ACTS, PARTS, TIES, BIAS, RMS, GROUPS, WIDTHS,
+    "glm4", "Glm4ForCausalLM", {**WHOLE, "num_key_value_heads": 3, "head_dim": 8}, ACTS, PARTS, TIES, BIAS,
+    RMS, GROUPS, WIDTHS,
     {"one-layer": {"num_hidden_layers": 1}, "deep": {"num_hidden_layers": 5}, "large-vocabulary": {"vocab_size": 301}},
 )  # fmt: skip
 OLMO2 = family(
@@ -232,12 +236,14 @@ MULTIPLIED = {
 }  # fmt: skip
 GRANITE = family(
     "granite", "GraniteForCausalLM", {**WHOLE, **MULTIPLIED}, SIZES, ACTS, ANGLES, TIES, BIAS, RMS, GROUPS,
-    {"plain": dict.fromkeys(MULTIPLIED, 1.0), "mlp-bias": {"mlp_bias": True}, **{f"no-{n}": {n: 1.0} for n in MULTIPLIED}},
+    {"plain": dict.fromkeys(MULTIPLIED, 1.0), "mlp-bias": {"mlp_bias": True}},
+    {**{f"no-{n}": {n: 1.0} for n in MULTIPLIED}},
     heads="bare",
 )  # fmt: skip
 SMOLLM3 = family(
-    "smollm3", "SmolLM3ForCausalLM", {**WHOLE, "num_hidden_layers": 5, "num_key_value_heads": 3}, ACTS, ANGLES, TIES, BIAS, RMS,
-    GROUPS,
+    "smollm3", "SmolLM3ForCausalLM", {**WHOLE, "num_hidden_layers": 5, "num_key_value_heads": 3}, ACTS, ANGLES,
+    TIES, BIAS,
+    RMS, GROUPS,
     {
         "interval": {"no_rope_layer_interval": 2},
         "named": {"no_rope_layers": [0, 1, 0, 1, 1]},
@@ -280,7 +286,9 @@ FALCON = family(
         "one-after-the-other": {"parallel_attn": False},
         "one-after-the-other-multi-head": {"parallel_attn": False, "multi_query": False, "bias": True},
         "newer": {"new_decoder_architecture": True, "num_kv_heads": 1},
-        "newer-grouped": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_attention_heads": 4, "hidden_size": 32},
+        "newer-grouped": {
+            "new_decoder_architecture": True, "num_kv_heads": 2, "num_attention_heads": 4, "hidden_size": 32
+        },
         "newer-all": {"new_decoder_architecture": True, "bias": True},
         "newer-one-norm": {
             "new_decoder_architecture": True, "num_kv_heads": 2, "num_attention_heads": 4, "hidden_size": 32,
@@ -416,7 +424,8 @@ OPT = family(
     heads="bare class span",
 )  # fmt: skip
 BLOOM_BASE = {
-    "vocab_size": 60, "hidden_size": 24, "n_layer": 2, "n_head": 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "vocab_size": 60, "hidden_size": 24, "n_layer": 2, "n_head": 3,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 BLOOM = family(
     "bloom", "BloomForCausalLM", BLOOM_BASE, TIES,
@@ -443,7 +452,8 @@ BLOOM = family(
     heads=ALL,
 )  # fmt: skip
 MPT_BASE = {
-    "vocab_size": 60, "d_model": 24, "n_layers": 2, "n_heads": 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "vocab_size": 60, "d_model": 24, "n_layers": 2, "n_heads": 3,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "max_seq_len": 96,
 }  # fmt: skip
 MPT = family(
@@ -463,16 +473,16 @@ MPT = family(
         "large-vocabulary": {"vocab_size": 301},
         "eps": {"layer_norm_epsilon": 1e-3},
         "scale": {"attn_config": {"softmax_scale": 0.3}},
-        "steep": {"attn_config": {"alibi_bias_max": 16}},
-        "flat": {"attn_config": {"alibi_bias_max": 4}, "n_heads": 4},
-        "steep-scale": {"attn_config": {"alibi_bias_max": 16, "softmax_scale": 0.2}, "n_heads": 6},
+        "flat": {"attn_config": {"softmax_scale": 0.01}, "n_heads": 4},
+        "steep-six": {"attn_config": {"softmax_scale": 0.9}, "n_heads": 6},
         "not-learned": {"learned_pos_emb": False},
     },
     heads=ALL,
 )  # fmt: skip
 
 FAMILIES = [
-    GPT_NEOX, GPTJ, CODEGEN, GPT_NEO, BIGCODE, OPT, BLOOM, MPT, FALCON, PHI, PHI3, GEMMA, GEMMA2, GEMMA3, COHERE, COHERE2,
+    GPT_NEOX, GPTJ, CODEGEN, GPT_NEO, BIGCODE, OPT, BLOOM, MPT, FALCON, PHI, PHI3, GEMMA, GEMMA2, GEMMA3, COHERE,
+    COHERE2,
     GLM, GLM4, OLMO2, OLMO3, GRANITE, SMOLLM3, STARCODER2, NEMOTRON, STABLELM,
 ]  # fmt: skip
 CASES = [case for found in FAMILIES for case in found]
