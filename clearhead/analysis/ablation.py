@@ -208,8 +208,8 @@ def _ablated(
 def _onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
     """The stack's last states from the input of one of its blocks, b t d."""
     across = None if memory is None else Reach.between(layout, memory[1], dtype=x.dtype)
-    for block, windowed in list(zip(stack.blocks, stack.windowed, strict=True))[start:]:
-        reach = stack.reach(layout, layout, windowed=windowed, dtype=x.dtype)
+    for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:
+        reach = stack.reach(layout, layout, kind=kind, dtype=x.dtype)
         x = block(x, layout, reach, memory=memory, memory_reach=across)
     return x if stack.final_norm is None else stack.final_norm(x)
 

@@ -98,14 +98,21 @@ def _added(norm: nn.Module | None, blocks: nn.ModuleList, seen: Trace, name: str
     yield from _normed(seen, f"{name}.embed.norm", norm, _embedded(seen, name))
     for i, block in enumerate(blocks):
         assert isinstance(block, Block)
-        path = f"{name}.blocks.{i}"
-        yield from _normed(
-            seen, f"{path}.attn_out_norm", block.attn_out_norm, _attended(seen, f"{path}.attn", block.attn)
-        )
-        if block.cross is not None:
-            read = _attended(seen, f"{path}.cross", block.cross)
-            yield from _normed(seen, f"{path}.cross_out_norm", block.cross_out_norm, read)
-        yield from _normed(seen, f"{path}.ffn_out_norm", block.ffn_out_norm, _one(seen, f"{path}.ffn.out"))
+        yield from _scaled(block.residual.config.branch_scale, _branches(block, seen, f"{name}.blocks.{i}"))
+
+
+def _branches(block: Block, seen: Trace, path: str) -> Shares:
+    """The summands of a block's branches."""
+    yield from _normed(seen, f"{path}.attn_out_norm", block.attn_out_norm, _attended(seen, f"{path}.attn", block.attn))
+    if block.cross is not None:
+        read = _attended(seen, f"{path}.cross", block.cross)
+        yield from _normed(seen, f"{path}.cross_out_norm", block.cross_out_norm, read)
+    yield from _normed(seen, f"{path}.ffn_out_norm", block.ffn_out_norm, _one(seen, f"{path}.ffn.out"))
+
+
+def _scaled(factor: float | None, parts: Shares) -> Shares:
+    for address, part in parts:
+        yield address, part if factor is None else part * factor
 
 
 def _embedded(seen: Trace, name: str) -> Shares:
@@ -133,7 +140,7 @@ def _normed(seen: Trace, path: str, norm: nn.Module | None, parts: Shares) -> Sh
         yield from parts
         return
     assert isinstance(norm, LayerNorm | RMSNorm)
-    scale = seen[f"{path}.rstd"] * norm.weight
+    scale = seen[f"{path}.rstd"] * norm.gain
     for address, part in parts:
         yield address, (part if isinstance(norm, RMSNorm) else part - part.mean(-1, keepdim=True)) * scale
     if isinstance(norm, LayerNorm) and norm.bias is not None:

@@ -37,6 +37,10 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
     ranks: dict[str, int] = {}
     for pair, parts in written:
         module = pair.theirs.removesuffix(".weight")
+        if pair.mixed:
+            raise UserError(
+                f"{module}: expected a matrix whose rows PEFT has in our order, got another order; merge() and save()"
+            )
         one = _joined(parts, network)
         ranks[module] = len(one["down"])
         for end, part in PARTS.items():

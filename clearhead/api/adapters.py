@@ -151,6 +151,9 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
         pair = known.get(f"{module}.weight")
         if pair is None:
             raise UserError(f"{saved.where}:{shown(module)}: expected a matrix of {base}, got none; {another}")
+        if pair.mixed:
+            kept = "rows in the order of this library, which an adapter's file does not have"
+            raise UserError(f"{saved.where}:{shown(module)}: expected {kept}; merge the adapter where it was made")
         names = [name.removesuffix(".weight") for name in pair.ours]
         _put(network, saved, module, {name: plain[name] for name in names}, another)
     loaded = mapping.load(rules, {name: t.clone() for name, t in saved.others.items()}, where=str(saved.where))

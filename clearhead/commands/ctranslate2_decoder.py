@@ -31,6 +31,8 @@ def is_plain(config: ModelConfig) -> bool:
     stack = config.decoder
     if stack is None or config.encoder is not None or stack.gated or stack.norm != "rms":
         return False
+    if stack.norm_gain != "weight" or stack.norm_place != "pre" or stack.qk_norm or stack.rotary_layers:
+        return False
     positions = stack.positions
     return isinstance(positions, Rotary) and positions.scaling is None and positions.fraction == 1.0
 

@@ -94,10 +94,29 @@ class YarnScaling(Config):
         return self.attention_factor or 0.1 * log(max(self.factor, 1.0)) + 1.0
 
 
-RotaryScaling = Annotated[LinearScaling | WavelengthScaling | YarnScaling, Field(discriminator="kind")]
+Divisors = Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=2**16)]
 
 
-class Rotary(_NoEnd):
+class LongScaling(Config):
+    """Each angle divided by a number of its own (Ding et al. 2024, LongRoPE).
+
+    Texts longer than `original_length` need other divisors, with which shorter texts would change, and are refused.
+    """
+
+    kind: Literal["long"] = "long"
+    divisors: Divisors
+    """One for each pair of rotated components, for texts of up to `original_length`."""
+    original_length: Count
+    longer: Divisors | None = None
+    """The divisors for longer texts, for other libraries."""
+    attention_factor: PositiveFloat = 1.0
+    """Factor on rotated queries and on rotated keys."""
+
+
+RotaryScaling = Annotated[LinearScaling | WavelengthScaling | YarnScaling | LongScaling, Field(discriminator="kind")]
+
+
+class Rotary(Config):
     """Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout."""
 
     kind: Literal["rotary"] = "rotary"
@@ -108,6 +127,11 @@ class Rotary(_NoEnd):
     trained_length: Count | None = None
     """Length of the longest texts in training, for other libraries. It limits nothing here."""
 
+    @property
+    def longest(self) -> int | None:
+        """The longest sequence that they can encode; None if there is no limit."""
+        return self.scaling.original_length if isinstance(self.scaling, LongScaling) else None
+
     def rotated(self, d_head: int) -> int:
         """The number of rotated components of a head."""
         return int(d_head * self.fraction)
@@ -116,6 +140,9 @@ class Rotary(_NoEnd):
         """Raises ValueError unless the number of rotated components is even and above 0."""
         if not self.rotated(d_head) or self.rotated(d_head) % 2:
             raise ValueError(f"d_head={d_head} * fraction={self.fraction} must be even and not 0 for rotary")
+        if isinstance(self.scaling, LongScaling) and 2 * len(self.scaling.divisors) != self.rotated(d_head):
+            n, half = len(self.scaling.divisors), self.rotated(d_head) // 2
+            raise ValueError(f"scaling.divisors: expected {half}, half of the rotated components, got {n}")
 
 
 class RelativeBias(_NoEnd, _AnyWidth):

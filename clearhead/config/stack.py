@@ -17,6 +17,8 @@ class TokenInput(Config):
     vocab_size: Count
     scale: bool = False
     """Multiply the looked-up vector by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
+    factor: PositiveFloat | None = None
+    """Multiply the looked-up vector by this number too; None for 1."""
     n_types: Annotated[int, Field(ge=0, le=2**32)] = 0
     """Number of segment types (sentence A, sentence B); 0 for none."""
     norm: bool = False
@@ -82,11 +84,17 @@ class StackConfig(Config):
     soft_cap: PositiveFloat | None = None
     """Scores become cap * tanh(scores / cap)."""
     qk_norm: bool = False
-    """Normalise each query and key head before the product."""
+    """Normalise queries and keys before the product."""
+    qk_norm_over: Literal["head", "heads"] = "head"
+    """Normalise each head by itself, or all heads of a position together (OLMo et al. 2024, 3.2)."""
+    rotary_layers: tuple[NonNegativeInt, ...] | None = None
+    """Numbers of the layers that rotate queries and keys, from 0, in ascending order; None for all."""
 
     norm: Literal["layer", "rms"] = "layer"
-    norm_place: Literal["pre", "post", "sandwich"] = "pre"
-    """pre: x + f(Norm(x)); post: Norm(x + f(x)); sandwich: x + Norm(f(Norm(x)))."""
+    norm_place: Literal["pre", "post", "sandwich", "branch"] = "pre"
+    """pre: x + f(Norm(x)); post: Norm(x + f(x)); sandwich: x + Norm(f(Norm(x))); branch: x + Norm(f(x))."""
+    norm_gain: Literal["weight", "one_plus_weight"] = "weight"
+    """What a norm multiplies by: its weight, or 1 + its weight (Gemma Team 2024)."""
     norm_eps: PositiveFloat = 1e-5
     first_norm: bool = True
     """False leaves out the norm before the first block's attention, for an embedding that normalises already."""
@@ -95,6 +103,9 @@ class StackConfig(Config):
     or one for each (GPT-NeoX)."""
     final_norm: bool | None = None
     """Normalise the last state; by default, unless norm_place is post."""
+
+    branch_scale: PositiveFloat | None = None
+    """Factor on each branch before it joins the residual stream; None for 1."""
 
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "squared_relu"] = "relu"
     gated: bool = False
@@ -174,6 +185,10 @@ class StackConfig(Config):
         """Whether `window` limits the attention of this layer."""
         return self.window is not None and (self.window_layers is None or layer in self.window_layers)
 
+    def is_rotary(self, layer: int) -> bool:
+        """Whether this layer rotates queries and keys, if its positions are rotary."""
+        return self.rotary_layers is None or layer in self.rotary_layers
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.d_head is None and self.d_model % self.n_heads:
@@ -203,13 +218,27 @@ class StackConfig(Config):
                 raise ValueError(f"window_layers={layers} needs window, the reach of these layers")
             if not layers:
                 raise ValueError("window_layers=() limits no layer; leave window and window_layers out")
-            if list(layers) != sorted(set(layers)):
-                raise ValueError(f"window_layers={layers} must be in order and different")
-            if layers[-1] >= self.n_layers:
-                raise ValueError(f"window_layers={layers} must be less than n_layers={self.n_layers}")
+            self._check_layers("window_layers", layers)
         if self.window_positions is not None:
             if layers is None:
                 raise ValueError("window_positions needs window_layers; if all layers are alike, set positions")
             if not isinstance(self.positions, Rotary):
                 raise ValueError(f"window_positions needs rotary positions, got {self.positions.kind!r}")
         return self
+
+    @model_validator(mode="after")
+    def _rotary_layers(self) -> Self:
+        layers = self.rotary_layers
+        if layers is not None:
+            if not isinstance(self.positions, Rotary):
+                raise ValueError(f"rotary_layers={layers} needs rotary positions, got {self.positions.kind!r}")
+            if not layers:
+                raise ValueError("rotary_layers=() rotates in no layer; set positions to none")
+            self._check_layers("rotary_layers", layers)
+        return self
+
+    def _check_layers(self, name: str, layers: tuple[int, ...]) -> None:
+        if list(layers) != sorted(set(layers)):
+            raise ValueError(f"{name}={layers} must be in order and different")
+        if layers[-1] >= self.n_layers:
+            raise ValueError(f"{name}={layers} must be less than n_layers={self.n_layers}")

@@ -43,19 +43,26 @@ def sizes(
     vocab_size: int = 32_000,
     hidden_size: int = 4096,
     intermediate_size: int,
+    layers: int = 32,
+    n_heads: int = 32,
     kv_heads: int | None,
     head_dim: int | None = None,
     hidden_act: str = "silu",
     eps: float = 1e-6,
-    max_length: int,
+    eps_field: str = "rms_norm_eps",
+    max_length: int = 0,
+    angles: Sequence[FieldRule] = (),
 ) -> tuple[FieldRule, ...]:
-    """The fields that all of these families share. The arguments are a family's defaults for absent fields."""
+    """The fields that all of these families share. The arguments are a family's defaults for absent fields.
+
+    `angles` are the fields of its positions, by default whole rotary heads for texts of `max_length`.
+    """
     return (
         same("vocab_size", "decoder.input.vocab_size", default=vocab_size),
         same("hidden_size", "decoder.d_model", default=hidden_size),
         same("intermediate_size", "decoder.d_ff", default=intermediate_size),
-        same("num_hidden_layers", "decoder.n_layers", default=32),
-        same("num_attention_heads", "decoder.n_heads", default=32),
+        same("num_hidden_layers", "decoder.n_layers", default=layers),
+        same("num_attention_heads", "decoder.n_heads", default=n_heads),
         _width(
             "num_key_value_heads",
             "decoder.n_kv_heads",
@@ -71,10 +78,10 @@ def sizes(
             default=head_dim,
         ),
         named("hidden_act", "decoder.activation", names=ACTIVATIONS, default=hidden_act),
-        same("rms_norm_eps", "decoder.norm_eps", default=eps),
+        same(eps_field, "decoder.norm_eps", default=eps),
         same("initializer_range", "init.std", default=0.02),
         same("attention_dropout", "decoder.attn_dropout", default=0.0),
-        *rotary(max_length=max_length),
+        *(angles or rotary(max_length=max_length)),
         Only("pretraining_tp", 1),
         Only("rope_interleaved", False),
         ignored("is_llama_config", "max_sequence_length", "transformers.js_config"),
@@ -115,14 +122,14 @@ def rules(_: ModelConfig) -> Sequence[Rule]:
     )
 
 
-def heads(name: str, *, span_prefix: str = "transformer.") -> tuple[HeadMap, ...]:
-    """The heads that each of these families has."""
+def heads(name: str, *, span_prefix: str = "transformer.", tied: bool = False) -> tuple[HeadMap, ...]:
+    """The heads that each of these families has: words, none, classes, tags, spans."""
     return (
         HeadMap(
             f"{name}ForCausalLM",
             {"head.kind": "language"},
             lambda config: (output_matrix("lm_head.weight", config, "decoder.embed.tokens.weight"),),
-            (same("tie_word_embeddings", "head.tied", default=False),),
+            (same("tie_word_embeddings", "head.tied", default=tied),),
             prefix="model.",
         ),
         HeadMap(f"{name}Model", {"head.kind": "none"}),

@@ -1,6 +1,8 @@
 """Reads and writes rope_parameters, and reads the older rope_theta and rope_scaling."""
 
-from math import log
+from collections.abc import Mapping
+from functools import partial
+from math import log, sqrt
 from typing import Any
 
 from clearhead.config import Rotary, WavelengthScaling, YarnScaling
@@ -21,9 +23,17 @@ WAVELENGTH = {
     "low_freq_factor": "low_factor",
     "high_freq_factor": "high_factor",
 }
+LONG = {
+    "short_factor": "divisors",
+    "long_factor": "longer",
+    "original_max_position_embeddings": "original_length",
+    "attention_factor": "attention_factor",
+}
 SCALINGS = {"linear": ("linear", {"factor": "factor"}), "llama3": ("wavelength", WAVELENGTH), "yarn": ("yarn", YARN)}
+WITH_LONG = {"longrope": ("long", LONG)}
 """Their names of the scalings and their fields -> ours."""
-WITHOUT_EFFECT = {"partial_rotary_factor": 1.0, "truncate": True}
+Scalings = Mapping[str, tuple[str, Mapping[str, str]]]
+WITHOUT_EFFECT = {"truncate": True}
 """Further fields -> the only supported value."""
 OLDER = ("rope_theta", "partial_rotary_factor")
 
@@ -35,10 +45,22 @@ def modern(document: dict[str, Any]) -> dict[str, Any]:
     return document | {"rope_parameters": {**older, **new} if isinstance(new, dict) else new}
 
 
-def rotary(*, max_length: int) -> tuple[Field, ...]:
-    """The angles, and the longest text that a config claims."""
+def rotary(
+    *, max_length: int, theta: float = THETA, fraction: float | None = None, scalings: Scalings = SCALINGS
+) -> tuple[Field, ...]:
+    """The angles, and the longest text that a config claims.
+
+    `fraction` is the default share of a head that is rotated; None where the library rotates whole heads.
+    """
+    known = {"fraction": fraction, "scalings": scalings}
     return (
-        computed("rope_parameters", "decoder.positions", read=_read, write=_write, default={}),
+        computed(
+            "rope_parameters",
+            "decoder.positions",
+            read=partial(read, theta=theta, **known),
+            write=lambda positions, _: write(positions, **known),
+            default={},
+        ),
         computed(
             "max_position_embeddings",
             "decoder.positions.trained_length",
@@ -49,25 +71,36 @@ def rotary(*, max_length: int) -> tuple[Field, ...]:
     )
 
 
-def _read(parameters: dict[str, Any], values: Values) -> dict[str, Any]:
+def read(
+    parameters: dict[str, Any],
+    values: Values,
+    *,
+    theta: float = THETA,
+    fraction: float | None = None,
+    scalings: Scalings = SCALINGS,
+) -> dict[str, Any]:
+    """Their angles -> ours."""
     said = {name: value for name, value in parameters.items() if value is not None}
-    base = said.pop("rope_theta", THETA)
-    scaling = _scaling(said, values)
+    base = said.pop("rope_theta", theta)
+    part = said.pop("partial_rotary_factor", 1.0 if fraction is None else fraction)
+    if fraction is None and part != 1.0:
+        raise UserError(f"expected no partial_rotary_factor={part!r} in it, which is not supported")
+    scaling = _scaling(said, values, scalings)
     for name, value in said.items():
         if name not in WITHOUT_EFFECT or value != WITHOUT_EFFECT[name]:
             raise UserError(f"expected no {name}={value!r} in it, which is not supported")
-    return {"kind": "rotary", "base": base, "scaling": scaling}
+    return {"kind": "rotary", "base": base, "fraction": part, "scaling": scaling}
 
 
-def _scaling(said: dict[str, Any], values: Values) -> dict[str, Any] | None:
+def _scaling(said: dict[str, Any], values: Values, scalings: Scalings) -> dict[str, Any] | None:
     """The scaling of the angles. Removes its fields from `said`."""
     older = said.pop("type", "default")
     kind = said.pop("rope_type", older)
     if kind == "default":
         return None
-    if kind not in SCALINGS:
-        raise UserError(f"expected rope_type default, {', '.join(SCALINGS)}, got {kind!r}, which is not supported")
-    ours, names = SCALINGS[kind]
+    if kind not in scalings:
+        raise UserError(f"expected rope_type default, {', '.join(scalings)}, got {kind!r}, which is not supported")
+    ours, names = scalings[kind]
     found = {here: said.pop(there) for there, here in names.items() if there in said}
     if kind != "linear":
         found.setdefault("original_length", values["max_position_embeddings"])
@@ -77,20 +110,26 @@ def _scaling(said: dict[str, Any], values: Values) -> dict[str, Any] | None:
         if over and under:
             growth = 0.1 * log(max(found["factor"], 1.0))
             found.setdefault("attention_factor", (over * growth + 1.0) / (under * growth + 1.0))
+    if kind == "longrope":
+        length = found["original_length"] = values.get("original_max_position_embeddings", found["original_length"])
+        factor = said.pop("factor", values["max_position_embeddings"] / length)
+        found.setdefault("attention_factor", sqrt(1 + log(factor) / log(length)) if factor > 1 else 1.0)
     return {"kind": ours, **found}
 
 
-def _write(positions: Values, _: Values) -> dict[str, Any]:
+def write(positions: Values, *, fraction: float | None = None, scalings: Scalings = SCALINGS) -> dict[str, Any]:
+    """Our angles -> theirs. Raises ValueError if theirs cannot express them."""
     rotary = Rotary.model_validate(positions)
-    if rotary.fraction != 1.0:
+    if fraction is None and rotary.fraction != 1.0:
         raise ValueError(rotary.fraction)
+    angles = {"rope_theta": rotary.base, **({} if fraction is None else {"partial_rotary_factor": rotary.fraction})}
     if rotary.scaling is None:
-        return {"rope_type": "default", "rope_theta": rotary.base}
-    for theirs, (ours, names) in SCALINGS.items():
+        return {"rope_type": "default", **angles}
+    for theirs, (ours, names) in scalings.items():
         if rotary.scaling.kind == ours:
-            said = dict(rotary.scaling)
+            said = rotary.scaling.model_dump(mode="json")
             fields = {there: said[here] for there, here in names.items() if said[here] is not None}
-            return {"rope_type": theirs, "rope_theta": rotary.base, **fields}
+            return {"rope_type": theirs, **angles, **fields}
     raise ValueError(rotary.scaling.kind)
 
 

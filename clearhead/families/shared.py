@@ -25,6 +25,7 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "silu": "silu",
     "swish": "silu",
+    "relu2": "squared_relu",
 }
 """Their names -> ours. If several map to one, the first is written."""
 

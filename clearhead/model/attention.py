@@ -83,8 +83,13 @@ class Attention(nn.Module):
         self.k = nn.Linear(config.d_model, kv_inner, bias=config.has_qkv_bias)
         self.v = nn.Linear(config.d_model, kv_inner, bias=config.has_qkv_bias)
         self.out = nn.Linear(inner, config.d_model, bias=config.has_out_bias)
-        self.q_norm = build_norm(config, self.d_head, axes="b h t k") if config.qk_norm else None
-        self.k_norm = build_norm(config, self.d_head, axes="b h s k") if config.qk_norm else None
+        self.norms_heads_together = config.qk_norm_over == "heads"
+        self.q_norm = self.k_norm = None
+        if config.qk_norm and self.norms_heads_together:
+            self.q_norm, self.k_norm = build_norm(config, inner), build_norm(config, kv_inner, axes="b s d")
+        elif config.qk_norm:
+            self.q_norm = build_norm(config, self.d_head, axes="b h t k")
+            self.k_norm = build_norm(config, self.d_head, axes="b h s k")
 
     def forward(
         self,
@@ -118,10 +123,10 @@ class Attention(nn.Module):
         return self.combine(_apart(z, n), layout)
 
     def project(self, linear: nn.Module, norm: nn.Module | None, x: Tensor, layout: Layout) -> Tensor:
-        """b t d (or packed m d) -> b h t k, each head normed where there is a norm."""
+        """b t d (or packed m d) -> b h t k, each head or all heads together normed where there is a norm."""
         x = linear(x)
-        if norm is None:
-            return self.split(layout.unpack(x))
+        if norm is None or self.norms_heads_together:
+            return self.split(layout.unpack(x if norm is None else norm(x)))
         if layout.rows is None:
             return norm(self.split(x))
         # Before padding is inserted, because a norm of zeros may be anything.
@@ -200,10 +205,12 @@ class Attention(nn.Module):
         """List the ops of `project` and of a reach's rotation; returns the address `at`."""
         linear, norm = by
         to.linear(f"{at}.linear", x, linear, at)
-        split = to.do(f"{at}.split", "split", f"{at}.linear", by={"heads": heads})
-        normed = split if norm is None else norm.steps(to, f"{at}_norm", split)
-        if (reach is None or reach.rotated(to, at, normed) is None) and norm is not None:
-            return to.do(at, "copy", normed)
+        whole = norm if self.norms_heads_together else None
+        x = f"{at}.linear" if whole is None else whole.steps(to, f"{at}_norm", f"{at}.linear")
+        x = to.do(f"{at}.split", "split", x, by={"heads": heads})
+        x = x if norm is None or whole else norm.steps(to, f"{at}_norm", x)
+        if (reach is None or reach.rotated(to, at, x) is None) and norm is not None and not whole:
+            return to.do(at, "copy", x)
         return to.named(at)
 
     def explicit_steps(self, to: Steps, path: str, qkv: tuple[str, str, str], reach: ReachSteps) -> str:

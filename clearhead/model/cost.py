@@ -11,7 +11,7 @@ from math import prod
 
 from clearhead.config import NoHead, PatchInput
 from clearhead.model import attention
-from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.norm import LayerNorm, RMSNorm, op_weights
 from clearhead.model.ops import KINDS, Sized, Sizes, Steps
 from clearhead.model.transformer import Stack, Transformer
 
@@ -173,7 +173,7 @@ def _walk(network: Transformer, lengths: Mapping[str, int], explicit: bool | Non
     steps = Steps(training=True, explicit=by_step)
     network.steps(steps, layers=(0, 1))  # The second block represents all later ones.
     walk = _Walk(_inputs(network, lengths))
-    shapes = {name: tuple(parameter.shape) for name, parameter in network.named_parameters(remove_duplicate=False)}
+    shapes = {name: tuple(weight.shape) for name, weight in op_weights(network).items()}
     for owner, op in zip(steps.owners, steps.ops, strict=True):
         kind = KINDS[op.op]
         call = Sized(op, [walk.values[name] for name in op.inputs], [shapes[name] for name in op.weights])

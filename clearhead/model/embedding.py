@@ -61,7 +61,7 @@ class Embedding(nn.Module, ABC):
 
 
 class TokenEmbedding(Embedding):
-    """table[id] (* sqrt(width)) (+ types[type])   (Vaswani et al. 2017, 3.4; Devlin et al. 2018, 3)"""
+    """table[id] (* sqrt(width)) (* factor) (+ types[type])   (Vaswani et al. 2017, 3.4; Devlin et al. 2018, 3)"""
 
     def __init__(self, config: StackConfig, reads: TokenInput) -> None:
         super().__init__()
@@ -70,12 +70,12 @@ class TokenEmbedding(Embedding):
         self.types = nn.Embedding(reads.n_types, width) if reads.n_types else None
         self.norm = build_norm(config, width) if reads.norm else None
         self.project = nn.Linear(width, config.d_model) if reads.width else None
-        self.factor = width**0.5 if reads.scale else None
+        self.factor = (width**0.5 if reads.scale else 1.0) * (reads.factor or 1.0)
         self.dropout = config.embedding_dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         x = look_up(self.tokens, layout.pack(tokens.ids), "ids")
-        x = x if self.factor is None else x * self.factor
+        x = x if self.factor == 1.0 else x * self.factor
         if self.types is not None:
             types = torch.zeros_like(tokens.ids) if tokens.types is None else tokens.types.expand_as(tokens.ids)
             x = x + look_up(self.types, layout.pack(types), "types")
@@ -83,7 +83,7 @@ class TokenEmbedding(Embedding):
 
     def vector_steps(self, to: Steps, stack: str, path: str) -> None:
         x = to.do(f"{path}.lookup", "lookup", f"{stack}.ids", weights=(f"{path}.tokens.weight",))
-        if self.factor is not None:
+        if self.factor != 1.0:
             x = to.do(f"{path}.scaled", "scale", x, by={"factor": self.factor})
         if self.types is not None:
             types = to.do(f"{path}.types", "lookup", f"{stack}.types", weights=(f"{path}.types.weight",))

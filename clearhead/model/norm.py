@@ -1,4 +1,7 @@
-"""Norms, which bring each vector to one scale: LayerNorm and RMSNorm."""
+"""Norms, which bring each vector to one scale: LayerNorm and RMSNorm.
+
+Both multiply by a gain: their weight, or with `plus_one` 1 + their weight, which then starts at 0.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -10,21 +13,26 @@ from clearhead.trace import tap, tracing
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) * rstd * weight + bias,  rstd = 1 / sqrt(var + eps)   (Ba et al. 2016)"""
+    """(x - mean) * rstd * gain + bias,  rstd = 1 / sqrt(var + eps)   (Ba et al. 2016)"""
 
-    def __init__(self, width: int, *, eps: float, bias: bool, axes: str = "b t d") -> None:
+    def __init__(self, width: int, *, eps: float, bias: bool, axes: str = "b t d", plus_one: bool = False) -> None:
         super().__init__()
-        self.eps, self.axes = eps, axes
-        self.weight = nn.Parameter(torch.ones(width))
+        self.eps, self.axes, self.plus_one = eps, axes, plus_one
+        self.weight = nn.Parameter(torch.zeros(width) if plus_one else torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    @property
+    def gain(self) -> Tensor:
+        """d: what the norm multiplies by."""
+        return _one_plus(self.weight) if self.plus_one else self.weight
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
-            return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+            return F.layer_norm(x, self.weight.shape, self.gain, self.bias, self.eps)
         mean = tap(self, "mean", x.mean(-1, keepdim=True), self.axes)
         variance = (x - mean).square().mean(-1, keepdim=True)
         rstd = tap(self, "rstd", (variance + self.eps).rsqrt(), self.axes)
-        out = (x - mean) * rstd * self.weight
+        out = (x - mean) * rstd * self.gain
         return tap(self, "out", out if self.bias is None else out + self.bias, self.axes)
 
     def steps(self, to: Steps, path: str, x: str) -> str:
@@ -32,31 +40,54 @@ class LayerNorm(nn.Module):
         with to.inside(path):
             mean = to.do(f"{path}.mean", "mean", x)
             rstd = to.do(f"{path}.rstd", "rstd", x, mean, by={"eps": self.eps})
-            return to.do(f"{path}.out", "norm", x, mean, rstd, weights=parameters(self, path))
+            return to.do(f"{path}.out", "norm", x, mean, rstd, weights=_weights(self, path))
 
 
 class RMSNorm(nn.Module):
-    """x * rstd * weight,  rstd = 1 / sqrt(mean(x^2) + eps)   (Zhang and Sennrich 2019)"""
+    """x * rstd * gain,  rstd = 1 / sqrt(mean(x^2) + eps)   (Zhang and Sennrich 2019)"""
 
-    def __init__(self, width: int, *, eps: float, axes: str = "b t d") -> None:
+    def __init__(self, width: int, *, eps: float, axes: str = "b t d", plus_one: bool = False) -> None:
         super().__init__()
-        self.eps, self.axes = eps, axes
-        self.weight = nn.Parameter(torch.ones(width))
+        self.eps, self.axes, self.plus_one = eps, axes, plus_one
+        self.weight = nn.Parameter(torch.zeros(width) if plus_one else torch.ones(width))
+
+    @property
+    def gain(self) -> Tensor:
+        """d: what the norm multiplies by."""
+        return _one_plus(self.weight) if self.plus_one else self.weight
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+            return F.rms_norm(x, self.weight.shape, self.gain, self.eps)
         rstd = tap(self, "rstd", (x.square().mean(-1, keepdim=True) + self.eps).rsqrt(), self.axes)
-        return tap(self, "out", x * rstd * self.weight, self.axes)
+        return tap(self, "out", x * rstd * self.gain, self.axes)
 
     def steps(self, to: Steps, path: str, x: str) -> str:
         """List the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             rstd = to.do(f"{path}.rstd", "rstd", x, by={"eps": self.eps})
-            return to.do(f"{path}.out", "norm", x, rstd, weights=parameters(self, path))
+            return to.do(f"{path}.out", "norm", x, rstd, weights=_weights(self, path))
 
 
 Norm = LayerNorm | RMSNorm
+
+
+def _one_plus(weight: Tensor) -> Tensor:
+    """1 + weight in at least float32, because 16 bits have no numbers close to 1."""
+    return 1 + weight.to(torch.promote_types(weight.dtype, torch.float32))
+
+
+def _weights(norm: Norm, path: str) -> tuple[str, ...]:
+    """The names of the gain and, if there is one, the bias."""
+    gain, *bias = parameters(norm, path)
+    return (f"{path}.gain" if norm.plus_one else gain, *bias)
+
+
+def op_weights(network: nn.Module) -> dict[str, Tensor]:
+    """The tensors that ops read, by name: parameters, and gains that are 1 + a parameter."""
+    norms = ((path, module) for path, module in network.named_modules() if isinstance(module, LayerNorm | RMSNorm))
+    gains = {f"{path}.gain": norm.gain.detach() for path, norm in norms if norm.plus_one}
+    return dict(network.named_parameters(remove_duplicate=False)) | gains
 
 
 def _rstd(call: Call) -> Tensor:
@@ -91,7 +122,7 @@ KINDS |= {
 
 def build_norm(config: StackConfig, width: int | None = None, *, axes: str = "b t d") -> Norm:
     """The norm for a stack's config, over d_model or the given width."""
-    width = width or config.d_model
+    width, plus_one = width or config.d_model, config.norm_gain == "one_plus_weight"
     if config.norm == "rms":
-        return RMSNorm(width, eps=config.norm_eps, axes=axes)
-    return LayerNorm(width, eps=config.norm_eps, bias=config.has_norm_bias, axes=axes)
+        return RMSNorm(width, eps=config.norm_eps, axes=axes, plus_one=plus_one)
+    return LayerNorm(width, eps=config.norm_eps, bias=config.has_norm_bias, axes=axes, plus_one=plus_one)

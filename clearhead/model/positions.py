@@ -179,6 +179,8 @@ def scaled_frequencies(w: Tensor, config: c.Rotary) -> tuple[Tensor, float]:
             return w, 1.0
         case c.LinearScaling(factor=factor):
             return w / factor, 1.0
+        case c.LongScaling() as s:
+            return w / torch.tensor(s.divisors, dtype=w.dtype, device=w.device), s.attention_factor
         case c.WavelengthScaling() as s:
             turns = s.original_length * w / (2 * math.pi)
             blend = ((turns - s.low_factor) / (s.high_factor - s.low_factor)).clamp(0, 1)

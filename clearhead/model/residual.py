@@ -11,19 +11,20 @@ from clearhead.model.ops import Steps
 
 
 class Residual:
-    """post: Norm(x + f(x))   pre: x + f(Norm(x))   sandwich: x + Norm(f(Norm(x)))
+    """post: Norm(x + f(x))   pre: x + f(Norm(x))   sandwich: x + Norm(f(Norm(x)))   branch: x + Norm(f(x))
 
-    post as in Vaswani et al. 2017, 3.1; pre as in Xiong et al. 2020; sandwich as in Ding et al. 2021. It has no
-    weights: a block keeps its norms under their own names.
+    post as in Vaswani et al. 2017, 3.1; pre as in Xiong et al. 2020; sandwich as in Ding et al. 2021; branch as in
+    OLMo et al. 2024. It has no weights: a block keeps its norms under their own names.
     """
 
     def __init__(self, config: StackConfig) -> None:
         self.config = config
 
-    def norms(self) -> tuple[Norm, Norm | None]:
-        """The norm of one residual, and the second one of a sandwich."""
-        second = build_norm(self.config) if self.config.norm_place == "sandwich" else None
-        return build_norm(self.config), second
+    def norms(self) -> tuple[Norm | None, Norm | None]:
+        """The norm before the branch or after the sum, and the norm after the branch."""
+        place = self.config.norm_place
+        first = None if place == "branch" else build_norm(self.config)
+        return first, build_norm(self.config) if place in ("sandwich", "branch") else None
 
     def __call__(
         self,
@@ -40,6 +41,7 @@ class Residual:
         reads = x if reads is None else reads
         branch = f(reads if before is None else before(reads))
         branch = branch if out_norm is None else out_norm(branch)
+        branch = branch if self.config.branch_scale is None else branch * self.config.branch_scale
         x = x + dropout(branch, self.config.dropout, training)
         return x if after is None else after(x)
 
@@ -61,6 +63,8 @@ class Residual:
         branch = f(reads if before is None else before.steps(to, f"{path}_norm", reads))
         branch = branch if out_norm is None else out_norm.steps(to, f"{path}_out_norm", branch)
         with to.inside(path):
+            if self.config.branch_scale is not None:
+                branch = to.do(f"{path}_scaled", "scale", branch, by={"factor": self.config.branch_scale})
             branch = to.dropout(branch, self.config.dropout)
             if after is None:
                 return to.do(out, "add", x, branch)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,16 @@ from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embe
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
-from clearhead.model.positions import RotaryEncoding, position_encoding
+from clearhead.model.positions import PositionEncoding, RotaryEncoding, position_encoding
 from clearhead.model.reach import Reach, ReachSteps
 from clearhead.trace import tell_padding, tracing
+
+
+class LayerKind(NamedTuple):
+    """What layers of one stack may differ in."""
+
+    windowed: bool
+    rotary: bool
 
 
 class Stack(nn.Module):
@@ -37,7 +45,7 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(
             Block(config, cross=cross, first_norm=config.first_norm or i > 0) for i in range(config.n_layers)
         )
-        self.windowed: list[bool] = [config.is_windowed(i) for i in range(config.n_layers)]
+        self.kinds = [LayerKind(config.is_windowed(i), config.is_rotary(i)) for i in range(config.n_layers)]
         self.final_norm = build_norm(config) if config.has_final_norm else None
         self.recompute = False
         """Whether training keeps only the input of each block, and computes the rest again in the backward pass."""
@@ -72,17 +80,14 @@ class Stack(nn.Module):
                 raise UserError(f"target: expected one row a source, {memory[1].grid[0]}, got {tokens.grid[0]}")
             memory = memory[1].blank(memory[0]), memory[1]
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
-        reaches = {
-            windowed: self.reach(queries, keys, windowed=windowed, dtype=x.dtype)
-            for windowed in dict.fromkeys(self.windowed)
-        }
+        reaches = {kind: self.reach(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)}
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
         for i, block in enumerate(self.blocks):
             run = partial(checkpoint, block, use_reentrant=False) if self.recompute and self.training else block
             x = run(
                 x,
                 queries,
-                reaches[self.windowed[i]],
+                reaches[self.kinds[i]],
                 memory=memory,
                 memory_reach=memory_reach,
                 cache=cache.blocks[i] if cache else None,
@@ -109,20 +114,26 @@ class Stack(nn.Module):
 
     def reach_steps(self, path: str, layer: int) -> ReachSteps:
         """The steps of `reach` in a layer."""
-        windowed, numbers = self.windowed[layer], f"{path}.positions"
-        mask = f"{path}.attn.window" if windowed else f"{path}.attn"
-        if windowed and self.window_positions:
-            return ReachSteps(mask, path, self.window_positions, f"{path}.window_positions", numbers)
-        return ReachSteps(mask, path, self.positions, f"{path}.positions", numbers)
+        kind, numbers = self.kinds[layer], f"{path}.positions"
+        mask = f"{path}.attn.window" if kind.windowed else f"{path}.attn"
+        encoding = self.encoding(kind)
+        at = f"{path}.positions" if encoding is self.positions else f"{path}.window_positions"
+        return ReachSteps(mask, path, encoding, at, numbers)
 
-    def reach(self, queries: Layout, keys: Layout, *, windowed: bool, dtype: torch.dtype) -> Reach:
-        """The reach of the layers with a window, or of the others."""
+    def encoding(self, kind: LayerKind) -> PositionEncoding | None:
+        """The positions of the layers of a kind; None if they have none."""
+        if not kind.rotary:
+            return None
+        return self.window_positions if kind.windowed and self.window_positions else self.positions
+
+    def reach(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> Reach:
+        """The reach of the layers of a kind."""
         return Reach.between(
             queries,
             keys,
             causal=self.causal,
-            window=self.config.window if windowed else None,
-            positions=self.window_positions if windowed and self.window_positions else self.positions,
+            window=self.config.window if kind.windowed else None,
+            positions=self.encoding(kind),
             dtype=dtype,
             fused=not is_explicit(self.kernel, keys.grid[1], keys.positions.device, soft_cap=self.config.soft_cap),
         )

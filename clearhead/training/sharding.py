@@ -70,6 +70,11 @@ def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks
 def check_heads(network: Transformer, tensor_size: int) -> None:
     """Raises UserError unless `tensor_size` divides the numbers of heads and feed-forward units."""
     for name, stack in network.stacks().items():
+        if tensor_size > 1 and stack.config.qk_norm and stack.config.qk_norm_over == "heads":
+            raise UserError(
+                f"training.tensor_parallel: expected 1 for model.{name}.qk_norm_over=heads, whose norm reads all heads,"
+                f" got {tensor_size}; try training.parallel=fsdp alone"
+            )
         for field, value in uneven(stack, stack.config, tensor_size).items():
             raise UserError(
                 f"training.tensor_parallel: expected a divisor of model.{name}.{field}={value}, got {tensor_size};"

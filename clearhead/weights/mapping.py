@@ -45,6 +45,8 @@ class Rule:
     """Whether theirs is written although no tensor of ours holds it."""
     turned: bool = False
     """Whether a matrix of theirs is ours transposed."""
+    mixed: bool = False
+    """Whether rows of theirs lie in another order."""
 
 
 def rename(theirs: str, ours: str) -> Rule:
@@ -199,13 +201,15 @@ class Pair:
     ours: tuple[str, ...]
     turned: bool
     """Whether theirs is transposed."""
+    mixed: bool = False
+    """Whether rows of theirs lie in another order."""
 
 
 def pairs(rules: Sequence[Rule], ours: Iterable[str]) -> list[Pair]:
     """The tensors of theirs that hold the numbers of these of ours, in their order; those of several are left out."""
     left = dict.fromkeys(ours)
     return [
-        Pair(names.of(rule.theirs)[0], tuple(names.of(rule.ours)), rule.turned)
+        Pair(names.of(rule.theirs)[0], tuple(names.of(rule.ours)), rule.turned, rule.mixed)
         for rule in rules
         if not rule.copies and rule.note is None and len(rule.theirs) == 1
         for names in _matches(rule.ours, left)

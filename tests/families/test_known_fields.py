@@ -11,7 +11,7 @@ import pytest
 from clearhead.errors import UserError
 from clearhead.families import FAMILIES, Family, HeadMap, family_of
 from clearhead.weights.fields import FieldMap, Only, ignored, same
-from tests.parity.cases import REPRESENTATIVES
+from tests.parity.cases import DERIVED_REPRESENTATIVES, REPRESENTATIVES
 from tests.parity.harness import Case
 
 transformers = pytest.importorskip("transformers")
@@ -67,7 +67,7 @@ def test_what_has_no_entry_is_unknown() -> None:
     assert fields.read({"a": 2, "d": 5}, where="f") == {"x": 2}
 
 
-@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+@pytest.mark.parametrize("case", [*REPRESENTATIVES, *DERIVED_REPRESENTATIVES], ids=str)
 def test_a_null_that_the_reference_refuses_is_refused(case: Case) -> None:
     config_class: Any = getattr(transformers, case.architecture).config_class
     document = {**config_class(**case.config).to_dict(), "architectures": [case.architecture]}

@@ -134,13 +134,13 @@ def assert_close(actual: Tensor, reference: Tensor) -> None:
 def kept_bytes(network: Transformer, given: list[Tensor]) -> int:
     """Storage that autograd saves in a forward pass beside the weights, and that of the output.
 
-    Left out: indices and masks (not float), and what all sequences share (rotations, masks), of batch size 1.
+    Left out: indices and masks (not float), and what all sequences share: rotations, masks, gains of norms.
     """
     weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
     kept: dict[int, Tensor] = {}
 
     def pack(x: Tensor) -> Tensor:
-        if x.is_floating_point() and x.ndim and x.shape[0] > 1:
+        if x.is_floating_point() and x.ndim > 1 and x.shape[0] > 1:
             kept[x.untyped_storage().data_ptr()] = x
         return x
 

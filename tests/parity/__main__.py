@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from clearhead.model import shapes
-from tests.parity.cases import CASES
+from tests.parity.cases import CASES, DERIVED
 from tests.parity.generation import compare_texts, writes
 from tests.parity.harness import Case, Gap, both, gaps, round_trip
 
@@ -76,7 +76,7 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     found: dict[tuple[str, str], Line] = {}
-    for case in (case for case in CASES if only in str(case)):
+    for case in (case for case in (*CASES, *DERIVED) if only in str(case)):
         print(case, file=sys.stderr)
         compare(case, found.setdefault((case.family, case.architecture), Line()))
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}, Python {platform.python_version()}"

@@ -29,7 +29,11 @@ SEARCHES: dict[str, dict[str, float]] = {
 
 def writer(case: Case) -> Any:
     """A reference model with room for the text, whose next word depends on more than the last one."""
-    room = {name: NEW + max(LENGTHS) for name in ("n_positions", "max_position_embeddings") if name in case.config}
+    room = {
+        name: NEW + max(LENGTHS)
+        for name in ("n_positions", "max_position_embeddings", "max_seq_len")
+        if name in case.config
+    }
     theirs = reference(replace(case, config={**case.config, **room}), dtype=torch.float64)
     tables = ("embed", "shared", "wte", "wpe", "lm_head", "relative")
     with torch.no_grad():

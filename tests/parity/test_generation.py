@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.parity.cases import CASES, marked
+from tests.parity.cases import CASES, DERIVED, marked
 from tests.parity.generation import compare_texts, writes
 from tests.parity.harness import Case
 
 pytest.importorskip("transformers")
 
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in DERIVED if writes(case)]
 
-@pytest.mark.parametrize("case", marked([case for case in CASES if writes(case)]), ids=str)
+
+@pytest.mark.parametrize("case", [*marked([case for case in CASES if writes(case)]), *SLOW], ids=str)
 def test_writes_the_reference_s_texts(case: Case, tmp_path: Path) -> None:
     compare_texts(case, tmp_path)

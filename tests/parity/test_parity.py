@@ -10,7 +10,15 @@ import torch
 from clearhead.analysis.comparison import CLOSE, LOGITS, reference_states, states
 from clearhead.api import load
 from clearhead.model import Tokens
-from tests.parity.cases import CASES, ONE_A_FAMILY, REPRESENTATIVES, marked
+from tests.parity.cases import (
+    CASES,
+    DERIVED,
+    DERIVED_REPRESENTATIVES,
+    ONE_A_FAMILY,
+    REPRESENTATIVES,
+    marked,
+    mostly_slow,
+)
 from tests.parity.harness import Case, Gap, both, gaps, inputs, round_trip
 
 pytest.importorskip("transformers")
@@ -20,7 +28,7 @@ TWICE, ROUNDING = 2.0, 2**-7
 """The band in bfloat16: at most twice as far from float32 as the reference itself is, plus one rounding."""
 
 
-@pytest.mark.parametrize("case", marked(CASES), ids=str)
+@pytest.mark.parametrize("case", [*marked(CASES), *mostly_slow(DERIVED)], ids=str)
 def test_equals_the_reference(case: Case, tmp_path: Path) -> None:
     theirs, ours = both(case, tmp_path / "theirs")
     for way, gap in gaps(case, theirs, ours):
@@ -46,7 +54,7 @@ def test_compiled_equals_the_reference(case: Case, backend: str, tmp_path: Path)
     assert gap.relative <= CLOSE, gap
 
 
-@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+@pytest.mark.parametrize("case", [*REPRESENTATIVES, *DERIVED_REPRESENTATIVES], ids=str)
 def test_bfloat16_stays_within_its_band(case: Case, tmp_path: Path) -> None:
     exact, _ = both(case, tmp_path)
     ours, batch = load(tmp_path, dtype=torch.bfloat16).network, inputs(case, exact)
@@ -61,7 +69,7 @@ def test_bfloat16_stays_within_its_band(case: Case, tmp_path: Path) -> None:
     assert Gap.between(expected, found, batch.ours).relative <= band
 
 
-@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+@pytest.mark.parametrize("case", [*REPRESENTATIVES, *DERIVED_REPRESENTATIVES], ids=str)
 def test_every_field_of_the_config_is_accounted_for(
     case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.model.attention import Attention
 from clearhead.trace import trace, zero
-from tests.parity.cases import REPRESENTATIVES
+from tests.parity.cases import DERIVED_REPRESENTATIVES, REPRESENTATIVES
 from tests.parity.harness import Case, both, inputs
 
 pytest.importorskip("transformers")
@@ -19,7 +19,7 @@ def noisy(value: Tensor) -> Tensor:
     return value + 0.1 * torch.randn(value.shape, generator=torch.Generator().manual_seed(1)).to(value)
 
 
-@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+@pytest.mark.parametrize("case", [*REPRESENTATIVES, *DERIVED_REPRESENTATIVES], ids=str)
 @torch.no_grad()
 def test_every_address_is_on_the_way_to_the_logits(case: Case, tmp_path: Path) -> None:
     theirs, model = both(case, tmp_path)
@@ -36,7 +36,7 @@ def test_every_address_is_on_the_way_to_the_logits(case: Case, tmp_path: Path) -
             assert not torch.equal(network(*tokens), logits), f"{address} changes nothing"
 
 
-@pytest.mark.parametrize("case", REPRESENTATIVES, ids=str)
+@pytest.mark.parametrize("case", [*REPRESENTATIVES, *DERIVED_REPRESENTATIVES], ids=str)
 @torch.no_grad()
 def test_a_head_put_out_is_its_columns_removed(case: Case, tmp_path: Path) -> None:
     theirs, model = both(case, tmp_path)

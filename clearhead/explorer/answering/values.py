@@ -13,6 +13,7 @@ from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfR
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.recording import recompute
 from clearhead.model.assign import merged
+from clearhead.model.norm import op_weights
 from clearhead.trace import Address, nearest
 
 
@@ -71,7 +72,7 @@ class WeightsQuestion(Asked):
 
 def weights(opened: Opened, question: WeightsQuestion) -> Reply:
     """The parameters as float32."""
-    known = dict(merged(opened.passes.checkpoint(question.step).network).named_parameters(remove_duplicate=False))
+    known = op_weights(merged(opened.passes.checkpoint(question.step).network))
     tensors: dict[str, Tensor] = {}
     for at in question.at:
         where = Address.parse(at)

@@ -25,6 +25,7 @@ from clearhead.explorer.export.recorded import Answered, answered
 from clearhead.explorer.static_files import other_texts
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
+from clearhead.model.norm import op_weights
 
 LIVE: int = 2_500_000
 """Parameters of the largest model that a file holds."""
@@ -139,7 +140,7 @@ def _weights(network: Transformer) -> Reply:
     first: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
     same: dict[str, str] = {}
-    for name, parameter in merged(network).named_parameters(remove_duplicate=False):
+    for name, parameter in op_weights(merged(network)).items():
         own = first.setdefault(id(parameter), name)
         if own == name:
             tensors[name] = parameter.detach().float()

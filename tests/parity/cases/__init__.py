@@ -8,6 +8,7 @@ from tests.parity.cases import (
     arcee,
     bart,
     bert,
+    decoders,
     distilbert,
     electra,
     eurobert,
@@ -58,8 +59,22 @@ ONE_A_FAMILY: list[Case] = [*{case.family: case for case in reversed(REPRESENTAT
 """The first class of each family: for checks that take long."""
 
 
+DERIVED: list[Case] = decoders.CASES
+"""Families that share fields and rules with others."""
+DERIVED_REPRESENTATIVES: list[Any] = [
+    pytest.param(case, marks=pytest.mark.slow) for case in DERIVED if case.variant == "base"
+]
+"""One for each class, only for `-m slow`."""
+
+
 def marked(cases: list[Case]) -> list[Any]:
     """All, as parameters: of the variants without a word about it, every second one is only for `-m slow`."""
     variants = [case for case in cases if case.variant != "base" and case.slow is None]
     slow = {str(case) for case in [*variants[1::2], *(case for case in cases if case.slow)]}
     return [pytest.param(case, marks=[pytest.mark.slow] if str(case) in slow else []) for case in cases]
+
+
+def mostly_slow(cases: list[Case]) -> list[Any]:
+    """All, as parameters: only for `-m slow`, but for the first class of each family."""
+    quick = {str(case) for case in {case.family: case for case in reversed(cases)}.values()}
+    return [pytest.param(case, marks=[] if str(case) in quick else [pytest.mark.slow]) for case in cases]

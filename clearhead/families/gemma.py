@@ -1,0 +1,150 @@
+"""The decoders of Gemma Team 2024 (norms multiply by 1 + weight), 2024b (sandwich, caps) and 2025 (two rotations)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from clearhead.config import ModelConfig
+from clearhead.families import layered
+from clearhead.families.family import Family, HeadMap
+from clearhead.families.llama import BIASES, CONSTANTS, heads, sizes
+from clearhead.families.llama import rules as llama_rules
+from clearhead.families.rotary import modern, rotary
+from clearhead.families.shared import ACTIVATIONS, FULL, LOCAL
+from clearhead.weights.fields import Field, FieldRule, Only, computed, ignored, named
+from clearhead.weights.mapping import Rule, rename
+
+TANH = {"gelu_pytorch_tanh": "gelu_tanh"}
+SHARED = CONSTANTS | {"decoder.norm_gain": "one_plus_weight", "decoder.input.scale": True}
+# Texts are read both ways only by models that make vectors.
+ONE_WAY = Only("use_bidirectional_attention", False)
+THETAS = {FULL: 1_000_000.0, LOCAL: 10_000.0}
+
+
+def sandwich_rules(config: ModelConfig) -> Sequence[Rule]:
+    """Llama's names, except for the four norms of a block."""
+    ours = "decoder.blocks.{i}"
+    norms = {
+        "post_attention_layernorm": "attn_out_norm",
+        "pre_feedforward_layernorm": "ffn_norm",
+        "post_feedforward_layernorm": "ffn_out_norm",
+    }
+    kept = [rule for rule in llama_rules(config) if "post_attention_layernorm" not in rule.theirs[0]]
+    return (*kept, *(rename(f"layers.{{i}}.{a}.{{p}}", f"{ours}.{b}.{{p}}") for a, b in norms.items()))
+
+
+def _scale() -> Field:
+    """The scores are divided by the square root of this number."""
+    return computed(
+        "query_pre_attn_scalar",
+        "decoder.attn_scale",
+        read=lambda n, _: n**-0.5,
+        write=lambda _, ours: round((ours["decoder"]["attn_scale"] or _width(ours) ** -0.5) ** -2),
+        default=256,
+        like=256,
+    )
+
+
+def _width(ours: Any) -> int:
+    stack = ours["decoder"]
+    return stack["d_head"] or stack["d_model"] // stack["n_heads"]
+
+
+def _later(name: str, *, cap: float | None, score_cap: float | None) -> tuple[Sequence[FieldRule], tuple[HeadMap, ...]]:
+    """What the second and third share: fields, and heads of which only that of words caps its logits."""
+    words, *rest = heads(name, tied=True)
+    words = HeadMap(
+        words.architecture,
+        words.constants,
+        words.rules,
+        (*words.fields, computed("final_logit_softcapping", "head.soft_cap", default=cap)),
+        prefix=words.prefix,
+    )
+    fields = (
+        _scale(),
+        computed("attn_logit_softcapping", "decoder.soft_cap", default=score_cap),
+        named("hidden_activation", "decoder.activation", names=TANH | ACTIVATIONS, default="gelu_pytorch_tanh"),
+        BIASES[0],
+        ONE_WAY,
+        ignored("final_logit_softcapping", "hidden_act", "cache_implementation", "_sliding_window_pattern"),
+    )
+    return fields, (words, *rest[:-1])
+
+
+def _sizes(**defaults: Any) -> list[FieldRule]:
+    """Llama's, without the activation, which has another name here."""
+    return [one for one in sizes(head_dim=256, **defaults) if not isinstance(one, Field) or one.theirs != "hidden_act"]
+
+
+FAMILY = Family(
+    model_type="gemma",
+    constants=SHARED,
+    fields=(
+        *_sizes(
+            vocab_size=256_000,
+            hidden_size=3072,
+            intermediate_size=24_576,
+            layers=28,
+            n_heads=16,
+            kv_heads=16,
+            max_length=8192,
+        ),
+        # Files say gelu and mean the approximation with tanh.
+        named(
+            "hidden_act",
+            "decoder.activation",
+            names=TANH | ACTIVATIONS | {"gelu": "gelu_tanh"},
+            default="gelu_pytorch_tanh",
+        ),
+        BIASES[0],
+        ONE_WAY,
+        ignored("hidden_activation"),
+    ),
+    rules=llama_rules,
+    heads=heads("Gemma", tied=True)[:4],
+    modernize=modern,
+)
+
+_FIELDS_2, _HEADS_2 = _later("Gemma2", cap=30.0, score_cap=50.0)
+GEMMA2 = Family(
+    model_type="gemma2",
+    constants=SHARED | {"decoder.norm_place": "sandwich"},
+    fields=(
+        *_sizes(
+            vocab_size=256_000,
+            hidden_size=2304,
+            intermediate_size=9216,
+            layers=26,
+            n_heads=8,
+            kv_heads=4,
+            angles=rotary(max_length=8192),
+        ),
+        *layered.windows(every=2),
+        *_FIELDS_2,
+    ),
+    rules=sandwich_rules,
+    heads=_HEADS_2,
+    modernize=modern,
+)
+
+_FIELDS_3, _HEADS_3 = _later("Gemma3", cap=None, score_cap=None)
+_WORDS, *_ = _HEADS_3
+GEMMA3 = Family(
+    model_type="gemma3_text",
+    constants=SHARED | {"decoder.norm_place": "sandwich", "decoder.qk_norm": True},
+    fields=(
+        *_sizes(
+            vocab_size=262_208,
+            hidden_size=2304,
+            intermediate_size=9216,
+            layers=26,
+            n_heads=8,
+            kv_heads=4,
+            angles=(*layered.angles(6, THETAS), *rotary(max_length=131_072)[1:]),
+        ),
+        *layered.windows(every=6),
+        *_FIELDS_3,
+    ),
+    rules=sandwich_rules,
+    heads=(_WORDS, HeadMap("Gemma3TextModel", {"head.kind": "none"})),
+    modernize=layered.modernizer(THETAS, **{FULL: "rope_theta", LOCAL: "rope_local_base_freq"}),
+)
