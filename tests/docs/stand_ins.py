@@ -142,30 +142,10 @@ def tables(folder: Path) -> None:
     table(folder / "more.jsonl", [a | b for a, b in zip(said, columns(body="a", summary="b"), strict=True)])
 
 
-def recipes(folder: Path) -> None:
-    adapted = {"task": "classification", "model": {"start": "FOLDER"}, "adapter": {"kind": "lora"}}
-    reviews = {"kind": "table", "path": "reviews.csv", "header": True, "text": "body"}
-    several = {f"to.{to}": {"kind": "parallel", "source": "train.en", "target": f"train.{to}"} for to in ("de", "fr")}
-    toml(folder / "recipe.toml", {**adapted, "data": {"train": reviews, "label": "topic"}})
-    toml(folder / "my.toml", {"task": "translation", "data": {"train": {"kind": "languages", **several}}})
-
-
-def toml(path: Path, tables: Mapping[str, Any]) -> None:
-    """A recipe as dotted fields, such as `data.train.kind = "table"`."""
-
-    def fields(value: Any, name: str) -> list[str]:
-        if not isinstance(value, Mapping):
-            return [f"{name} = {json.dumps(value)}"]
-        return [line for key, inner in value.items() for line in fields(inner, f"{name}.{key}" if name else key)]
-
-    lines(path, fields(tables, ""))
-
-
 def write(folder: Path, document: str) -> None:
     """Every file that a document names, with a few rows in it."""
     texts(folder)
     tables(folder)
-    recipes(folder)
     for name in ("train-v2.0", "dev-v2.0", "other"):
         squad(folder / f"{name}.json")
     for name in ("train.conll", "dev.conll", "test.conll", "more.conll", "train.conllu", "dev.conllu", "test.conllu"):
@@ -176,6 +156,9 @@ def write(folder: Path, document: str) -> None:
     if document in ("your-data.md", "images.md"):  # Where others have texts in a table of this name.
         files = [{"file": f"pictures/{kind}/{i}.png", "kind": kind} for kind in CLASSES for i in range(12)]
         table(folder / "labels.csv", files)
+    if document == "classification.md":  # SST-2 has no line of names.
+        for split in ("train", "dev", "test"):
+            lines(folder / f"{split}.tsv", [f"{row['a']}\t{row['label']}" for row in rows()])
     lines(folder / "paths.txt", ["new.png"])
     digits(folder, "images.gz", "labels.gz")
     for split in ("train", "t10k"):

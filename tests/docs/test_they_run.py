@@ -42,6 +42,8 @@ def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypat
         try:
             if isinstance(item, str):
                 folder.command(item)
+            elif item.language == "toml":
+                folder.recipe(item, path.name)
             else:
                 folder.python(item, path.name)
         except (Exception, SystemExit) as error:
