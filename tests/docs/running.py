@@ -139,11 +139,11 @@ def run_of(kind: str, folder: Path) -> Path:
 
 
 def items(text: str) -> Iterator[tuple[int, Block | str]]:
-    """Python blocks and command lines of a document, in order; also those of the tables, which are complete."""
+    """Recipes, then Python blocks and command lines of a document in order; of tables, the lines that train."""
     found: list[tuple[int, Block | str]] = []
     for block in blocks(text):
         if block.language == "toml" or (block.language == "python" and not block.text.startswith("# transformers")):
-            found.append((block.line, block))
+            found.append((0, block))  # A command before it may read it.
         elif block.language in SHELLS:
             found += [(block.line + number, line) for number, line in lines(block.text)]
     prose = FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)

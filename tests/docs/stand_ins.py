@@ -107,8 +107,9 @@ def texts(folder: Path) -> None:
     for name in ("train", "some", "other", "a", "b", "v", "part-1", "part-2"):
         for language in ("en", "de", "fr"):
             lines(folder / f"{name}.{language}", [sentence(draw) for _ in range(N)])
-    for name in ("book", "other", "lines", "texts", "story", "a", "b", "v"):
-        lines(folder / f"{name}.txt", [f"{sentence(draw).capitalize()}." for _ in range(4 * N)])
+    lengths = {"book": 1500, "other": 1500, "a": 1500, "b": 1500, "v": 600, "lines": N, "texts": 6, "story": 2}
+    for name, n in lengths.items():
+        lines(folder / f"{name}.txt", [f"{sentence(draw).capitalize()}." for _ in range(n)])
 
 
 def tables(folder: Path) -> None:
@@ -116,7 +117,7 @@ def tables(folder: Path) -> None:
     table(folder / "tickets.csv", columns(message="a", team="label"))
     more = {"message": "a", "team": "label", "body": "a", "topic": "label", "anchor": "a", "positive": "b"}
     table(folder / "more.csv", columns(**more))
-    table(folder / "test.tsv", columns(body="a", topic="label"))
+    table(folder / "test.tsv", columns(body="a", label="label"))
     table(folder / "texts.csv", columns(text="a"))
     table(folder / "labels.csv", columns(text="a", label="label"))
     table(folder / "genes.csv", columns(sequence="a", family="label"))
