@@ -50,6 +50,8 @@ def programs(line: str) -> Iterator[tuple[str, list[str]]]:
         elif "-m" in one[1:-1]:
             at = one.index("-m")
             yield one[at + 1], one[at + 2 :]
+        elif Path(one[0]).name.startswith("python"):
+            raise ValueError(f"{shlex.join(one)}: expected python -m MODULE")
 
 
 def complaint(line: str, *, whole: bool = True) -> str | None:

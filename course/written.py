@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from course import commands, numbers
 from course.page import Part
 
-COMMAND = re.compile(r"(?:clearhead|python -m) ")
+COMMAND = re.compile(r"(?:clearhead|python) ")
 LAST = {
     *("softmax", "log_softmax", "cosine_similarity", "cumsum", "sort", "argmax", "argmin", "max", "min", "norm"),
 }

@@ -16,7 +16,7 @@ GUIDES = [path for path in DOCUMENTS if path.name not in (*HISTORY, "CONTRIBUTIN
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?)^(?P=indent)```[ \t]*$", re.MULTILINE | re.DOTALL
 )
-SPAN = re.compile(r"`((?:\.venv/bin/)?(?:clearhead|python -m) [^`\n]+)`")
+SPAN = re.compile(r"`((?:\.venv/bin/)?(?:clearhead|python) [^`\n]+)`")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.cli import main
+from clearhead.commands.train import recipe_of
 from course.commands import SHELLS, lines
 from tests import processes
 from tests.docs import stand_ins
@@ -37,6 +38,14 @@ class Folder:
             text = re.sub(form, new, text)
         self.supply(text)
         exec(compile("\n" * (block.line - 1) + text, name, "exec"), self.space)
+
+    def recipe(self, block: Block, document: str) -> None:
+        """Writes a recipe as the document has it, with what it leaves out, and validates it."""
+        one = TABLES["recipes"][document]
+        path = self.folder / one["name"]
+        path.write_text(f"{one.get('before', '')}\n{block.text}", encoding="utf-8")
+        self.supply(path.read_text(encoding="utf-8"))
+        recipe_of(str(path), (), short={}, files={})
 
     def command(self, line: str) -> None:
         """Runs a line, made small. Raises AssertionError if it fails."""
@@ -130,11 +139,11 @@ def run_of(kind: str, folder: Path) -> Path:
 
 
 def items(text: str) -> Iterator[tuple[int, Block | str]]:
-    """Python blocks and command lines of a document, in order; also those of the tables, which are complete."""
+    """Recipes, then Python blocks and command lines of a document in order; of tables, the lines that train."""
     found: list[tuple[int, Block | str]] = []
     for block in blocks(text):
-        if block.language == "python" and not block.text.startswith("# transformers"):
-            found.append((block.line, block))
+        if block.language == "toml" or (block.language == "python" and not block.text.startswith("# transformers")):
+            found.append((0, block))  # A command before it may read it.
         elif block.language in SHELLS:
             found += [(block.line + number, line) for number, line in lines(block.text)]
     prose = FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)

@@ -107,8 +107,9 @@ def texts(folder: Path) -> None:
     for name in ("train", "some", "other", "a", "b", "v", "part-1", "part-2"):
         for language in ("en", "de", "fr"):
             lines(folder / f"{name}.{language}", [sentence(draw) for _ in range(N)])
-    for name in ("book", "other", "lines", "texts", "story", "a", "b", "v"):
-        lines(folder / f"{name}.txt", [f"{sentence(draw).capitalize()}." for _ in range(4 * N)])
+    lengths = {"book": 1500, "other": 1500, "a": 1500, "b": 1500, "v": 600, "lines": N, "texts": 6, "story": 2}
+    for name, n in lengths.items():
+        lines(folder / f"{name}.txt", [f"{sentence(draw).capitalize()}." for _ in range(n)])
 
 
 def tables(folder: Path) -> None:
@@ -116,7 +117,7 @@ def tables(folder: Path) -> None:
     table(folder / "tickets.csv", columns(message="a", team="label"))
     more = {"message": "a", "team": "label", "body": "a", "topic": "label", "anchor": "a", "positive": "b"}
     table(folder / "more.csv", columns(**more))
-    table(folder / "test.tsv", columns(body="a", topic="label"))
+    table(folder / "test.tsv", columns(body="a", label="label"))
     table(folder / "texts.csv", columns(text="a"))
     table(folder / "labels.csv", columns(text="a", label="label"))
     table(folder / "genes.csv", columns(sequence="a", family="label"))
@@ -142,30 +143,10 @@ def tables(folder: Path) -> None:
     table(folder / "more.jsonl", [a | b for a, b in zip(said, columns(body="a", summary="b"), strict=True)])
 
 
-def recipes(folder: Path) -> None:
-    adapted = {"task": "classification", "model": {"start": "FOLDER"}, "adapter": {"kind": "lora"}}
-    reviews = {"kind": "table", "path": "reviews.csv", "header": True, "text": "body"}
-    several = {f"to.{to}": {"kind": "parallel", "source": "train.en", "target": f"train.{to}"} for to in ("de", "fr")}
-    toml(folder / "recipe.toml", {**adapted, "data": {"train": reviews, "label": "topic"}})
-    toml(folder / "my.toml", {"task": "translation", "data": {"train": {"kind": "languages", **several}}})
-
-
-def toml(path: Path, tables: Mapping[str, Any]) -> None:
-    """A recipe as dotted fields, such as `data.train.kind = "table"`."""
-
-    def fields(value: Any, name: str) -> list[str]:
-        if not isinstance(value, Mapping):
-            return [f"{name} = {json.dumps(value)}"]
-        return [line for key, inner in value.items() for line in fields(inner, f"{name}.{key}" if name else key)]
-
-    lines(path, fields(tables, ""))
-
-
 def write(folder: Path, document: str) -> None:
     """Every file that a document names, with a few rows in it."""
     texts(folder)
     tables(folder)
-    recipes(folder)
     for name in ("train-v2.0", "dev-v2.0", "other"):
         squad(folder / f"{name}.json")
     for name in ("train.conll", "dev.conll", "test.conll", "more.conll", "train.conllu", "dev.conllu", "test.conllu"):
@@ -176,6 +157,9 @@ def write(folder: Path, document: str) -> None:
     if document in ("your-data.md", "images.md"):  # Where others have texts in a table of this name.
         files = [{"file": f"pictures/{kind}/{i}.png", "kind": kind} for kind in CLASSES for i in range(12)]
         table(folder / "labels.csv", files)
+    if document == "classification.md":  # SST-2 has no line of names.
+        for split in ("train", "dev", "test"):
+            lines(folder / f"{split}.tsv", [f"{row['a']}\t{row['label']}" for row in rows()])
     lines(folder / "paths.txt", ["new.png"])
     digits(folder, "images.gz", "labels.gz")
     for split in ("train", "t10k"):

@@ -38,6 +38,7 @@ def test_the_commands_are_found() -> None:
         ("python -m course check attention", None),
         ("python -m course chek attention", "chek"),
         ("python -m benchmarks.course_changes --n 500", None),
+        ("python +m course check attention", "expected python -m MODULE"),
         ("python -m benchmarks.curse_changes", "no module benchmarks.curse_changes"),
         ("torchrun --nproc-per-node 8 -m clearhead train lm --txet a.txt", "no such option"),
         ("cd x && clearhead plan gpt2 --gpu h300 > plan.txt", "h300"),

@@ -42,11 +42,14 @@ def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypat
         try:
             if isinstance(item, str):
                 folder.command(item)
+            elif item.language == "toml":
+                folder.recipe(item, path.name)
             else:
                 folder.python(item, path.name)
         except (Exception, SystemExit) as error:
             what = item if isinstance(item, str) else item.text
             wrong.append(f"{name(path)}:{line}: {what.strip()}\n    {type(error).__name__}: {error}")
+            print(wrong[-1], flush=True)
     assert wrong == [], "\n".join(wrong)
 
 
