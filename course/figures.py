@@ -45,6 +45,8 @@ class Figure(Config):
     value: str
     view: str | None = None
     """The place of the explorer, if it is not the one of the address."""
+    position: int | None = None
+    """The place whose answer is shown, if it is not the least certain one."""
     edits: tuple[Mapping[str, Any], ...] = ()
     """Edits of run B, which the figure then opens on. `value` is the number of run B."""
     title: str
@@ -113,7 +115,9 @@ def link(figure: Figure) -> str:
             rest["dim"] = index[axis]
     view = figure.view or next((view for form, view in VIEWS if re.fullmatch(form, address.path)), "attention")
     place |= {"view": view} | ({"side": "b"} if figure.edits else {})
-    if address.path == "head.logits" and "t" in index:
+    if figure.position is not None:
+        rest["position"] = figure.position
+    elif address.path == "head.logits" and "t" in index:
         rest["position"] = index["t"]
     if figure.edits:
         rest["edits"] = [dict(one) for one in figure.edits]

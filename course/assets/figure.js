@@ -1,6 +1,7 @@
-// In a figure: tells the chapter around it that it is there.
+// In a figure: leaves out what a small frame has no room for, and tells the chapter around it that it is there.
 (() => {
   if (parent === window) return;
+  document.documentElement.classList.add("framed");
   const seen = new MutationObserver(() => {
     if (!document.querySelector(".clearhead main[aria-busy=false]")) return;
     seen.disconnect();
