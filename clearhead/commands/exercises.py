@@ -38,6 +38,8 @@ def grade_command(paths: Sequence[Path], *, table: Path | None) -> None:
     """
     from clearhead.lab.exercises.grading import files_of, graded
 
+    if not paths:
+        raise UserError("lab grade: expected a file of answers or a folder of them, got none; name one")
     found = [graded(path) for path in files_of(paths)]
     if len(found) == 1:
         _print_one(found[0])
@@ -60,7 +62,10 @@ def _print_one(one: "Graded") -> None:
 
 
 def _print_class(found: Sequence["Graded"]) -> None:
-    names = list(dict.fromkeys(grade.given.name for one in found for grade in one.grades))
+    from clearhead.lab.exercises.sets import SETS
+
+    given = {grade.given.name for one in found for grade in one.grades}
+    names = [name for name in SETS if name in given]
     rows = [["file", *names, "right", ""], *(_row(one, names) for one in found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     for row in rows:
