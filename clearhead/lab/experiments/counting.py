@@ -30,7 +30,7 @@ def table(kind: str, length: int) -> Tensor:
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
-    """Loss of copying the previous symbol, read both ways, steps to learn it, and accuracy at the trained and at half the length."""
+    """Loss of copying the previous symbol, read both ways, steps to learn it, and accuracy by length."""
     for length in (SHORT, LONG):
         for kind in (COUNTED, NORMALISED, SINUSOIDAL):
             if (kind, length) == (NORMALISED, LONG):
@@ -69,7 +69,7 @@ EXPERIMENT = Experiment(
             "counted, 64 symbols: accuracy",
             lambda f: learned(f, COUNTED, LONG),
             at_most=0.7,
-            otherwise="Plain numbers up to 63 make training slower, but in the end the network learns the task by them.",
+            otherwise="Plain numbers up to 63 make training slower, but in the end the network learns by them.",
         ),
         Check(
             "normalised, at half the length: accuracy",
