@@ -158,7 +158,7 @@ class Result:
         """
         if not self.seeds:
             return "not finished"
-        found = {0: "undecided", 1: "does not hold", 2: "holds with limits", 3: "holds with limits"}
+        found: dict[int, Verdict] = {0: "undecided", 1: "does not hold", 2: "holds with limits", 3: "holds with limits"}
         return found.get(min((one.weight for one in self.judgements), default=5), "holds")
 
     @property

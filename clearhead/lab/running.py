@@ -1,6 +1,6 @@
 """Runs an experiment over seeds, and keeps what it measures so that an interrupted run can go on."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +36,7 @@ def run(
     the same code in the same sizes.
     """
     wanted = list(seeds)
-    before = {} if folder is None else measured_before(experiment, folder, quick=quick)
+    before: Mapping[int, Figures] = {} if folder is None else measured_before(experiment, folder, quick=quick)
     done = {seed: before[seed] for seed in wanted if seed in before}
     if folder is not None and (folder / FILE).exists() and not before:
         say(f"{folder / FILE}: of other code or other sizes, so every seed is measured anew")

@@ -70,7 +70,7 @@ def _stable(result: Result) -> str:
     doubtful = "; ".join(f"{one.check.what} ({round(one.share * n)} of {n} pass)" for one in result.doubtful)
     if not result.stable:
         return f"**no**: {by_seed(result)}; {doubtful}"
-    return f"yes, though not {doubtful}" if doubtful else "yes"
+    return f"yes; not every check: {doubtful}" if doubtful else "yes"
 
 
 def put_into(page: Path, table: str) -> None:

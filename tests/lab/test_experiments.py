@@ -164,6 +164,15 @@ def test_examples_command_prints_json(capsys) -> None:
     assert (first["verdict"], second["verdict"]) == ("wrong", "wrong")
 
 
+def test_examples_command_tells_what_is_wrong(capsys) -> None:
+    main(["lab", "examples", "s0-11c", "s0-20"])
+    out = capsys.readouterr().out
+    assert "✗ s0-11c" in out
+    assert "\n               printed: 0.0002\n               here:    3.815e-06\n" in out
+    assert "2 records: 1 wrong, 1 that cannot be checked." in out
+    assert max(map(len, out.splitlines())) <= 110
+
+
 def test_run_command(capsys, tmp_path: Path) -> None:
     main(["lab", "run", "position-shift", "--quick", "--seeds", "1", "--out", str(tmp_path)])
     out = capsys.readouterr().out

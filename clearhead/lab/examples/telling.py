@@ -1,12 +1,15 @@
 """Records as lines of text, and the page of those that do not reproduce."""
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 
 from clearhead.lab.examples.records import numbers
 from clearhead.lab.examples.verdicts import Judged, tally
 
 SHOWN = 4
 """Numbers of a matrix that a line shows."""
+WIDTH = 110
+"""Characters of a line."""
 MARKS = {"reproduces": "✓", "rounding": "≈", "wrong": "✗", "nothing printed": "·", "cannot be checked": "?"}
 
 
@@ -50,13 +53,19 @@ def lines(results: Iterable[Judged]) -> Iterable[str]:
         yield f"  {MARKS[one.verdict]} {one.record.id:<10} {one.record.title}  [{one.record.section}]"
         printed, ours = both(one)
         if one.verdict == "wrong":
-            yield f"               printed: {printed}"
-            yield f"               here:    {ours}"
-            yield f"               {one.record.cause}"
+            yield _below("printed: ", printed)
+            yield _below("here:    ", ours)
+            yield _below("", one.record.cause)
         elif one.record.lost:
-            yield f"               the document does not give {one.record.lost}; here {ours}"
+            yield _below("", f"the document does not give {one.record.lost}; here {ours}")
         elif one.record.printed is None:
-            yield f"               answer: {ours}"
+            yield _below("answer: ", ours)
+
+
+def _below(name: str, text: str) -> str:
+    """A text under the title of its record, in lines that a terminal shows whole."""
+    begin = " " * 15 + name
+    return fill(text, WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
 
 
 def page(results: Sequence[Judged]) -> str:

@@ -12,8 +12,10 @@ from clearhead.lab.naive import counted, fix_positions, normalised
 from clearhead.model.positions import SinusoidalEncoding
 
 SYMBOLS, BACK, WIDTH = 16, 1, 64
-SHORT, LONG, CELLS = 32, 256, 1024
+SHORT, LONG, CELLS = 32, 64, 1024
 """Symbols in a text, and in a batch."""
+LEARNED = 0.5
+"""The loss, in nats, at which a network counts as having learned. It starts at ln 16 = 2.77."""
 COUNTED, NORMALISED, SINUSOIDAL = "counted", "normalised", "sinusoidal"
 
 
@@ -28,7 +30,7 @@ def table(kind: str, length: int) -> Tensor:
 
 
 def measure(_: int, quick: bool) -> Iterator[Row]:
-    """Loss of copying the previous symbol, read both ways, and accuracy at the trained and at half the length."""
+    """Loss of copying the previous symbol, read both ways, steps to learn it, and accuracy by length."""
     for length in (SHORT, LONG):
         for kind in (COUNTED, NORMALISED, SINUSOIDAL):
             if (kind, length) == (NORMALISED, LONG):
@@ -37,9 +39,10 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             fix_positions(network, table(kind, length))
             n = CELLS // length
             losses = learn(
-                network, lambda n=n, length=length: copying(SYMBOLS, n, length, BACK), steps=300 if quick else 600
+                network, lambda n=n, length=length: copying(SYMBOLS, n, length, BACK), steps=400 if quick else 600
             )
-            values = {"loss": final(losses)}
+            needed = next((i for i, loss in enumerate(losses, start=1) if loss < LEARNED), len(losses))
+            values = {"loss": final(losses), "steps to learn": float(needed)}
             for name, tried in (("accuracy", length), ("accuracy at half the length", length // 2)):
                 fix_positions(network, table(kind, tried))
                 values[name] = accuracy(network, *copying(SYMBOLS, 4 * n, tried, BACK))
@@ -63,10 +66,10 @@ EXPERIMENT = Experiment(
     measure=measure,
     checks=(
         Check(
-            "counted, 256 symbols: accuracy",
+            "counted, 64 symbols: accuracy",
             lambda f: learned(f, COUNTED, LONG),
             at_most=0.7,
-            otherwise="Plain numbers up to 255 do not hinder training: the network learns the task by them.",
+            otherwise="Plain numbers up to 63 make training slower, but in the end the network learns by them.",
         ),
         Check(
             "normalised, at half the length: accuracy",
@@ -79,14 +82,12 @@ EXPERIMENT = Experiment(
             lambda f: learned(f, COUNTED, SHORT),
             at_most=0.7,
             role="limit",
-            otherwise="Plain numbers hinder training in long texts only: with 32 symbols the network learns by them.",
+            otherwise="Plain numbers hinder training in longer texts only: with 32 symbols the network learns by them.",
         ),
         Check(
             "sinusoidal, 32 symbols: accuracy", lambda f: learned(f, SINUSOIDAL, SHORT), at_least=0.9, role="control"
         ),
-        Check(
-            "sinusoidal, 256 symbols: accuracy", lambda f: learned(f, SINUSOIDAL, LONG), at_least=0.9, role="control"
-        ),
+        Check("sinusoidal, 64 symbols: accuracy", lambda f: learned(f, SINUSOIDAL, LONG), at_least=0.9, role="control"),
         Check(
             "sinusoidal, at half the length: accuracy", lambda f: at_half(f, SINUSOIDAL), at_least=0.9, role="control"
         ),

@@ -20,7 +20,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         for kind, (place, warmup) in NETWORKS.items():
             network = published(SYMBOLS, 32, n_layers=depth, norm_place=place, positions=c.Sinusoidal())
             batch = partial(copying, SYMBOLS, 32, LENGTH, BACK)
-            losses = learn(network, batch, steps=400 if quick else 600, lr=RATE, warmup=warmup)
+            losses = learn(network, batch, steps=400 if quick else 500, lr=RATE, warmup=warmup)
             yield Row({"network": kind, "depth": depth}, {"loss": final(losses)})
 
 

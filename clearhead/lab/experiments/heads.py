@@ -61,8 +61,8 @@ EXPERIMENT = Experiment(
             "1 head, in three times the steps: accuracy",
             lambda f: after(f, 1, 3 * BLOCKS),
             at_most=0.8,
-            otherwise="One head learns it too: it divides its weight between the two places, unequally, and the sum of"
-            " the two values still tells which symbol comes from where.",
+            otherwise="One head learns it too: it divides its weight between the two places, and the network still"
+            " tells which symbol comes from where.",
         ),
         Check(
             "2 heads: accuracy",

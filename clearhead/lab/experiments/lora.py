@@ -44,7 +44,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         if rank:
             adapt(made, AdapterConfig(rank=rank, alpha=2 * rank))
         for i in range(1, BLOCKS + 1):
-            steps, warmup = 40 if quick else 300, 20 if i == 1 else 0
+            steps, warmup = 40 if quick else 200, 20 if i == 1 else 0
             learn(made, lambda: library().batch(BATCH, LENGTH), steps=steps, lr=RATES[kind], warmup=warmup)
             name = f"{kind}, rank {rank}" if rank else kind
             yield Row({"training": name, "blocks of steps": i}, told(made))
