@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.later import later
 from tests.parity.cases import CASES, marked
 from tests.parity.generation import compare_texts, writes
 from tests.parity.harness import Case
 
-pytest.importorskip("transformers")
+later("transformers")
 
 
 @pytest.mark.parametrize("case", marked([case for case in CASES if writes(case)]), ids=str)
