@@ -52,7 +52,7 @@ def run(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread for networks so small that threads would wait for each other most of the time."""
+    """Limits PyTorch to one thread: in networks this small, threads mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
