@@ -1,6 +1,7 @@
 """`python -m benchmarks run NAME`: ours against the well-known libraries, interleaved."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -52,10 +53,10 @@ def run(
         print(report.model_dump_json())
 
 
-def main() -> None:
-    """Run the command line; a mistake of the user's is one line."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command line, or these words of one; a mistake of the user's is one line."""
     try:
-        app()
+        app(words)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

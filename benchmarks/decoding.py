@@ -211,10 +211,10 @@ def decoding(
     within(measure)
 
 
-def main() -> None:
-    """Run the command line; a mistake of the user's is one line."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command line, or these words of one; a mistake of the user's is one line."""
     try:
-        app()
+        app(words)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

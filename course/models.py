@@ -27,7 +27,8 @@ from course.corpus import pairs
 
 PAIRS = pairs(1600)
 """The sentences that the models learn from."""
-UNSEEN = [pair for pair in pairs(1900) if pair not in set(PAIRS)]
+_SEEN = frozenset(PAIRS)
+UNSEEN = [pair for pair in pairs(1900) if pair not in _SEEN]
 """Sentences that no model has seen."""
 IGNORED = -100
 SIDE, PATCH = 16, 4

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 
@@ -21,14 +19,16 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from tests.commands.test_predict import classifier
 from tests.explorer.traced import TOKENIZER, stack
+from tests.later import later
 from tests.small_models import PAIRS, model_of
 
+pa, pd = later("pyarrow"), later("pandas")
 TEXTS: list[Any] = ["one two", "three", None, "two two two", " ", "four"]
 KNOWN = [0, 1, 3, 5]
 FORMS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "dict": lambda columns: {name: np.array(values, object) for name, values in columns.items()},
-    "pandas": pd.DataFrame,
-    "arrow": pa.table,
+    "pandas": lambda columns: pd.DataFrame(columns),  # noqa: PLW0108 - imported when it is called
+    "arrow": lambda columns: pa.table(columns),  # noqa: PLW0108
 }
 
 

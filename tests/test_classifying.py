@@ -8,8 +8,9 @@ import torch
 
 from clearhead.api import Model, load
 from clearhead.errors import UserError
+from tests.later import later
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 WORDS = "this example text is about good bad sport politics a the one two three . un ##seen".split()
 TEXTS = ["one two three", "a good text about the sport", "bad bad bad . " * 40, "three"]
 LABELS = ["sport", "politics", "the good"]

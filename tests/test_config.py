@@ -1,14 +1,11 @@
 """Configurations: what is wrong is named with its value and remedy, and text brings the same one back."""
 
-import sys
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from clearhead import config as c
-from tests import processes
-from tests.architecture.source import ROOT
 from tests.model import small
 
 IMAGE = {"kind": "patches", "image_size": 32, "patch_size": 8}
@@ -177,8 +174,3 @@ def test_derived_values() -> None:
     assert (image.n_patches, image.length) == (16, 17)
     assert c.ModelConfig(decoder=small.stack()).is_causal
     assert not c.ModelConfig(encoder=small.stack()).is_causal
-
-
-def test_config_needs_no_torch() -> None:
-    code = "import sys, clearhead.config; sys.exit('torch' in sys.modules)"
-    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

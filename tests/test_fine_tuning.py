@@ -30,9 +30,10 @@ from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
 from clearhead.training.events import Evaluated
 from clearhead.training.run import Run
+from tests.later import later
 from tests.training.tiny import NUMBERS, drive, losses, number_pairs, write_pairs
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 
 PAIRS = number_pairs(24)
 WIDTH = 32

@@ -15,9 +15,10 @@ from clearhead.api import Model
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.model.adapter import adapt, adapters
+from tests.later import later
 
-peft = pytest.importorskip("peft")
-transformers = pytest.importorskip("transformers")
+peft = later("peft")
+transformers = later("transformers")
 
 ENCODER = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 SMALL: dict[str, tuple[str, dict[str, Any], Any, list[str]]] = {

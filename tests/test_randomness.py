@@ -1,9 +1,6 @@
-import sys
-
 import pytest
 
 from clearhead.randomness import key
-from tests import processes
 
 
 def test_a_key_is_a_fixed_function_of_its_parts_in_every_process():
@@ -19,8 +16,3 @@ def test_a_key_is_a_fixed_function_of_its_parts_in_every_process():
 def test_a_part_without_a_stable_text_is_refused(part):
     with pytest.raises(TypeError, match="str or int"):
         key(part)
-
-
-def test_it_needs_no_torch():
-    code = "import sys, clearhead.randomness, clearhead.recipe.training; assert 'torch' not in sys.modules"
-    assert processes.run([sys.executable, "-c", code], check=False).returncode == 0

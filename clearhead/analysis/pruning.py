@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.ablation import effects
-from clearhead.config import ALiBi, ModelConfig, RelativeBias, StackConfig
+from clearhead.config import ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import assemble
@@ -61,7 +61,7 @@ def _narrower(name: str, stack: StackConfig, n: int) -> StackConfig:
         raise UserError(f"--heads: expected 1 to {stack.n_heads - 1} of the {name}'s heads, got {n}; keep at least one")
     if stack.kv_heads != stack.n_heads:
         raise UserError(f"prune: expected heads with keys of their own, got {stack.kv_heads} keys for {stack.n_heads}")
-    if isinstance(stack.positions, ALiBi | RelativeBias):
+    if stack.positions.by_head:
         kind = stack.positions.kind
         raise UserError(f"prune: expected positions that all heads share, got {kind}, which differ by head")
     heads = {"n_heads": stack.n_heads - n, "d_head": stack.head_width, "attn_scale": stack.score_scale}

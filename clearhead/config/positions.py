@@ -1,14 +1,19 @@
 """Position encodings, as data."""
 
 from math import log
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
 from clearhead.config.base import Config, Count
 
 
-class _NoEnd(Config):
+class _Encoding(Config):
+    by_head: ClassVar[bool] = False
+    """Whether the heads of a layer differ in their positions, so that none can be removed alone."""
+
+
+class _NoEnd(_Encoding):
     """Positions for sequences of any length."""
 
     @property
@@ -17,7 +22,7 @@ class _NoEnd(Config):
         return None
 
 
-class _AnyWidth(Config):
+class _AnyWidth(_Encoding):
     """Positions that fit every network."""
 
     def check_widths(self, *, d_model: int, d_head: int) -> None:
@@ -148,6 +153,7 @@ class Rotary(Config):
 class RelativeBias(_NoEnd, _AnyWidth):
     """A learned bias for each head and bucket of distance, added to the scores (Raffel et al. 2019, 2.1)."""
 
+    by_head = True
     kind: Literal["relative"] = "relative"
     n_buckets: Annotated[int, Field(ge=4, le=2**20, multiple_of=2)] = 32
     max_distance: Count = 128
@@ -162,6 +168,7 @@ class RelativeBias(_NoEnd, _AnyWidth):
 class ALiBi(_NoEnd, _AnyWidth):
     """score - slope_h * |distance|, with fixed slopes 2^(-8h/n) (Press et al. 2021)."""
 
+    by_head = True
     kind: Literal["alibi"] = "alibi"
 
 
@@ -171,9 +178,10 @@ class NoPositions(_NoEnd, _AnyWidth):
     kind: Literal["none"] = "none"
 
 
-class Together(Config):
+class Together(_Encoding):
     """One encoding added to the embedding and another to the scores of every layer, as in MPNet (Song et al. 2020)."""
 
+    by_head = True
     kind: Literal["together"] = "together"
     added: Annotated[Sinusoidal | Learned, Field(discriminator="kind")]
     scored: Annotated[RelativeBias | ALiBi, Field(discriminator="kind")]

@@ -21,6 +21,7 @@ from clearhead.config import Probability, Share
 from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.recipe.generation import Exponent, GenerationConfig, Several
+from clearhead.recipe.names import schema_of
 
 _log = logging.getLogger("clearhead")
 
@@ -165,7 +166,7 @@ def _document(fields: Mapping[str, JsonValue], place: str) -> GenerationFields:
         return GenerationFields.model_validate(dict(fields))
     except ValidationError as error:
         raise UserError(
-            f"{explain(error, place, schema=GenerationFields.model_json_schema())}; try without this field"
+            f"{explain(error, place, schema=schema_of(GenerationFields))}; try without this field"
         ) from None
 
 

@@ -29,7 +29,7 @@ def predicted(train: Matrix, classes: Classes, test: Matrix, *, strength: float 
 
 
 def standardised(train: NDArray[np.floating], test: NDArray[np.floating]) -> tuple[Matrix, Matrix]:
-    """Both with the mean 0 and the variance 1 of each column of `train`."""
+    """Shifts and scales the columns of both so that those of `train` have mean 0 and variance 1."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(train)

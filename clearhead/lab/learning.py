@@ -100,7 +100,7 @@ def copied(tokens: Tensor, back: int) -> Tensor:
 
 
 def size(network: nn.Module) -> int:
-    """Parameters."""
+    """The number of parameters."""
     return sum(parameter.numel() for parameter in network.parameters())
 
 

@@ -20,7 +20,7 @@ def counted(positions: Sequence[int] | Tensor) -> Tensor:
 
 
 def fix_positions(network: Transformer, table: Tensor) -> None:
-    """Makes these vectors, t d, the positions of a network with learned ones. They do not learn from now on."""
+    """Replaces the learned positions of a network by these vectors, t d, and freezes them."""
     encoding = network.last_stack.positions
     assert isinstance(encoding, LearnedEncoding)
     encoding.table.weight.data = table

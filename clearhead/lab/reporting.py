@@ -51,7 +51,7 @@ def by_seed(result: Result) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and range."""
+    """The mean of a figure's values, and their range."""
     low, high = f"{min(values):.3g}", f"{max(values):.3g}"
     return f"{mean(values):.4g}" if low == high else f"{mean(values):.4g} [{low}, {high}]"
 

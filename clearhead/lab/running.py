@@ -68,7 +68,7 @@ def _measured(experiment: Experiment, seed: int, *, quick: bool, say: Callable[[
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread for networks so small that threads would wait for each other most of the time."""
+    """Limits PyTorch to one thread: in networks this small, threads mostly wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -18,7 +18,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import NotJson, parse
 from clearhead.recipe.data import Data
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.names import Names, Schema, options
+from clearhead.recipe.names import Names, Schema, options, schema_of
 from clearhead.recipe.tokenizers import BPE, TokenizerConfig
 from clearhead.recipe.training import Training
 
@@ -193,7 +193,7 @@ def explain(error: ValidationError, where: str, *, schema: Schema | None = None,
     that may be meant by one that does not exist.
     """
     first = error.errors()[0]
-    place = _place(first["loc"], schema or _OTHERS[error.title].model_json_schema())
+    place = _place(first["loc"], schema or schema_of(_OTHERS[error.title]))
     field = ".".join(place.path)
     context = first.get("ctx", {})
     match first["type"]:

@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Self
+
+from pydantic import BaseModel
 
 Schema = dict[str, Any]
 
@@ -46,6 +49,12 @@ class Names:
             ends.setdefault(field.rpartition(".")[2], field)
         close = get_close_matches(name.rpartition(".")[2], ends, n=1, cutoff=0.8)
         return ends[close[0]] if close else None
+
+
+@cache
+def schema_of(config: type[BaseModel]) -> Schema:
+    """The JSON Schema of a config type. Computed once, since it takes a tenth of a second; do not change it."""
+    return config.model_json_schema()
 
 
 def options(node: Schema, schema: Schema) -> list[Schema]:

@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.recipe import Recipe, explain, nearest
-from clearhead.recipe.names import Names, Schema
+from clearhead.recipe.names import Names, Schema, schema_of
 
 if TYPE_CHECKING:
     from clearhead.tasks.task import RecipeTask
@@ -71,7 +71,7 @@ def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:
     try:
         return recipe.model_validate(dict(tables))
     except ValidationError as error:
-        raise UserError(explain(error, where, schema=recipe.model_json_schema(), names=field_names())) from None
+        raise UserError(explain(error, where, schema=schema_of(recipe), names=field_names())) from None
 
 
 def recipe_schema() -> Schema:
@@ -89,5 +89,5 @@ def field_names() -> Names:
 
 @cache
 def _field_names(tasks: tuple[tuple[str, str], ...]) -> Names:
-    recipes = [find(name, where="task").recipe.model_json_schema() for name, _ in tasks]
-    return Names.of(recipes, ModelConfig.model_json_schema())
+    recipes = [schema_of(find(name, where="task").recipe) for name, _ in tasks]
+    return Names.of(recipes, schema_of(ModelConfig))

@@ -23,7 +23,7 @@ __all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "bearer", "list
 
 HOST = "127.0.0.1"
 PATIENCE = 1.0
-"""Seconds that open answers have when the server ends."""
+"""Seconds for open answers to finish when the server ends."""
 READERS = 2
 """Threads that parse and tokenize requests, in order."""
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
@@ -67,7 +67,7 @@ def bearer(headers: Headers) -> str | None:
 
 
 class Runner(uvicorn.Server):
-    """Answers until it is told to end, and for at most `PATIENCE` seconds after that."""
+    """A server that finishes open answers for at most `PATIENCE` seconds after it is told to end."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until the end. Only few threads read requests, so that the network keeps its cores."""
@@ -101,13 +101,13 @@ class Running:
     ended: threading.Event
 
     def stop(self) -> bool:
-        """Ends soon, whatever clients do. Returns whether it has ended; a long computation may still run."""
+        """Tells the server to end. Returns whether it has ended, because a long computation may still run."""
         self.runner.should_exit = True
         return self.ended.wait(PATIENCE + 0.5)
 
 
 def answering(app: ASGIApp, listener: socket.socket, *, name: str) -> Running:
-    """Starts to answer. Closes the listener at the end."""
+    """Starts a server on the listener, in a thread of its own. The server closes the listener when it ends."""
     runner = Runner(
         uvicorn.Config(
             app,

@@ -41,7 +41,7 @@ class Bodies:
     most: int
     """The most bytes of a body."""
     seconds: float
-    """Within which a body must arrive."""
+    """Seconds within which a body must arrive."""
     what: str
     """The name of a body in errors."""
     held: int = 0

@@ -12,9 +12,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 _log = logging.getLogger("clearhead")
 
 SECONDS = 30.0
-"""For a client's turn: to send the head of a request or its body, or to read more of the answer."""
+"""Seconds of a client's turn: to send the head of a request or its body, or to read more of the answer."""
 MOST = 1024
-"""Connections at once."""
+"""The most open connections, if the system allows as many."""
 LEAST = 16
 BACKLOG = 8
 """Connections that are accepted in one turn of the event loop."""
@@ -25,7 +25,7 @@ MARGIN = 4 * BACKLOG
 QUEUE = 1024
 """Connections that may wait in the system to be accepted."""
 QUIET_SECONDS = 60.0
-"""Between two warnings of one kind."""
+"""Seconds between two warnings of one kind."""
 
 
 class Connection(H11Protocol):
@@ -35,13 +35,13 @@ class Connection(H11Protocol):
     """
 
     clock: asyncio.TimerHandle | None = None
-    """Runs while the server waits for the client."""
+    """Ends the connection if it runs out. It runs while the server waits for the client."""
     since = 0.0
     """When the client's turn began."""
     turn: tuple[object, ...] | None = None
 
     def awaited(self) -> tuple[object, ...] | None:
-        """What the client has to do next, equal until it has done it; None in the server's turn."""
+        """The client's next step, as a value that stays equal until it is done; None in the server's turn."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return ("request", cycle)
@@ -102,7 +102,7 @@ class Connection(H11Protocol):
             self.clock.cancel()
 
     def shutdown(self) -> None:
-        """Ends with the server: gives up a request that has not arrived, and lets an answer under way go on."""
+        """Ends with the server: drops a request that has not arrived, and finishes an answer under way."""
         super().shutdown()
         if self.turn is not None and self.turn[0] == "body":
             self.transport.abort()

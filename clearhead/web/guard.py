@@ -1,4 +1,4 @@
-"""Admits to a page only its own user: the requests of this machine that carry the page's token."""
+"""Protects a page: only requests of this machine that carry the page's token are answered."""
 
 import secrets
 from urllib.parse import parse_qs

@@ -1,4 +1,4 @@
-"""Serves one page to this machine alone, for the holder of its token."""
+"""Serves one page to the user of this machine who holds its token."""
 
 import secrets
 import socket
@@ -35,7 +35,7 @@ class Server(Generic[T]):
 
     @property
     def origin(self) -> str:
-        """Its address without the token."""
+        """The server's address without the token."""
         return f"http://{HOST}:{self.port}"
 
     @property
@@ -53,7 +53,7 @@ class Server(Generic[T]):
         wait(self.ended)
 
     def end(self) -> None:
-        """Ends the server. Open answers have a moment."""
+        """Ends the server, after a moment for open answers."""
         self.before_end(self.shown)
         self.running.stop()
 

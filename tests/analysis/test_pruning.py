@@ -10,6 +10,7 @@ from clearhead.analysis.ablation import without
 from clearhead.analysis.pruning import without_heads
 from clearhead.api import load
 from clearhead.cli import main
+from clearhead.config.positions import Together
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from tests.explorer.traced import CONFIGS
@@ -55,6 +56,11 @@ def test_training_the_smaller_network_leaves_the_old_one_as_it_is() -> None:
             {"positions": c.ALiBi()},
             1,
             "prune: expected positions that all heads share, got alibi",
+        ),
+        (
+            {"positions": Together(added=c.Sinusoidal(), scored=c.ALiBi())},
+            1,
+            "prune: expected positions that all heads share, got together",
         ),
     ],
 )

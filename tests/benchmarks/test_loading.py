@@ -7,8 +7,9 @@ import torch
 
 from benchmarks.loading import QUICK, SIDES, network, opened
 from clearhead.api import Model
+from tests.later import later
 
-pytest.importorskip("transformers")
+later("transformers")
 
 
 # The reference library is opened for comparison alone.

@@ -88,11 +88,12 @@ def test_a_library_that_is_not_there_is_left_out(
     ]
 
 
-def test_unknown_name_is_one_line() -> None:
-    done = run("nothing")
-    assert done.returncode == 2
+def test_unknown_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        command.main(["run", "nothing"])
+    assert end.value.code == 2
     names = "encdec-small, encdec-base, gpt-small, gpt-small-fp32, gpt-124m, tokenizers"
-    assert done.stderr.splitlines() == [f"error: nothing: expected one of {names}; try encdec-small"]
+    assert capsys.readouterr().err.splitlines() == [f"error: nothing: expected one of {names}; try encdec-small"]
 
 
 def test_both_sides_see_the_same_batches() -> None:

@@ -14,17 +14,18 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-pytest.importorskip("transformers")
-
 from clearhead.api import load, sentences
 from clearhead.api.sentence_modules import Module, read_module
 from clearhead.cli import main
 from clearhead.commands.check_vectors import LIBRARY
 from clearhead.model.sentences import Dense, Pooling, Step, Unit, VectorLayerNorm
 from clearhead.weights.modules import Listed
+from tests.later import later
 from tests.sidecars.models import MAKERS
 from tests.sidecars.tiny import network, put, tokenizer
 from tests.small_models import model_of
+
+later("transformers")
 
 
 def checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:

@@ -11,12 +11,12 @@ from clearhead.commands.export import quiet
 from clearhead.config import ClassificationHead, LanguageHead
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
+from tests.later import later
 from tests.small_models import PAIRS, model_of
 
-ctranslate2: Any = pytest.importorskip("ctranslate2")
-pytest.importorskip("transformers")
+ctranslate2, ours = later("ctranslate2"), later("clearhead.commands.export_ctranslate2")
+later("transformers")
 
-from clearhead.commands.export_ctranslate2 import convert, difference, reader, refuse  # noqa: E402
 
 QUIET = {"compute_type": "float32", "intra_threads": 1}
 
@@ -38,7 +38,7 @@ def converted(model: Model, folder: Path, weights: str = "float32") -> float:
     """Its difference from ours."""
     folder.mkdir()
     with quiet():
-        return convert(model, folder, weights, name="model")
+        return ours.convert(model, folder, weights, name="model")
 
 
 def their_translations(model: Model, folder: Path, texts: list[str]) -> list[list[int]]:
@@ -125,7 +125,7 @@ def test_files(tmp_path: Path):
 
 def test_another_network_is_not_close(tmp_path: Path):
     converted(model_of("demo"), tmp_path / "out")
-    assert difference(model_of("demo", seed=1), tmp_path / "out") > 0.1
+    assert ours.difference(model_of("demo", seed=1), tmp_path / "out") > 0.1
 
 
 # --- what cannot be converted -------------------------------------------------------------------------------------
@@ -171,13 +171,17 @@ def test_heads_it_would_leave_out(name: str, changes: dict[str, Any], says: str)
     model = model_of(name)
     other = Model(Transformer(model.config.model_copy(update=changes)), model.tokenizer)
     with pytest.raises(UserError, match=says):
-        refuse(other, "model")
+        ours.refuse(other, "model")
 
 
 def test_a_tokenizer_is_needed():
     with pytest.raises(UserError, match="expected a tokenizer with the model"):
-        refuse(Model(model_of("gpt2").network), "model")
+        ours.refuse(Model(model_of("gpt2").network), "model")
 
 
 def test_its_class():
-    assert [reader(model_of(name)) for name in ("demo", "gpt2", "bert-base")] == ["Translator", "Generator", "Encoder"]
+    assert [ours.reader(model_of(name)) for name in ("demo", "gpt2", "bert-base")] == [
+        "Translator",
+        "Generator",
+        "Encoder",
+    ]

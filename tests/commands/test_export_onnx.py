@@ -8,14 +8,14 @@ from torch import Tensor
 
 from clearhead.api import Model, load
 from clearhead.commands.export import quiet
+from clearhead.commands.export_onnx import FILE, Plain, difference, input_names, sample, signature, write
 from clearhead.config import ClassificationHead, Learned, ModelConfig, PatchInput, StackConfig
 from clearhead.model import Tokens, Transformer
+from tests.later import later
 from tests.small_models import model_of
 
-pytest.importorskip("onnx")
-pytest.importorskip("onnxscript")
-
-from clearhead.commands.export_onnx import FILE, Plain, difference, input_names, sample, signature, write
+later("onnx")
+later("onnxscript")
 
 
 def images() -> Model:

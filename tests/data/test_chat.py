@@ -3,17 +3,14 @@
 import json
 import resource
 import sys
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import tokenizers
 from pydantic import JsonValue
 
-from clearhead.data import chat
 from clearhead.data.chat import render
 from clearhead.errors import UserError
-from tests import processes
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
@@ -418,9 +415,3 @@ def test_an_absent_or_old_jinja_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert "expected jinja2 3.1.6 or newer" in line_of(TEMPLATES["turns"])
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert "pip install 'jinja2>=3.1.6'" in line_of(TEMPLATES["turns"])
-
-
-def test_imports_neither_torch_nor_jinja() -> None:
-    code = f"import sys, {chat.__name__}; sys.exit('torch' in sys.modules or 'jinja2' in sys.modules)"
-    root = Path(__file__).resolve().parents[2]
-    assert processes.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

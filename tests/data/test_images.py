@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import JsonValue
 
-from clearhead.data import images as module
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize, ShortestEdge, read_preprocessor
 from clearhead.errors import UserError
 from tests import processes
@@ -444,11 +443,6 @@ def test_a_size_beyond_the_limit_is_refused_at_once() -> None:
     for config in (ImageConfig(size=huge), ImageConfig(do_center_crop=True, crop_size=huge)):
         with pytest.raises(UserError, match=r"preprocessor: expected at most 67108864 pixels, got 1000000000 x 1000"):
             ImageProcessor(config)
-
-
-def test_imports_neither_torch_nor_pillow() -> None:
-    code = f"import sys, {module.__name__}, clearhead.data; sys.exit(bool({{'torch', 'PIL'}} & sys.modules.keys()))"
-    assert processes.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_an_absent_pillow_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

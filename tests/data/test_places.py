@@ -15,9 +15,10 @@ from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table
 from clearhead.recipe.places import Place, Url, absolute, place
 from clearhead.tasks.classification import ClassificationRecipe
 from clearhead.training.beginning import with_absolute_paths
+from tests.later import later
 
 fsspec = pytest.importorskip("fsspec")
-pa = pytest.importorskip("pyarrow")
+pa = later("pyarrow")
 CSV = b"en,de\none,eins\ntwo,zwei\n"
 PAIRS = [("one", "eins"), ("two", "zwei")]
 

@@ -1,7 +1,6 @@
 """The page's own tests and its type check, run by node as part of the one test command."""
 
 import os
-import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,7 +48,9 @@ def _run(command: list[str], cwd: Path, **environment: str) -> str:
 
 def test_units(node: str, tmp_path: Path) -> None:
     """vitest; what the engine in the page must agree with is computed here, by the network itself."""
-    _run([sys.executable, "-m", "tests.explorer.engine_fixtures", str(tmp_path)], ROOT)
+    from tests.explorer import engine_fixtures  # It makes models when it is imported.
+
+    engine_fixtures.write(tmp_path)
     said = _run([node, "node_modules/vitest/vitest.mjs", "run"], UI, CLEARHEAD_FIXTURES=str(tmp_path))
     assert "skipped" not in said, said
 

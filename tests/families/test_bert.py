@@ -18,10 +18,11 @@ from clearhead.families.family import canonical
 from clearhead.model.heads import NoHead as NoHeadModule
 from clearhead.model.layout import Layout
 from tests.families import hub_encoders as hub
+from tests.later import later
 from tests.parity.cases.bert import BASE
 from tests.parity.harness import Case, Gap, inputs, reference
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 
 
 def read(document: dict[str, Any]) -> ModelConfig:

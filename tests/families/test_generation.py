@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from clearhead.errors import UserError
 from clearhead.families import generation as g
 from clearhead.recipe.generation import GenerationConfig
+from tests.later import later
 
 
 def read(
@@ -281,7 +282,7 @@ def test_any_document_is_read_or_refused(document: dict[str, Any], encoder_decod
 
 # --- against the transformers library -----------------------------------------------------------------------
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 
 
 def test_every_field_of_the_library_is_known() -> None:

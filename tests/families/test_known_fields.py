@@ -11,10 +11,11 @@ import pytest
 from clearhead.errors import UserError
 from clearhead.families import FAMILIES, Family, HeadMap, family_of
 from clearhead.weights.fields import FieldMap, Only, ignored, same
+from tests.later import later
 from tests.parity.cases import DERIVED_REPRESENTATIVES, REPRESENTATIVES
 from tests.parity.harness import Case
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 
 READS = re.compile(r"""\bconfig\.([a-z_0-9]+)\b(?!\()|(?:get|has)attr\((?:self\.)?config, "([a-z_0-9]+)\"""")
 NO_FIELDS = {

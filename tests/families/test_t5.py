@@ -12,8 +12,9 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.families import family_of
 from clearhead.model import Tokens
+from tests.later import later
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 
 SIZES: dict[str, Any] = {"vocab_size": 30, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 2}
 # flan-t5-base and t5-base as they are on the hub, their sizes made small.

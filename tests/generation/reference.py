@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -11,8 +10,9 @@ from clearhead.families.generation import write_generation
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from tests.generation.networks import PAD
+from tests.later import later
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 
 
 def wrapped(net: Transformer) -> Any:

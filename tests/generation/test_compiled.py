@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from clearhead import config as c
 from clearhead.errors import UserError
@@ -24,8 +23,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounterWithBackend]:
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Graphs that run as they were captured, counted."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
     torch._dynamo.reset()
     counting = CompileCounterWithBackend("aot_eager")
     monkeypatch.setattr(compiled, "BACKEND", counting)
@@ -49,7 +50,7 @@ def both(net: Transformer, prompt: list[int], **settings: Any) -> tuple[tuple[in
     return plain, written(net, prompt, **settings)
 
 
-def test_one_graph_writes_all_texts(counter: CompileCounterWithBackend) -> None:
+def test_one_graph_writes_all_texts(counter: Any) -> None:
     net = network(positions=c.Rotary()).eval()
     for prompt in PROMPTS:
         for settings in CONFIGS.values():
@@ -58,7 +59,7 @@ def test_one_graph_writes_all_texts(counter: CompileCounterWithBackend) -> None:
     assert counter.frame_count == 1
 
 
-def test_a_text_up_to_the_last_position(counter: CompileCounterWithBackend) -> None:
+def test_a_text_up_to_the_last_position(counter: Any) -> None:
     net = network(positions=c.Learned(max_length=9)).eval()
     for n in (1, 50):
         plain, fast = both(net, [1, 2, 3], max_new_tokens=n)
@@ -67,13 +68,13 @@ def test_a_text_up_to_the_last_position(counter: CompileCounterWithBackend) -> N
     assert counter.frame_count == 1
 
 
-def test_a_translation(counter: CompileCounterWithBackend) -> None:
+def test_a_translation(counter: Any) -> None:
     plain, fast = both(network(cross=True).eval(), [1])
     assert fast == plain
     assert counter.frame_count == 1
 
 
-def test_several_texts_and_what_is_looked_at_are_not_compiled(counter: CompileCounterWithBackend) -> None:
+def test_several_texts_and_what_is_looked_at_are_not_compiled(counter: Any) -> None:
     net = network(positions=c.Rotary()).eval()
     net.compiles_steps = True
     complete(net, PROMPTS, config=GenerationConfig(max_new_tokens=4))

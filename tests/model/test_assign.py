@@ -171,15 +171,17 @@ def test_an_enormous_config_without_its_tensors_costs_nothing(positions: c.Posit
     assert allocated.numbers < 1000, "more than the frequencies of one head"
 
 
-def test_assembling_loads_no_compiler() -> None:
+def test_assembling_and_its_summary_load_no_compiler() -> None:
     code = """
 import sys, torch
 from clearhead.families import preset
 from clearhead.model.assign import assemble
 from clearhead.model.shapes import unallocated, weights_of
+from clearhead.model.summary import summarize
 before = "torch._dynamo" in sys.modules
-for name in ("llama-tiny", "vit-tiny"):
+for name in ("llama-tiny", "vit-tiny", "demo"):
     config = preset(name)
+    summarize(config)
     wanted = weights_of(unallocated(config))
     network = assemble(config, {n: torch.empty(w.shape) for n, w in wanted.items() if not w.tied_to}, where="here")
 sys.exit("torch._dynamo" in sys.modules and not before)

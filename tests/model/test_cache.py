@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from clearhead import config as c
 from clearhead.model import Tokens
@@ -123,6 +122,8 @@ def test_one_graph_serves_every_step(cross: bool) -> None:
     growing = network.new_cache()
     network.decode(Tokens.pad(sequences(2, 3), left=True), memory, growing)
     fixed = FixedCache.of(growing, 40)
+    from torch._dynamo.testing import CompileCounterWithBackend
+
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
     step = torch.compile(network.decode, fullgraph=True, dynamic=False, backend=counter)

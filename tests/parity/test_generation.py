@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.later import later
 from tests.parity.cases import CASES, DERIVED, marked
 from tests.parity.generation import compare_texts, writes
 from tests.parity.harness import Case
 
-pytest.importorskip("transformers")
+later("transformers")
 
 SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in DERIVED if writes(case)]
 

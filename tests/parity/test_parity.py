@@ -10,6 +10,7 @@ import torch
 from clearhead.analysis.comparison import CLOSE, LOGITS, reference_states, states
 from clearhead.api import load
 from clearhead.model import Tokens
+from tests.later import later
 from tests.parity.cases import (
     CASES,
     DERIVED,
@@ -21,7 +22,7 @@ from tests.parity.cases import (
 )
 from tests.parity.harness import Case, Gap, both, gaps, inputs, round_trip
 
-pytest.importorskip("transformers")
+later("transformers")
 
 NEVER_ABOVE = 1e-4
 TWICE, ROUNDING = 2.0, 2**-7

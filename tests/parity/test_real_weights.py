@@ -11,8 +11,9 @@ from clearhead.api import Model, load
 from clearhead.generation import Step, generate
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
+from tests.later import later
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 
 BOS, EOS = 1, 2
 STORY = 120

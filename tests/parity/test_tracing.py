@@ -8,10 +8,11 @@ from torch import Tensor
 
 from clearhead.model.attention import Attention
 from clearhead.trace import trace, zero
+from tests.later import later
 from tests.parity.cases import DERIVED_REPRESENTATIVES, REPRESENTATIVES
 from tests.parity.harness import Case, both, inputs
 
-pytest.importorskip("transformers")
+later("transformers")
 
 
 def noisy(value: Tensor) -> Tensor:

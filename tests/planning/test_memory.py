@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.distributed._tools.mem_tracker import MemTracker
 
 from clearhead import config as c
 from clearhead.families import preset
@@ -108,6 +107,8 @@ def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch: pytest.Monk
 def test_worst_moment_is_the_peak(
     optimizer: AdamW | Muon, length: int, mixed: bool, chunk: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch.distributed._tools.mem_tracker import MemTracker  # It imports the compiler.
+
     vocab = 1000 if chunk or length == 64 else VOCAB
     config = config_of("decoder", d_model=64, d_ff=256, input=c.TokenInput(vocab_size=vocab))
     shape, network = shape_of(config, length), Transformer(config).train()

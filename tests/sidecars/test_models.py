@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers")
-
+from tests.later import later
 from tests.sidecars.models import run
+
+later("transformers")
 
 CASES = [i if i % 12 == 0 else pytest.param(i, marks=pytest.mark.slow) for i in range(0, 60, 6)]
 """Six kinds of change each."""

@@ -1,19 +1,19 @@
 """Which files of a folder nothing reads: the list is checked against what `load` opens."""
 
+import random
 import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers")
-
-import random
-
 from clearhead.api import load
 from clearhead.api.sidecars import unread
 from clearhead.errors import UserError
+from tests.later import later
 from tests.sidecars.models import sentences
 from tests.sidecars.tiny import put
+
+later("transformers")
 
 _opened: list[str] = []
 sys.addaudithook(lambda event, arguments: _opened.append(str(arguments[0])) if event == "open" else None)

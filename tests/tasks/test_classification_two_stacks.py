@@ -21,9 +21,10 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.classification import Classification
 from clearhead.tasks.registry import suitable
 from clearhead.tasks.task import Batch
+from tests.later import later
 from tests.tasks.updates import mask_of, our_losses, their_losses
 
-transformers = pytest.importorskip("transformers")
+transformers = later("transformers")
 
 KINDS = {"animal": "cat dog horse mouse", "fruit": "apple pear plum cherry", "tool": "hammer saw file drill"}
 ROWS = [(f"the {a} and the {b}", kind) for kind, words in KINDS.items() for a in words.split() for b in words.split()]

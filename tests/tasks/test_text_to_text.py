@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rouge_score import rouge_scorer
 
 from clearhead.api import load
 from clearhead.cli import main
@@ -98,6 +97,8 @@ def test_resumed_as_if_never_stopped():
 
 
 def test_rouge_is_that_of_its_package():
+    from rouge_score import rouge_scorer  # It imports much of NLTK and of SciPy.
+
     outputs, references = ["the cats sat", "a dog", ""], ["the cat sat down", "a dog", "a bird"]
     scorer = rouge_scorer.RougeScorer(["rougeL", "rouge2"], use_stemmer=True)
     for score in rouge(outputs, references):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 import clearhead
+from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.weights.upload import upload
 from tests import processes
@@ -107,10 +108,20 @@ def push(model: Path, repository: str, *options: str, home: Path, **settings: st
     return done.returncode, done.stdout, done.stderr.splitlines()[-1]
 
 
-def test_a_model_is_uploaded_and_opens_again(server: str, model: Path, tmp_path: Path) -> None:
-    for _ in range(2):  # a new repository, then one that is there
-        code, out, error = push(model, "me/small", "--private", home=tmp_path, HF_ENDPOINT=server, HF_TOKEN="hf_good")
-        assert (code, out) == (0, f"{server}/me/small\n"), error
+def speak_to(monkeypatch: pytest.MonkeyPatch, endpoint: str, token: str) -> None:
+    """Let this process speak to that hub."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+    monkeypatch.setenv("HF_TOKEN", token)
+
+
+def test_a_model_is_uploaded_and_opens_again(
+    server: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, error = push(model, "me/small", "--private", home=tmp_path, HF_ENDPOINT=server, HF_TOKEN="hf_good")
+    assert (code, out) == (0, f"{server}/me/small\n"), error
+    speak_to(monkeypatch, server, "hf_good")
+    assert upload(model, "me/small", private=True) == f"{server}/me/small", "the repository is there now"
     files = Hub.repositories["me/small"]
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= files.keys()
     assert "MANIFEST.json" not in files
@@ -122,8 +133,9 @@ def test_a_model_is_uploaded_and_opens_again(server: str, model: Path, tmp_path:
     assert clearhead.load(folder).tokenizer.to_files() == clearhead.load(model).tokenizer.to_files()
 
 
-def test_what_goes_wrong_is_one_line(server: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+def test_what_goes_wrong_is_one_line(
+    server: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
     token = "hf_good"
     lines = {
@@ -134,10 +146,13 @@ def test_what_goes_wrong_is_one_line(server: str, model: Path, tmp_path: Path, m
         ("me/x", "http://127.0.0.1:9", token): "me/x: expected to reach the hub, got ",
     }
     for (name, endpoint, secret), line in lines.items():
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
-        monkeypatch.setenv("HF_TOKEN", secret)
+        speak_to(monkeypatch, endpoint, secret)
         with pytest.raises(UserError, match=re.escape(line)):
             upload(model, name, private=False)
-    code, out, error = push(model, "me/x", home=tmp_path, HF_ENDPOINT=server, HF_TOKEN="hf_bad")
-    assert (code, out) == (2, "")
-    assert error.startswith("error: me/x: expected a token that may write, got none that the hub knows;")
+    speak_to(monkeypatch, server, "hf_bad")
+    with pytest.raises(SystemExit) as end:
+        main(["push", str(model), "me/x"])
+    said = capsys.readouterr()
+    assert (end.value.code, said.out) == (2, "")
+    expected = "error: me/x: expected a token that may write, got none that the hub knows;"
+    assert said.err.splitlines()[-1].startswith(expected)
