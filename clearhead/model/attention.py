@@ -35,6 +35,9 @@ Kernel = Literal["auto", "explicit", "fused"]
 EXPLICIT_UP_TO: int = 512
 """Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log.md)."""
 
+SHORT = 32
+"""Keys below which a CPU takes the softmax of bfloat16 scores in float32 (docs/log.md)."""
+
 
 def is_explicit(kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: float | None = None) -> bool:
     """Whether to compute explicitly: while traced, without a fused kernel, or if that is faster."""
@@ -140,6 +143,9 @@ class Attention(nn.Module):
         """softmax(Q K^T scale + bias + mask) V, step by step."""
         if group > 1:
             k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        in_16_bits = q.dtype == torch.bfloat16 and q.device.type == "cpu"
+        if in_16_bits:  # The product would copy them anyway, and slowly where it reads them transposed.
+            q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         scores = (q * self.scale) @ k.mT
         if self.soft_cap is not None:
             scores = self.soft_cap * (scores / self.soft_cap).tanh()
@@ -150,8 +156,10 @@ class Attention(nn.Module):
         mask = None if reach.mask is None else reach.mask.to(scores.dtype)
         masked = tap(self, "masked", scores if mask is None else scores + mask, "b h t s")
         # In the scores' own type: softmax sums in float32 anyway, and autocast would copy every weight twice.
+        # Short rows of 16-bit numbers are the exception, because their kernel takes number by number.
+        is_slow = in_16_bits and masked.shape[-1] < SHORT
         with torch.autocast(q.device.type, enabled=False):
-            weights = masked.softmax(-1).to(v.dtype)
+            weights = (masked.float() if is_slow else masked).softmax(-1).to(v.dtype)
         if reach.unreachable is not None:
             weights = weights.masked_fill(reach.unreachable, 0.0)
         weights = tap(self, "weights", weights, "b h t s")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from clearhead.config import StackConfig
@@ -42,7 +43,9 @@ class Residual:
         branch = f(reads if before is None else before(reads))
         branch = branch if out_norm is None else out_norm(branch)
         branch = branch if self.config.branch_scale is None else branch * self.config.branch_scale
-        x = x + dropout(branch, self.config.dropout, training)
+        branch = dropout(branch, self.config.dropout, training)
+        # One type, because PyTorch's kernel for a sum of two types is slow.
+        x = x + branch.to(torch.promote_types(x.dtype, branch.dtype))
         return x if after is None else after(x)
 
     def steps(

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.recipe import training as recipe
 from clearhead.storage.tensors import check_tensors
-from clearhead.training.parts import part, whole
+from clearhead.training.parts import is_part, part, whole
 from clearhead.training.rounding import RoundedAdamW, Rounding
 from clearhead.training.rows import Whole
+from clearhead.training.sharding import scale
 
 ParameterRole = Literal["hidden", "matrix", "plain"]
 
@@ -157,10 +158,17 @@ class Optimizers:
         for group, peak in self._peaks:
             group["lr"] = peak * factor
 
-    def step(self) -> None:
-        """Updates the parameters from their gradients."""
+    def step(self, *, factor: float = 1.0) -> None:
+        """Updates the parameters from their gradients times `factor`."""
         with self._whole.of(self._names):
             for optimizer in self._parts.values():
+                parameters = [p for group in optimizer.param_groups for p in group["params"]]
+                if optimizer.defaults.get("fused") and all(_divides(p) for p in parameters):
+                    # Its kernel divides by this number what it reads anyway.
+                    divisor = None if factor == 1.0 else torch.tensor(1 / factor)
+                    optimizer.grad_scale = divisor  # pyrefly: ignore[missing-attribute]
+                else:
+                    scale(parameters, factor)
                 optimizer.step()
 
     def zero_grad(self) -> None:
@@ -277,6 +285,11 @@ def _adamw(
     if half := groups(lambda p: p.ndim >= 2 and rounded):
         parts["adamw16"] = RoundedAdamW(half, **settings)
     return parts
+
+
+def _divides(parameter: nn.Parameter) -> bool:
+    """Whether PyTorch's fused AdamW divides gradients of this parameter by a number without loss."""
+    return parameter.device.type == "cpu" and parameter.dtype == torch.float32 and not is_part(parameter)
 
 
 def _full(tensor: Tensor) -> Tensor:

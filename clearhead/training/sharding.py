@@ -7,7 +7,7 @@ computes some of the heads and of the feed-forward units (Shoeybi et al. 2019, 3
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -127,15 +127,34 @@ def gradients_stay(network: nn.Module) -> AbstractContextManager[object]:
 
 def clip(parameters: Sequence[nn.Parameter], limit: float) -> float:
     """Scales gradients down to the norm `limit` if needed; returns the norm over all processes before that."""
+    norm = norm_of(parameters)
+    scale(parameters, clipping(norm, limit))
+    return norm
+
+
+def norm_of(parameters: Iterable[nn.Parameter]) -> float:
+    """The norm of all gradients together, over all processes."""
+    return math.hypot(*(whole(_norm(group)).item() for group in _by_place(parameters)))
+
+
+def clipping(norm: float, limit: float) -> float:
+    """The factor that scales gradients of this norm down to `limit`, as in clip_grad_norm_; 1 if none is needed."""
+    return 1.0 if norm <= limit else limit / (norm + 1e-6)
+
+
+def scale(parameters: Iterable[nn.Parameter], factor: float) -> None:
+    """Multiplies the gradients by `factor`, in place."""
+    if factor != 1.0:
+        for group in _by_place(parameters):
+            torch._foreach_mul_(group, factor)
+
+
+def _by_place(parameters: Iterable[nn.Parameter]) -> Collection[list[Tensor]]:
+    """The gradients, in groups that PyTorch can take together."""
     groups: dict[object, list[Tensor]] = {}
     for gradient in gradients(parameters):
         groups.setdefault(_place(gradient), []).append(gradient)
-    norm = math.hypot(*(whole(_norm(group)).item() for group in groups.values()))
-    if not norm <= limit:
-        for group in groups.values():
-            # As clip_grad_norm_ does.
-            torch._foreach_mul_(group, limit / (norm + 1e-6))
-    return norm
+    return groups.values()
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:

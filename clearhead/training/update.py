@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.randomness import key
 from clearhead.tasks.task import Batch
 from clearhead.training.run import Run
-from clearhead.training.sharding import clip, gradients_stay
+from clearhead.training.sharding import clipping, gradients_stay, norm_of
 
 
 def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[float, float, int]:
@@ -36,10 +36,10 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
             (loss * (ranks.data_size if counts else 0) / count).backward()
         total += loss.item() if counts else 0.0
     total = ranks.sum(total)
-    norm = clip(run.optimizer.parameters, config.clip if config.clip is not None else math.inf)
+    norm = norm_of(run.optimizer.parameters)
     if math.isfinite(total) and math.isfinite(norm):
         run.optimizer.set_lr(lr)
-        run.optimizer.step()
+        run.optimizer.step(factor=clipping(norm, config.clip if config.clip is not None else math.inf))
         if run.mean is not None and config.ema is not None:
             average_into(run.mean, run.network, min(config.ema, (1 + at.step) / (10 + at.step)))
     run.optimizer.zero_grad()

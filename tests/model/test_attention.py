@@ -267,3 +267,17 @@ def test_qk_norm_is_qwen3_s(kernel: str) -> None:
     rotary = qwen.Qwen3RotaryEmbedding(config)(x, torch.arange(9)[None])
     layout, reach = reach_with(c.Rotary(), 12, 9)
     assert_close(ours(x, layout, reach), theirs(x, rotary, causal_mask(9))[0])
+
+
+def test_short_rows_of_16_bits_have_the_softmax_of_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, found = small.encoder(n_layers=1), list[list[Tensor]]()
+    for short in (0, 32):
+        monkeypatch.setattr(attention_module, "SHORT", short)
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = network(ids(2, 9)).float()
+        logits.square().sum().backward()
+        found.append([logits.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)])
+    least = 0.1 * max(float(one.norm()) for one in found[0])  # Gradients that are 0 but for rounding count less.
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() <= 0.02 * max(float(other.norm()), least)

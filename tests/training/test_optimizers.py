@@ -246,3 +246,19 @@ def test_learning_rates_are_peaks_times_the_factor():
     assert both.parameters == list(network.parameters())
     both.zero_grad()
     assert all(p.grad is None for p in network.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("config", [*CONFIGS, AdamW(lr=3e-3, fused=False)])
+def test_a_factor_of_the_step_is_one_of_the_gradients(config, dtype):
+    """Half of a number is exact, so that all bits are equal."""
+    inside, before = (make(config) for _ in range(2))
+    for (network, both), factor in ((inside, 0.5), (before, 1.0)):
+        network.to(dtype)
+        for step in range(3):
+            for p in network.parameters():
+                p.grad = torch.randn(p.shape, dtype=dtype, generator=torch.Generator().manual_seed(step))
+                p.grad *= 0.5 / factor
+            both.step(factor=factor)
+    for a, b in zip(inside[0].parameters(), before[0].parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -115,7 +115,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(monkeypatch: pytest.
         run = new_run(Around(task, plan=plan), dropout=0.0, steps=1, accumulate=len(plan), clip=None)
         found: dict[str, torch.Tensor] = {}
 
-        def keep(run=run, found=found):
+        def keep(run=run, found=found, **_):
             found.update({name: p.grad.clone() for name, p in run.network.named_parameters() if p.grad is not None})
 
         monkeypatch.setattr(run.optimizer, "step", keep)
