@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.parity.cases import (
+    albert,
     arcee,
     bart,
     bert,
@@ -39,6 +40,7 @@ CASES: list[Case] = [
     *bert.CASES,
     *roberta.CASES,
     *distilbert.CASES,
+    *albert.CASES,
     *electra.CASES,
     *mpnet.CASES,
     *rotary_berts.CASES,
