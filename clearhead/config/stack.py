@@ -69,6 +69,9 @@ class StackConfig(Config):
     d_ff: Count
     positions: Positions = Sinusoidal()
 
+    n_groups: Width | None = None
+    """Number of different blocks, each of which runs n_layers / n_groups times in a row (Lan et al. 2019, 3.1); default
+    n_layers."""
     n_kv_heads: Width | None = None
     """Key and value heads: n_heads (the default) is multi-head, 1 multi-query, any other number grouped-query."""
     d_head: Width | None = None
@@ -159,6 +162,11 @@ class StackConfig(Config):
         return self.has_ffn_bias if self.down_bias is None else self.down_bias
 
     @property
+    def repeats(self) -> int:
+        """How often each block runs: n_layers / n_groups."""
+        return self.n_layers // (self.n_groups or self.n_layers)
+
+    @property
     def has_norm_bias(self) -> bool:
         """Whether norms have a bias: an RMSNorm has none."""
         return self.norm == "layer" and (self.bias if self.norm_bias is None else self.norm_bias)
@@ -193,6 +201,10 @@ class StackConfig(Config):
     def _consistent(self) -> Self:
         if self.d_head is None and self.d_model % self.n_heads:
             raise ValueError(f"n_heads={self.n_heads} must divide d_model={self.d_model}; or give d_head")
+        if self.n_layers % (self.n_groups or 1):
+            raise ValueError(f"n_groups={self.n_groups} must divide n_layers={self.n_layers}")
+        if self.repeats > 1 and not self.first_norm:
+            raise ValueError(f"first_norm=False makes the first block another; leave out n_groups={self.n_groups}")
         if self.n_heads % self.kv_heads:
             raise ValueError(f"n_kv_heads={self.n_kv_heads} must divide n_heads={self.n_heads}")
         for positions in filter(None, (self.positions, self.window_positions)):

@@ -7,6 +7,7 @@ from typing import Any
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.families import (
+    albert,
     bart,
     bert,
     bloom,
@@ -55,7 +56,9 @@ FAMILIES: tuple[Family, ...] = (
     roberta.FAMILY,
     roberta.XLM_FAMILY,
     roberta.CAMEMBERT_FAMILY,
+    roberta.DATA2VEC_FAMILY,
     distilbert.FAMILY,
+    albert.FAMILY,
     electra.FAMILY,
     mpnet.FAMILY,
     rotary_berts.NOMIC,

@@ -156,6 +156,7 @@ def _canonical(stack: StackConfig) -> StackConfig:
             "down_bias": stack.has_down_bias,
             "norm_bias": stack.has_norm_bias,
             "d_head": stack.head_width,
+            "n_groups": stack.n_layers // stack.repeats,
             "n_kv_heads": stack.kv_heads,
             "attn_scale": stack.score_scale,
             "final_norm": stack.has_final_norm,

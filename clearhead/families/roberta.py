@@ -115,11 +115,12 @@ def heads(name: str, prefix: str = PREFIX, dropout: Field | None = None) -> tupl
     )
 
 
-def family(model_type: str, name: str, *, vocab_size: int) -> Family:
+def family(model_type: str, name: str, *, vocab_size: int, prefix: str = PREFIX) -> Family:
     """The same network under another name, with another tokenizer."""
-    return Family(model_type, CONSTANTS, (*encoder_fields(vocab_size), *positions()), rules, heads(name))
+    return Family(model_type, CONSTANTS, (*encoder_fields(vocab_size), *positions()), rules, heads(name, prefix))
 
 
 FAMILY = family("roberta", "Roberta", vocab_size=50_265)
 XLM_FAMILY = family("xlm-roberta", "XLMRoberta", vocab_size=30_522)
 CAMEMBERT_FAMILY = family("camembert", "Camembert", vocab_size=30_522)
+DATA2VEC_FAMILY = family("data2vec-text", "Data2VecText", vocab_size=30_522, prefix="data2vec_text.")

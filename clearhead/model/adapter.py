@@ -111,6 +111,12 @@ def adapt(network: Transformer, config: AdapterConfig) -> Transformer:
 
     A language head stays frozen. Raises UserError for a target that the network does not have.
     """
+    for stack in network.config.stacks.values():
+        if stack.repeats > 1:
+            raise UserError(
+                f"adapter: expected blocks with weights of their own, got n_groups={stack.n_groups} for"
+                f" {stack.n_layers} blocks; train the whole network"
+            )
     targets = chosen(network, config.targets)
     for name, linear in linears(network).items():
         base = GroupedLinear(linear, config.bits) if config.bits is not None else linear

@@ -105,13 +105,14 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
         yield one("class token", "embed.class_token")
     yield one(f"positions ({stack.config.positions.kind})", "positions")
     norms: list[str] = []
-    for i, block in enumerate(stack.blocks):
+    n_blocks = len(stack.blocks) // stack.config.repeats  # that have weights of their own
+    for i, block in enumerate([*stack.blocks][:n_blocks]):
         for child, module in block.named_children():
             if isinstance(module, LayerNorm | RMSNorm):
                 norms.append(f"{name}.blocks.{i}.{child}")
             elif i == 0:
                 path = f"{name}.blocks.0.{child}"
-                yield Component(BLOCK[child], f"{name}.blocks.*.{child}", path, t, count=len(stack.blocks))
+                yield Component(BLOCK[child], f"{name}.blocks.*.{child}", path, t, count=n_blocks)
                 if child == "cross":
                     yield Component("memory", "encoder", MEMORY, memory)
     yield Component("norms", f"{name}.blocks.*.*_norm", norms[0], t, count=len(norms))

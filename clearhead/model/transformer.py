@@ -50,6 +50,14 @@ class Stack(nn.Module):
         self.recompute = False
         """Whether training keeps only the input of each block, and computes the rest again in the backward pass."""
 
+    def tie(self) -> None:
+        """Gives the blocks of a group the weights of its first."""
+        for i, block in enumerate(self.blocks):
+            first = self.blocks[i - i % self.config.repeats]
+            for name in [name for name, _ in block.named_parameters()] if first is not block else ():
+                owner, _, last = name.rpartition(".")
+                setattr(block.get_submodule(owner), last, first.get_parameter(name))
+
     @property
     def kernel(self) -> Kernel:
         """The kernel of all its attentions."""
@@ -170,7 +178,9 @@ class Transformer(nn.Module):
         initialize(self, config.init)
 
     def tie(self) -> None:
-        """Makes tied tables one tensor again, as the config says."""
+        """Makes tied tables, and the weights of blocks that run several times, one tensor again, as the config says."""
+        for stack in self.stacks().values():
+            stack.tie()
         if self.config.share_embeddings and self.encoder and self.decoder:
             self.decoder.table.weight = self.encoder.table.weight
         if isinstance(self.config.head, LanguageHead) and self.config.head.tied:

@@ -107,8 +107,8 @@ class Network:
     @cached_property
     def matrices(self) -> list[tuple[int, int]]:
         """Rows and columns of the matrices inside blocks, which Muon takes, the shorter axis first."""
-        found = [m.weight.shape for block in self.blocks for m in block.modules() if isinstance(m, nn.Linear)]
-        return [(min(shape), max(shape)) for shape in found]
+        found = {id(m.weight): m.weight.shape for b in self.blocks for m in b.modules() if isinstance(m, nn.Linear)}
+        return [(min(shape), max(shape)) for shape in found.values()]
 
     @cached_property
     def hidden(self) -> int:
@@ -191,7 +191,7 @@ class Activations:
             ),
             others=others - logits,
             logits=logits,
-            head_gradients=logits and 4 * config.output.d_model * (vocabulary(config) + shape.positions),
+            head_gradients=logits and 4 * config.output.embed_width * (vocabulary(config) + shape.positions),
             largest=4 * shape.rows * network.largest(shape, setting.explicit),
         )
 
@@ -308,7 +308,7 @@ def tied_bytes(network: Network) -> int:
     head = network.config.head
     if not isinstance(head, LanguageHead) or not head.tied:
         return 0
-    return 2 * 4 * vocabulary(network.config) * network.config.output.d_model
+    return 2 * 4 * vocabulary(network.config) * network.config.output.embed_width
 
 
 def update_bytes(network: Network, optimizer: Optimizer) -> int:

@@ -55,6 +55,8 @@ def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks
         return
     if is_sharded(config, ranks) and any(isinstance(module, LinearMap) for module in network.modules()):
         raise UserError("training.parallel: expected ddp with an adapter, got parts of the weights; try auto")
+    if is_sharded(config, ranks) and any(stack.repeats > 1 for stack in network.config.stacks.values()):
+        raise UserError("training.parallel: expected ddp where blocks share their weights, got parts of them; try ddp")
     check_heads(network, ranks.tensor_size)
     largest = max(map(len, task.plan(seed=config.seed, epoch=0)))
     if largest < ranks.data_size:

@@ -1,11 +1,14 @@
-"""Tables narrower than the network, heads that lead back to their width, and other layers of heads."""
+"""Tables narrower than the network, blocks that run several times, and layers of heads."""
 
 import pytest
 import torch
 
 from clearhead import config as c
+from clearhead.config.adapter import AdapterConfig
+from clearhead.errors import UserError
 from clearhead.explorer.recording.recompute import differences
 from clearhead.model import Tokens, Transformer
+from clearhead.model.adapter import adapt
 from clearhead.model.record import masks_of, ops_of
 from clearhead.model.summary import summarize
 from clearhead.trace import trace
@@ -22,6 +25,7 @@ test_properties = properties_of(
         "positions": c.Sinusoidal(offset=3, base=50.0),
         "gated": True,
         "down_bias": False,
+        "n_groups": 1,
     }
 )
 
@@ -82,6 +86,19 @@ def test_a_mean_before_or_after_the_layer() -> None:
     states, _ = network.states(ids(1, 4))
     made = torch.tanh(states @ w["pooler.weight"].T + w["pooler.bias"])
     assert_close(network(ids(1, 4)), made.mean(1) @ w["output.weight"].T + w["output.bias"])
+
+
+def test_blocks_of_a_group_are_one() -> None:
+    network = small.encoder(n_layers=6, n_groups=2)
+    blocks = network.last_stack.blocks
+    found = [block.get_parameter("attn.q.weight") for block in blocks]
+    assert [weight is found[0] for weight in found] == [True] * 3 + [False] * 3
+    assert summarize(network.config).parameters == sum(p.numel() for p in network.parameters())
+    assert network.config.output.repeats == 3
+    with pytest.raises(UserError, match="adapter: expected blocks with weights of their own, got n_groups=2"):
+        adapt(network, AdapterConfig())
+    with pytest.raises(ValueError, match="n_groups=4 must divide n_layers=6"):
+        small.stack(n_layers=6, n_groups=4)
 
 
 def test_refused() -> None:

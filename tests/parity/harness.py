@@ -21,7 +21,7 @@ READ_AND_NOT = {"cls.predictions.decoder.bias": "cls.predictions.bias", "lm_head
 """Where the output is not tied, the reference keeps a second bias that it adds nowhere."""
 LENGTHS = (7, 4, 5)
 TARGET_LENGTHS = (5, 6, 3)
-COUNT_NO_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet", "m2m_100")
+COUNT_NO_PADDING = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "mpnet", "m2m_100")
 """Models that count their positions by themselves, and leave padding out."""
 
 

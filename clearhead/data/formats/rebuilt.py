@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers.decoders import Decoder
 from tokenizers.models import Model
 from tokenizers.normalizers import Normalizer
@@ -22,6 +22,7 @@ from clearhead.data.formats.byte_pairs import SINGLE_DIGITS, splitter
 from clearhead.data.formats.checked import flag
 from clearhead.data.formats.classes import TokenizerClass
 from clearhead.data.formats.sentence_pieces import decoder
+from clearhead.data.formats.spaced import SPACED
 from clearhead.data.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
 from clearhead.data.formats.wire import PieceKind, PieceModel
 from clearhead.data.formats.word_pieces import word_normalizer
@@ -213,50 +214,12 @@ def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
     return None, splits, decoder(byte_fallback=True, prefix=prefix)
 
 
-def _spaced(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
-    # Here null means false, and only an absent field means true.
-    scheme = "always" if _prefix(settings, "add_prefix_space" not in settings) else "never"
-    splits = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme)]
-    normalizer = normalizers.Precompiled(vocabulary.charsmap) if vocabulary.charsmap else None
-    return normalizer, pre_tokenizers.Sequence(splits), decoders.Metaspace(SPACE, prepend_scheme=scheme)
-
-
-def _always_spaced(vocabulary: Vocabulary, _: Settings) -> Pipeline:
-    return _spaced(vocabulary, {})
-
-
-def _spaced_as_it_is(_: Vocabulary, __: Settings) -> Pipeline:
-    return _spaced(Vocabulary({}, [], []), {})
-
-
-def _collapsed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
-    steps = [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
-    normalizer = normalizers.Sequence([*steps, normalizers.Replace(Regex(" {2,}"), " ")])
-    return normalizer, pre_tokenizers.Metaspace(SPACE, prepend_scheme="always"), decoders.Metaspace(SPACE)
-
-
-def _collapsed_by_table(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
-    normalizer, splits, joins = _collapsed(vocabulary, settings)
-    return normalizer if vocabulary.charsmap else None, splits, joins
-
-
-def _lines(vocabulary: Vocabulary, _: Settings) -> Pipeline:
-    first = normalizers.Precompiled(vocabulary.charsmap) if vocabulary.charsmap else normalizers.Replace("\n", " ")
-    normalizer = normalizers.Sequence([first, normalizers.Replace(Regex(" {2,}"), " ")])
-    return normalizer, pre_tokenizers.Metaspace(SPACE, prepend_scheme="always"), decoders.Metaspace(SPACE)
-
-
 SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "words": _words,
     "words_2019": _words_2019,
     "single_digits": _single_digits,
     "whole": _whole,
-    "spaced": _spaced,
-    "always_spaced": _always_spaced,
-    "lines": _lines,
-    "spaced_as_it_is": _spaced_as_it_is,
-    "collapsed": _collapsed,
-    "collapsed_by_table": _collapsed_by_table,
+    **SPACED,
 }
 
 

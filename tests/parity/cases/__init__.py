@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.parity.cases import (
+    albert,
     arcee,
     bart,
     bert,
@@ -40,6 +41,7 @@ CASES: list[Case] = [
     *bert.CASES,
     *roberta.CASES,
     *distilbert.CASES,
+    *albert.CASES,
     *electra.CASES,
     *mpnet.CASES,
     *rotary_berts.CASES,

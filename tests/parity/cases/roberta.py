@@ -66,4 +66,5 @@ CASES = [
     *cases("roberta", "RobertaForQuestionAnswering", BASE, {}, pad=PAD),
     *named("xlm-roberta", "XLMRoberta"),
     *named("camembert", "Camembert"),
+    *named("data2vec-text", "Data2VecText"),
 ]

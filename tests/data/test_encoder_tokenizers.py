@@ -1,0 +1,48 @@
+"""Tokenizer classes of encoders, as the reference library builds them from a vocabulary."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearhead.data.tokenizers import Tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+TEXTS = ["A man rides", "  É bike\t``ä''  ", "", "men <mask>men [MASK]", "x unknown 中文"]
+PIECES = [
+    "<pad>",
+    "<unk>",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "▁a",
+    "▁man",
+    "▁men",
+    "▁rides",
+    "▁bike",
+    "▁",
+    "e",
+    "a",
+    '"',
+    "É",
+]
+WORDS = ["<s>", "<pad>", "</s>", "[UNK]", "a", "man", "men", "ride", "##s", "bike", "e", "ä", "中", "<mask>"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("AlbertTokenizer", {}),
+        ("AlbertTokenizer", {"do_lower_case": False, "keep_accents": True}),
+        ("MPNetTokenizer", {}),
+        ("MPNetTokenizer", {"do_lower_case": False}),
+    ],
+)
+def test_ids_are_the_reference_s(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    pieces = [(piece, -float(i > 4) * i) for i, piece in enumerate(PIECES)]
+    vocabulary = pieces if kind == "AlbertTokenizer" else {word: i for i, word in enumerate(WORDS)}
+    getattr(transformers, kind)(vocab=vocabulary, **settings).save_pretrained(tmp_path)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    for text in TEXTS:
+        assert ours.encode(text, marks=True) == theirs(text)["input_ids"], text
