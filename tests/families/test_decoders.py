@@ -29,7 +29,8 @@ def stack(kind: str, **document: Any) -> StackConfig:
 
 # The sizes of pythia-70m, as its file names them.
 PYTHIA = {
-    "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "gelu", "hidden_size": 512,
+    "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "gelu",
+    "hidden_size": 512,
     "initializer_range": 0.02, "intermediate_size": 2048, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
     "num_attention_heads": 8, "num_hidden_layers": 6, "rotary_emb_base": 10000, "rotary_pct": 0.25,
     "tie_word_embeddings": False, "torch_dtype": "float16", "use_cache": True, "use_parallel_residual": True,
@@ -91,7 +92,7 @@ def test_angles_of_long_texts() -> None:
         ("mpt", {"expansion_ratio": 3}, "expansion_ratio: expected 4"),
         ("gptj", {"rotary_dim": 300}, "rotary_dim: expected 1 to 256"),
         ("gptj", {"rotary_dim": None}, "rotary_dim: expected a whole number"),
-        ("codegen", {"n_head": 6, "n_embd": 96}, "n_head: expected a multiple of 4"),
+        ("codegen", {"n_head": 6, "n_embd": 96, "rotary_dim": 8}, "n_head: expected a multiple of 4"),
         ("gpt_neo", {"attention_types": [[["global"], 3]]}, "attention_types: expected global or local for each of"),
         ("gpt_neo", {"attention_types": [[["wide"], 24]]}, "attention_types: expected global or local"),
         ("gpt_neo", {"attention_types": [["global"], 2]}, "attention_types: expected"),

@@ -311,7 +311,9 @@ def mark(
         if vocabulary.marks is not None:
             library.post_processor = vocabulary.marks
     else:
-        bos, eos = (roles[f"{end}_token"] if flag(settings, f"add_{end}_token", False) else None for end in ENDS)
+        # Beside a tokenizer.json the library drops these settings.
+        asked = [not vocabulary.is_json and flag(settings, f"add_{end}_token", False) for end in ENDS]
+        bos, eos = (roles[f"{end}_token"] if wanted else None for end, wanted in zip(ENDS, asked, strict=True))
         parts = [[*([bos] if bos else []), text, *([eos] if eos else [])] for text in ("$A", "$B")]
         first, second = (" ".join(f"{part}:{kind}" for part in row) for kind, row in enumerate(parts))
         template(library, first, f"{first} {second}")
