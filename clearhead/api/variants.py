@@ -47,7 +47,7 @@ def _stack(stack: StackConfig, scale: bool, positions: str | None) -> StackConfi
         if positions not in WITHOUT_WEIGHTS:
             known = ", ".join(WITHOUT_WEIGHTS)
             raise UserError(f"positions: expected one of {known}, got {positions}, which must be learned")
-        new |= {"positions": WITHOUT_WEIGHTS[positions], "window_positions": None}
+        new |= {"positions": WITHOUT_WEIGHTS[positions], "window_positions": None, "rotary_layers": None}
     return StackConfig.model_validate(new)
 
 

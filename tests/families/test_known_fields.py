@@ -22,6 +22,9 @@ NO_FIELDS = {
     # What a config is or can do, and names in other libraries' files.
     *("json", "sub_configs", "name_or_path", "default_theta", "nested_rope_parameter_keys", "convert_rope_params"),
     # Heads for the prediction of several tokens, which no class here has.
+    # Of models with pictures, beside the text's; what moves into another field; a mark on a loaded object.
+    *("image_token_id", "mm_tokens_per_image", "text_config", "vision_config"),
+    *("partial_rotary_factor", "_is_quantized"),
     *("chain_hidden_post_norm", "unpadded_vocab_size", "mtp_hidden_states_first", "logits_mup_width_multiplier"),
 }
 

@@ -89,7 +89,7 @@ def test_yarn_by_way_of_lengths_and_scales() -> None:
         ({"rope_theta": 0.5}, "rope_parameters:.*base: expected greater than 1, got 0"),
         ({"pretraining_tp": 2}, "pretraining_tp: expected 1, .* got 2"),
         ({"rope_interleaved": True}, "rope_interleaved: expected False, .* got True"),
-        ({"hidden_act": "relu2"}, "hidden_act: expected relu or .*, got 'relu2'"),
+        ({"hidden_act": "mish"}, "hidden_act: expected relu or .*, got 'mish'"),
         ({"num_attention_heads": 5}, r"config\.json"),
         ({"num_attention_heads": 0}, r"config\.json:head_dim|config\.json:num_"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: expected weights of plain numbers"),

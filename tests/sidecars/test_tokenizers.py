@@ -15,6 +15,9 @@ def test_mutated_folders_are_read_as_the_reference_reads_them() -> None:
     assert sum(kind == "same" for kind, _ in found) > 30, "most are opened, and compared"
 
 
-@pytest.mark.parametrize("name", tokenizers.bases())
+FOLDERS = tokenizers.bases() | tokenizers.later_bases()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
 def test_folders_as_they_are(name: str) -> None:
-    assert tokenizers.verdict(tokenizers.Case(name, tokenizers.bases()[name])) == ("same", None)
+    assert tokenizers.verdict(tokenizers.Case(name, FOLDERS[name])) == ("same", None)

@@ -164,6 +164,28 @@ def bases() -> dict[str, Files]:
     }
 
 
+@functools.cache
+def later_bases() -> dict[str, Files]:
+    """A folder of each kind that came later, by name."""
+    plain, roles = _bytes(["<|endoftext|>", "<|padding|>"]), ["<PAD>", "<UNK>", "<CLS>", "<SEP>", "<MASK_TOKEN>"]
+    turns = _bytes([*roles, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"])
+    marked = processors.TemplateProcessing(single="<BOS_TOKEN> $A", special_tokens=[("<BOS_TOKEN>", 5)])
+    turns.post_processor = marked
+    merged = _merged()
+    named = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<unk>"}
+
+    def of(library: tokenizers.Tokenizer, kind: str, **settings: object) -> Files:
+        return {"tokenizer.json": library.to_str(), "tokenizer_config.json": {"tokenizer_class": kind, **settings}}
+
+    return {
+        "composed": of(plain, "GPTNeoXTokenizer"),
+        "composed with ends": of(plain, "GPTNeoXTokenizer", add_bos_token=True, add_eos_token=True),
+        "code": of(plain, "CodeGenTokenizer"),
+        "turns": of(turns, "CohereTokenizer"),
+        "unsplit": of(merged, "GemmaTokenizer", mask_token="<unk>", **named),
+    }
+
+
 # --- mutations ---
 
 Mutation = Callable[[Files, random.Random], str]

@@ -163,6 +163,10 @@ def _model(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, whe
             return models.WordPiece(dict(vocabulary.ids), unk_token=unknown or "None")
         case "Unigram":
             return models.Unigram(vocabulary.scores, _unknown_id(vocabulary, kind, unknown, where), False)
+        case "BPE" if kind.splitting == "unsplit":
+            return models.BPE(
+                dict(vocabulary.ids), vocabulary.merges, unk_token=unknown, fuse_unk=True, byte_fallback=True
+            )
         case "BPE":
             whole = kind.splitting == "whole"
             named = {"unk_token": unknown} if kind.fuses else {}
@@ -207,6 +211,22 @@ def _single_digits(_: Vocabulary, settings: Settings) -> Pipeline:
     return normalizers.NFC(), splits, decoders.ByteLevel()
 
 
+def _composed(_: Vocabulary, settings: Settings) -> Pipeline:
+    return normalizers.NFC(), *_words_2019(_, settings)[1:]
+
+
+def _composed_digits(_: Vocabulary, settings: Settings) -> Pipeline:
+    normalizer, splits, joins = _composed(_, settings)
+    return normalizer, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), splits]), joins
+
+
+def _unsplit(_: Vocabulary, __: Settings) -> Pipeline:
+    # The normaliser leaves no space at which this could split.
+    splits = pre_tokenizers.Split(" ", "merged_with_previous")
+    joins = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    return normalizers.Replace(" ", SPACE), splits, joins
+
+
 def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
     prefix = _prefix(settings, True)
     scheme = ("always" if flag(settings, "legacy", False) else "first") if prefix else "never"
@@ -218,6 +238,9 @@ SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "words": _words,
     "words_2019": _words_2019,
     "single_digits": _single_digits,
+    "composed": _composed,
+    "composed_digits": _composed_digits,
+    "unsplit": _unsplit,
     "whole": _whole,
     **SPACED,
 }
@@ -267,16 +290,18 @@ def mark(
         trims = flag(settings, "trim_offsets", True)
         prefix = _prefix(settings, False)
         library.post_processor = PairProcessing((last, ids[last]), (first, ids[first]), trims, prefix)
-    elif kind.single:
+    elif kind.single and kind.single != "asked":
         single, pair = (
             " ".join(_place(part, roles, where) for part in text.split()) for text in (kind.single, kind.pair)
         )
         template(library, single, pair)
-    elif vocabulary.is_json:
+    elif vocabulary.is_json and kind.single != "asked":
         if vocabulary.marks is not None:
             library.post_processor = vocabulary.marks
     else:
-        bos, eos = (roles[f"{end}_token"] if flag(settings, f"add_{end}_token", False) else None for end in ENDS)
+        # Beside a tokenizer.json the library drops these settings.
+        asked = [not vocabulary.is_json and flag(settings, f"add_{end}_token", False) for end in ENDS]
+        bos, eos = (roles[f"{end}_token"] if wanted else None for end, wanted in zip(ENDS, asked, strict=True))
         parts = [[*([bos] if bos else []), text, *([eos] if eos else [])] for text in ("$A", "$B")]
         first, second = (" ".join(f"{part}:{kind}" for part in row) for kind, row in enumerate(parts))
         template(library, first, f"{first} {second}")
