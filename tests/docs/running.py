@@ -1,6 +1,7 @@
 """Runs a document: its command lines and its Python, in a folder of small files and models."""
 
 import io
+import os
 import re
 import shlex
 import shutil
@@ -52,12 +53,12 @@ class Folder:
         words = small(line)
         self.supply(shlex.join(words), line)
         given = words.index("<") if "<" in words else None
-        text = self.folder.joinpath(words[given + 1]).read_text(encoding="utf-8") if given is not None else ""
+        read = self.folder / words[given + 1] if given is not None else Path(os.devnull)
         words = words[: next((i for i, word in enumerate(words) if word in "<>|"), len(words))]
         if is_served(words):
             served(words, self.folder)
         else:
-            called(words, text)
+            called(words, read)
 
     def supply(self, text: str, line: str = "") -> None:
         """Puts what the text names where it looks: runs and checkpoints."""
@@ -103,12 +104,11 @@ def is_served(words: list[str]) -> bool:
     )
 
 
-def called(words: list[str], given: str = "") -> str:
+def called(words: list[str], given: Path = Path(os.devnull)) -> str:
     """What a command prints. Raises AssertionError with its errors if it fails."""
     out, err, before = io.StringIO(), io.StringIO(), sys.stdin
-    sys.stdin = io.TextIOWrapper(io.BytesIO(given.encode()), encoding="utf-8")
     try:
-        with redirect_stdout(out), redirect_stderr(err):
+        with given.open(encoding="utf-8") as sys.stdin, redirect_stdout(out), redirect_stderr(err):
             main(words)
     except SystemExit as end:
         if end.code:
