@@ -1,4 +1,5 @@
-// In a figure: leaves out what a small frame has no room for, and tells the chapter around it that it is there.
+// In a figure: leaves out what a small frame has no room for, tells the chapter around it that it is there, and takes the
+// chapter's colours.
 (() => {
   if (parent === window) return;
   document.documentElement.classList.add("framed");
@@ -8,4 +9,7 @@
     parent.postMessage("clearhead-figure", "*");
   });
   seen.observe(document.getElementById("app"), { childList: true, subtree: true, attributes: true, attributeFilter: ["aria-busy"] });
+  addEventListener("message", ({ source, data }) => {
+    if (source === parent && (data === "light" || data === "dark")) document.querySelector(".clearhead")?.setAttribute("data-theme", data);
+  });
 })();

@@ -7,7 +7,8 @@
   /** The elements of each slide: a slide begins at a heading, and each figure is one of its own. */
   function slides() {
     const found = [];
-    for (const one of [...article.children]) {
+    const all = [...article.children];
+    for (const one of all.slice(all.indexOf(title))) {
       const begins = /^H[12]$/.test(one.tagName) || one.matches(".explorer");
       if (begins || !found.length || found.at(-1)[0].matches(".explorer")) found.push([]);
       found.at(-1).push(one);

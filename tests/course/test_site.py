@@ -61,7 +61,8 @@ def test_no_dead_link(staged: Path) -> None:
             if "://" in path:
                 continue
             to = (file.parent / path).resolve() if path else file
-            if not to.is_file() or (anchor and anchor not in known(to)):
+            marked = anchor and to.suffix == ".md"  # A page of exercises names its exercises itself.
+            if not to.is_file() or (marked and anchor not in known(to)):
                 dead.append(f"{file.relative_to(staged)}: {link}")
     assert dead == []
 
