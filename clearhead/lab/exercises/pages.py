@@ -32,8 +32,9 @@ def html_of(given: ExerciseSet) -> bytes:
 def parts_by_name(given: ExerciseSet) -> dict[str, str]:
     """What a page holds: `exercises`, and the parts of each model's exported file as MODEL-PART."""
     said = {
-        "format": FORMAT, "name": given.name, "title": given.title, "version": given.version, "clearhead": version("clearhead"),
-        "models": list(given.models), "exercises": [given.document(one) for one in given.exercises],
+        "format": FORMAT, "name": given.name, "title": given.title, "version": given.version,
+        "clearhead": version("clearhead"), "models": list(given.models),
+        "exercises": [given.document(one) for one in given.exercises],
     }  # fmt: skip
     parts = {"exercises": packed(Reply(said))}
     for name in given.models:
