@@ -1,9 +1,9 @@
 """One HTML file for each set: its models, as the explorer exports them, and the exercises."""
 
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
-from clearhead import __version__
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import RunRequest
@@ -32,8 +32,9 @@ def html_of(given: ExerciseSet) -> bytes:
 def parts_by_name(given: ExerciseSet) -> dict[str, str]:
     """What a page holds: `exercises`, and the parts of each model's exported file as MODEL-PART."""
     said = {
-        "format": FORMAT, "name": given.name, "title": given.title, "version": given.version, "clearhead": __version__,
-        "models": list(given.models), "exercises": [given.document(one) for one in given.exercises],
+        "format": FORMAT, "name": given.name, "title": given.title, "version": given.version,
+        "clearhead": version("clearhead"), "models": list(given.models),
+        "exercises": [given.document(one) for one in given.exercises],
     }  # fmt: skip
     parts = {"exercises": packed(Reply(said))}
     for name in given.models:
