@@ -65,7 +65,7 @@ def list_command() -> None:
                 print(f"      needs {', '.join(needs)}")
         print()
     print(
-        "`clearhead lab run NAME` measures a claim and judges it; `--quick` takes less than half a minute.\n"
+        "`clearhead lab run NAME` measures a claim and judges it; `--quick` takes about half a minute.\n"
         "`clearhead lab examples` computes the numbers of the documents, `clearhead lab walk` leads along their chains."
     )
 

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping
 from hashlib import sha256
+from importlib.metadata import version
 from importlib.util import find_spec
 from inspect import getsource
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from clearhead import __version__
 from clearhead.errors import UserError, reason
 from clearhead.lab.experiment import Experiment, Figures, Label, Result, Row
 from clearhead.lab.figures import draw
@@ -95,7 +95,7 @@ def document(result: Result) -> dict[str, Any]:
         "quick": result.quick,
         "seeds": list(result.seeds),
         "wanted": result.wanted,
-        "version": __version__,
+        "version": version("clearhead"),
         "design": design(experiment),
         "seconds": round(result.seconds, 1),
         "cpu_seconds": round(result.cpu_seconds, 1),
@@ -140,7 +140,7 @@ def measured_before(experiment: Experiment, folder: Path, *, quick: bool) -> Map
     if not path.exists():
         return {}
     one = read(path)
-    wanted = (experiment.name, quick, __version__, design(experiment))
+    wanted = (experiment.name, quick, version("clearhead"), design(experiment))
     if (one.experiment, one.quick, one.version, one.design) != wanted:
         return {}
     return one.figures()

@@ -34,9 +34,7 @@ def change_by_future(network: Transformer) -> float:
     other = tokens.clone()
     other[:, half:] = torch.randint(0, N_CHARACTERS, (8, LENGTH - half))
     network.train()
-    change = (network(tokens) - network(other))[:, :half].abs().max().item()
-    network.eval()
-    return change
+    return (network(tokens) - network(other))[:, :half].abs().max().item()
 
 
 def by_frequency() -> float:
@@ -54,10 +52,9 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             if norm == "BatchNorm":
                 with_batch_norm(network)
             learn(network, lambda sizes=sizes: batch(*sizes), steps=300 if quick else 800)
-            values = {"change": change_by_future(network)}
             with torch.no_grad():
-                values["loss"] = mean_loss(network, *manual().valid_batch(128, LENGTH)).item()
-            yield Row({"batches": kind, "norm": norm}, values)
+                loss = mean_loss(network, *manual().valid_batch(128, LENGTH)).item()
+            yield Row({"batches": kind, "norm": norm}, {"loss": loss, "change": change_by_future(network)})
 
 
 def worse(f: Figures, batches: str) -> float:
