@@ -8,6 +8,8 @@ import re
 
 import tokenizers
 
+from clearhead.data.formats import MODEL_FILE
+from clearhead.data.formats.checked import json_object
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 
@@ -37,7 +39,7 @@ def language(name: str, known: dict[str, str], option: str) -> str:
 def reading(tokenizer: Tokenizer, token: str, known: dict[str, str]) -> Tokenizer:
     """A tokenizer that marks each text with this language in place of its own."""
     library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
-    parts = json.loads(library.to_str())
+    parts = json_object(library.to_str().encode(), MODEL_FILE)
     others = {*known.values()}
 
     def changed(value: object) -> object:
@@ -47,9 +49,8 @@ def reading(tokenizer: Tokenizer, token: str, known: dict[str, str]) -> Tokenize
             return [changed(part) for part in value]
         return token if isinstance(value, str) and value in others else value
 
-    parts["post_processor"] = changed(parts["post_processor"])
-    number = library.token_to_id(token)
-    for mark in (parts["post_processor"] or {}).get("special_tokens", {}).values():
-        if mark["tokens"] == [token]:
-            mark["ids"] = [number]
+    marks = changed(parts["post_processor"])
+    if isinstance(marks, dict) and isinstance(named := marks.get("special_tokens"), dict):
+        named |= {token: {"id": token, "ids": [library.token_to_id(token)], "tokens": [token]}}
+    parts["post_processor"] = marks
     return tokenizer.changed(tokenizers.Tokenizer.from_str(json.dumps(parts)), src_lang=token)

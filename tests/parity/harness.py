@@ -17,7 +17,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
 from clearhead.trace import trace
 
-READ_AND_NOT = {"cls.predictions.decoder.bias": "cls.predictions.bias", "lm_head.decoder.bias": "lm_head.bias"}
+READ_AND_NOT = {f"{head}decoder.bias": f"{head}bias" for head in ("cls.predictions.", "predictions.", "lm_head.")}
 """Where the output is not tied, the reference keeps a second bias that it adds nowhere."""
 LENGTHS = (7, 4, 5)
 TARGET_LENGTHS = (5, 6, 3)
