@@ -8,7 +8,7 @@ from clearhead.families.decoder_heads import language
 from clearhead.families.family import Family
 from clearhead.families.llama import CONSTANTS, heads, sizes
 from clearhead.families.rotary import WITH_LONG, modern, rotary
-from clearhead.weights.fields import computed, ignored, same
+from clearhead.weights.fields import Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, ignore, rename
 from clearhead.weights.rows import fused
 
@@ -86,7 +86,7 @@ def _modern(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _original(_: Any, ours: dict[str, Any]) -> int:
+def _original(_: Any, ours: Values) -> int:
     scaling = ours["decoder"]["positions"]["scaling"]
     return 4096 if scaling is None else scaling["original_length"]
 

@@ -37,9 +37,9 @@ def test_a_norm_of_the_branch() -> None:
     ]
     with torch.no_grad(), trace(network) as seen:
         network(ids(2, 5))
-    block = network.get_submodule(at)
-    assert_close(seen[f"{at}.attn_out_norm.out"], block.attn_out_norm(seen[f"{at}.attn.out"]))
-    assert_close(seen[f"{at}.ffn.out"], block.ffn(seen[f"{at}.resid_attn"]))
+    norm, ffn = (network.get_submodule(f"{at}.{name}") for name in ("attn_out_norm", "ffn"))
+    assert_close(seen[f"{at}.attn_out_norm.out"], norm(seen[f"{at}.attn.out"]))
+    assert_close(seen[f"{at}.ffn.out"], ffn(seen[f"{at}.resid_attn"]))
     assert_close(seen[f"{at}.resid_post"], seen[f"{at}.resid_attn"] + seen[f"{at}.ffn_out_norm.out"])
 
 

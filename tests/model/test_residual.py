@@ -27,6 +27,7 @@ def half(x: Tensor) -> Tensor:
 def test_equation(place: str) -> None:
     residual = Residual(small.stack(norm_place=place))
     norm, second = residual.norms()
+    assert norm is not None
     small.assign(norm, weight=torch.rand(16), bias=torch.rand(16))
     assert (second is not None) == (place == "sandwich")
     if second is not None:

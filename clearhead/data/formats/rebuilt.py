@@ -11,16 +11,14 @@ from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
-from tokenizers.decoders import Decoder
 from tokenizers.models import Model
-from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer as WordSplitter
-from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import RobertaProcessing as PairProcessing
 
 from clearhead.data.formats.byte_pairs import SINGLE_DIGITS, splitter
 from clearhead.data.formats.checked import flag
 from clearhead.data.formats.classes import TokenizerClass
+from clearhead.data.formats.pipelines import Pipeline, composed, composed_digits, unsplit
 from clearhead.data.formats.sentence_pieces import decoder
 from clearhead.data.formats.spaced import SPACED
 from clearhead.data.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
@@ -142,8 +140,6 @@ def _merges(ids: Mapping[str, int]) -> list[tuple[str, str]]:
 
 # --- the pipeline ---
 
-Pipeline = tuple[Normalizer | None, PreTokenizer, Decoder]
-
 
 def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> tokenizers.Tokenizer:
     """Builds model, normaliser, splitter and decoder. `mark` adds the marks once all tokens exist."""
@@ -211,22 +207,6 @@ def _single_digits(_: Vocabulary, settings: Settings) -> Pipeline:
     return normalizers.NFC(), splits, decoders.ByteLevel()
 
 
-def _composed(_: Vocabulary, settings: Settings) -> Pipeline:
-    return normalizers.NFC(), *_words_2019(_, settings)[1:]
-
-
-def _composed_digits(_: Vocabulary, settings: Settings) -> Pipeline:
-    normalizer, splits, joins = _composed(_, settings)
-    return normalizer, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), splits]), joins
-
-
-def _unsplit(_: Vocabulary, __: Settings) -> Pipeline:
-    # The normaliser leaves no space at which this could split.
-    splits = pre_tokenizers.Split(" ", "merged_with_previous")
-    joins = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
-    return normalizers.Replace(" ", SPACE), splits, joins
-
-
 def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
     prefix = _prefix(settings, True)
     scheme = ("always" if flag(settings, "legacy", False) else "first") if prefix else "never"
@@ -238,9 +218,9 @@ SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "words": _words,
     "words_2019": _words_2019,
     "single_digits": _single_digits,
-    "composed": _composed,
-    "composed_digits": _composed_digits,
-    "unsplit": _unsplit,
+    "composed": lambda _, settings: composed(prefix=_prefix(settings, False)),
+    "composed_digits": lambda _, settings: composed_digits(prefix=_prefix(settings, False)),
+    "unsplit": lambda *_: unsplit(),
     "whole": _whole,
     **SPACED,
 }

@@ -136,7 +136,7 @@ def residual(x: Tensor, f: Callable[[Tensor], Tensor], place: str = "pre") -> Te
     """x joined with f(x), with the norm at this place."""
     join = Residual(stack(x.shape[-1], norm_place=place, norm_eps=1e-12))
     norm, second = join.norms()
-    return join(x, f, (norm.double(), second), False)
+    return join(x, f, (None if norm is None else norm.double(), second), False)
 
 
 def fed(rows: Any, up: Tensor, down: Tensor | None = None, bias: Tensor | None = None) -> Trace:
