@@ -113,3 +113,19 @@ def test_slides_turn_by_arrow_keys(built: Path, opened: ChromiumPage) -> None:
     assert page.locator("article h2:visible").count() == 1
     page.keyboard.press("Escape")
     assert page.locator("article h1").is_visible()
+
+
+def test_the_search_works_from_a_disk(built: Path, opened: ChromiumPage) -> None:
+    page = opened.open(at(built, "index"))
+    assert not any(url.endswith("search.js") for url in opened.requests)
+    page.locator(".md-search__button").click()
+    page.keyboard.type("residual", delay=80)
+    page.locator("mark").first.wait_for()
+
+
+def test_a_chapter_leads_to_its_stop_of_the_walk_and_back(built: Path, opened: ChromiumPage) -> None:
+    page = opened.open(at(built, "attention"))
+    page.get_by_role("link", name="This step of the walk").click()
+    page.locator(".walk .sentence").wait_for()
+    link = page.locator(".walk .more a").get_attribute("href")
+    assert link == "../course/attention.html"
