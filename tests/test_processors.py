@@ -11,29 +11,27 @@ import torch
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCTS = ("model/test_int8.py", "test_int8.py", "model/test_packing.py", "training/test_probe.py")
+EIGHT_BITS = ("model/test_int8.py", "test_int8.py")
+PRODUCTS = (*EIGHT_BITS, "model/test_packing.py", "training/test_probe.py", "machine/test_precision.py")
 MOST = (
-    *(*PRODUCTS, "machine/test_precision.py", "training/test_levers.py", "serve/test_engine.py"),
-    *("generation/test_generate.py", "model/test_attention.py", "model/test_heads.py"),
+    *(*PRODUCTS, "training/test_levers.py", "serve/test_engine.py", "generation/test_generate.py"),
+    *("model/test_attention.py", "model/test_heads.py"),
 )
 ALL = (*MOST, "generation/test_compiled.py")
-AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 PROCESSORS = {
-    "avx2": (AVX2, MOST),
+    "avx2": ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, MOST),
+    "avx512": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, PRODUCTS),
+    "avx512_vnni": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, EIGHT_BITS),
     **{
-        f"{name}-all": pytest.param(environment, ALL, marks=pytest.mark.slow)
-        for name, environment in {
-            "avx2": AVX2,
-            "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
-            "avx512_vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
-        }.items()
+        f"{name}-all": pytest.param({"ONEDNN_MAX_CPU_ISA": isa, **more}, ALL, marks=pytest.mark.slow)
+        for name, isa, more in (
+            ("avx2", "AVX2", {"ATEN_CPU_CAPABILITY": "avx2"}),
+            ("avx512", "AVX512_CORE", {}),
+            ("avx512_vnni", "AVX512_CORE_VNNI", {}),
+        )
     },
 }
-"""Laptops and older servers; with the slow tests servers without and with eight-bit sums.
-
-Without them our own code takes the same paths as under AVX2, and with them those of this machine, which runs the whole
-suite.
-"""
+"""Laptops and older servers; servers without and with eight-bit sums. This machine itself runs the whole suite."""
 LIMIT = 800
 """Seconds: only a guard against a process that hangs."""
 
