@@ -121,7 +121,7 @@ class LongScaling(Config):
 RotaryScaling = Annotated[LinearScaling | WavelengthScaling | YarnScaling | LongScaling, Field(discriminator="kind")]
 
 
-class Rotary(Config):
+class Rotary(_Encoding):
     """Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout."""
 
     kind: Literal["rotary"] = "rotary"

@@ -10,6 +10,7 @@ from clearhead.errors import UserError
 from clearhead.families import family_for, family_of
 from clearhead.families.gptj import FIELDS as GPTJ_FIELDS
 from clearhead.weights import mapping
+from clearhead.weights.fields import Field
 from clearhead.weights.rows import fused, paired
 
 FULL, LOCAL = "full_attention", "sliding_attention"
@@ -49,7 +50,7 @@ def test_older_names_of_the_angles() -> None:
 
 @pytest.mark.parametrize("width", range(1, 130))
 def test_a_number_of_rotated_components_is_kept(width: int) -> None:
-    field = next(one for one in GPTJ_FIELDS if getattr(one, "theirs", "") == "rotary_dim")
+    field = next(one for one in GPTJ_FIELDS if isinstance(one, Field) and one.theirs == "rotary_dim")
     for rotated in range(1, width + 1):
         share = field.read(rotated, {"n_embd": width, "n_head": 1})
         assert Rotary(fraction=share).rotated(width) == rotated

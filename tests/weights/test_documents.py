@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ def put(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def refusal(path: Path, **options: int) -> str:
+def refusal(path: Path, **options: Any) -> str:
     with pytest.raises(UserError) as error:
         read_json(path, **options)
     message = str(error.value)
