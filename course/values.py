@@ -42,7 +42,7 @@ def summary(value: object) -> JsonValue:
         return _short(leaves[0])
     weighted = leaves @ np.cos(np.arange(1, 1 + len(leaves)))
     n = len(leaves)
-    return [n, _short((leaves @ leaves / max(1, n)) ** 0.5), _short(weighted / max(1, n) ** 0.5)]
+    return [n, _short(float(leaves @ leaves / max(1, n)) ** 0.5), _short(float(weighted) / max(1, n) ** 0.5)]
 
 
 def _short(x: float) -> float:
