@@ -10,7 +10,7 @@ from clearhead.families.decoder_heads import language, others
 from clearhead.families.family import Family
 from clearhead.families.shared import ACTIVATIONS, MOST_LAYERS, window_layers, windowed
 from clearhead.weights.documents import short
-from clearhead.weights.fields import Alias, Values, computed, ignored, implied, named, same
+from clearhead.weights.fields import Alias, Values, computed, ignored, named, same
 from clearhead.weights.mapping import Rule, ignore, rename
 from clearhead.weights.rows import fused
 
@@ -39,6 +39,12 @@ def _written(ours: Values) -> list[str]:
     return [KINDS[i in local] for i in range(stack["n_layers"])]
 
 
+def _agree(said: Any, values: Values) -> None:
+    """Raises UserError unless the list is absent or follows from attention_types."""
+    if said != [] and said != _kinds(values):
+        raise UserError(f"expected {short(_kinds(values))}, which follows from attention_types, got {short(said)}")
+
+
 FIELDS = (
     same("vocab_size", "decoder.input.vocab_size", default=50_257),
     same("max_position_embeddings", "decoder.positions.max_length", default=2048),
@@ -52,7 +58,7 @@ FIELDS = (
         write=lambda _, ours: [[_written(ours), 1]],
         default=None,
     ),
-    implied("attention_layers", _kinds, write=_written, what="which follows from attention_types"),
+    computed("attention_layers", read=_agree, write=lambda _, ours: _written(ours), default=[]),
     computed(
         "window_size",
         "decoder.window",
