@@ -143,7 +143,8 @@ def items(text: str) -> Iterator[tuple[int, Block | str]]:
     found: list[tuple[int, Block | str]] = []
     for block in blocks(text):
         if block.language == "toml" or (block.language == "python" and not block.text.startswith("# transformers")):
-            found.append((0, block))  # A command before it may read it.
+            at = 0 if block.language == "toml" else block.line  # A command before a recipe may read it.
+            found.append((at, block))
         elif block.language in SHELLS:
             found += [(block.line + number, line) for number, line in lines(block.text)]
     prose = FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
