@@ -4,7 +4,7 @@ from tests.parity.cases import t5
 from tests.parity.harness import relatives
 
 OTHERS = ("flan", "flan-wide", "flan-deep", "unscaled")
-BASE = {**t5.BASE, "feed_forward_proj": "gated-gelu"}
+BASE = {**t5.BASE, "feed_forward_proj": "gated-gelu", "d_ff": 48}
 VARIANTS = {name: change for name, change in t5.VARIANTS.items() if name not in OTHERS}
 
 CASES = relatives(
