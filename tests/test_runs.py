@@ -43,16 +43,16 @@ def told(recipe: Path, folder: Path, *changes: tuple[str, Any]) -> str:
 
 
 def test_from_two_files_to_a_translator(tmp_path: Path):
-    recipe = write_recipe(tmp_path, steps=160, optimizer={"kind": "adamw", "lr": 1e-2}, max_tokens=400)
+    recipe = write_recipe(tmp_path, steps=200, optimizer={"kind": "adamw", "lr": 1e-2}, max_tokens=400)
     changes: list[tuple[str, Any]] = [("model.stacks", {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2})]
-    changes += [("model.stacks.dropout", 0.0), ("training.evaluate_every", 40), ("training.save_every", 40)]
+    changes += [("model.stacks.dropout", 0.0), ("training.evaluate_every", 50), ("training.save_every", 50)]
     pairs = number_pairs(40)
     files = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.de"), "kind": "parallel"}
     changes += [("data.valid", files), ("training.schedule", {"kind": "constant", "warmup": 10})]
     run = begin(recipe, tmp_path / "run", *changes)
     events = drive(run)
     evaluations = [event for event in events if isinstance(event, Evaluated)]
-    assert [event.step for event in evaluations] == [40, 80, 120, 160]
+    assert [event.step for event in evaluations] == [50, 100, 150, 200]
     model = load(tmp_path / "run")
     best = next(event for event in reversed(evaluations) if event.is_best)
     assert model.translate(pairs.source) == list(best.evaluation.outputs)

@@ -238,6 +238,11 @@ class Attention(nn.Module):
         return to.do(f"{path}.z", "matmul", weights, v)
 
 
+def _width_of_weights(call: Sized) -> int:
+    """As in `explicit` on a CPU: short rows have float32 weights."""
+    return 4 if call.x[0].shape[-1] < SHORT else call.x[0].width
+
+
 def closed_cells(mask: Mask, queries: int, keys: int) -> Tensor:
     """t s, bool: the cells where attention may not go."""
     t, s = torch.arange(queries)[:, None], torch.arange(keys)
@@ -284,7 +289,7 @@ KINDS |= {
         product_flops,
     ),
     "mask": Kind(_mask),
-    "softmax": Kind(lambda call: call.x[0].softmax(-1), saves=its_result),
+    "softmax": Kind(lambda call: call.x[0].softmax(-1), saves=its_result, width=_width_of_weights),
     "matmul": Kind(
         lambda call: call.x[0] @ call.x[1],
         lambda call: (*call.x[0].shape[:-1], call.x[1].shape[-1]),

@@ -18,7 +18,7 @@ def test_every_set_and_every_walk_belongs_to_a_chapter() -> None:
     of = list(around.CHAPTERS.values())
     assert {name for one in of for name in one.exercises} == set(SETS)
     assert {name for one in of for name in one.walks} == set(MODULES)
-    assert set(around.CHAPTERS) == set(names()) - {"index", "teacher", "errata"}
+    assert set(around.CHAPTERS) == set(names()) - {"index", "teacher", "errata", "questions"}
 
 
 def test_the_stops_and_the_places_of_the_explorer_have_chapters() -> None:

@@ -49,7 +49,7 @@ const followers: Record<string, string> = {
   "made.step.": steps,
   "mode.": "learn explore research",
   "norm.part.": "attn cross ffn final",
-  "norm.place.": "pre post sandwich",
+  "norm.place.": "pre post sandwich branch",
   "position.": positions,
   "positions.": positions,
   "residual.head.": "part stream adds ratio cosine after switch",
