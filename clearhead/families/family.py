@@ -107,12 +107,14 @@ class Family:
             put(ours, path, value)
         try:
             # Strict validation of JSON accepts lists for tuples, but not "12" for a number.
-            return ModelConfig.model_validate_json(json.dumps(ours), strict=True), head
+            config = ModelConfig.model_validate_json(json.dumps(ours), strict=True)
         except ValidationError as error:
             path = [str(part) for part in error.errors()[0]["loc"]]
             theirs = fields.field_of(path)
             told = explain(error, where if theirs is None else f"{where}:{theirs}")
             raise UserError(f"{fields.translated(told, path)}; {ANOTHER}") from None
+        _check_causality(document, config, where)
+        return config, head
 
     def write(self, config: ModelConfig) -> tuple[dict[str, Any], HeadMap] | None:
         """Converts our config to one that reads back as the same network, with its head. None if that is impossible."""
@@ -160,6 +162,14 @@ def prefixed(rule: Rule, prefix: str) -> Rule:
     if not prefix:
         return rule
     return replace(rule, theirs=tuple(prefix + name for name in rule.theirs))
+
+
+def _check_causality(document: Document, config: ModelConfig, where: str) -> None:
+    """Raises UserError for an `is_causal` with which shared code of the reference library changes a stack's mask."""
+    said, stacks = document.get("is_causal"), {name == "decoder" for name in config.stacks}
+    if said is not None and stacks != {said}:
+        expected = "none" if len(stacks) > 1 else stacks.pop()
+        raise UserError(f"{where}:is_causal: expected {expected}, as its attention is, got {short(said)}; {ANOTHER}")
 
 
 def canonical(config: ModelConfig) -> ModelConfig:
@@ -232,8 +242,8 @@ COMMON: tuple[FieldRule, ...] = (
     Only("cross_attention_hidden_size", None),
     Only("tie_encoder_decoder", False),
     Only("pruned_heads", {}),
+    ignored("is_causal"),  # `_check_causality` reads it.
     # No class defines these, but shared code of the reference library reads them.
-    Only("is_causal", True),
     Only("sliding_window", None),
     Only("layer_types", None),
     Only("attention_chunk_size", None),

@@ -151,8 +151,7 @@ CONSTANTS = {
 FAMILY = Family(
     model_type="vit",
     constants=CONSTANTS,
-    # True makes the attention of the reference causal; what all families share refuses false.
-    fields=(*fields(n_first=1), Only("is_causal", False)),
+    fields=fields(n_first=1),
     rules=rules,
     heads=(classifier("ViTForImageClassification", "vit."), bare("ViTModel")),
 )

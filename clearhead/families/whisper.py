@@ -6,7 +6,7 @@ from clearhead.config import FrameInput, LanguageHead, ModelConfig
 from clearhead.families.encoder_decoder import FIELDS, STACKS, blocks
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import output_matrix, with_defaults
-from clearhead.weights.fields import Alias, FieldRule, Only, Values, computed, ignored, same
+from clearhead.weights.fields import Alias, FieldRule, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, rename, reshape
 
 DROPPED = ("scale_embedding", "encoder_layerdrop", "decoder_layerdrop")
@@ -49,8 +49,6 @@ FIELDS_HERE: tuple[FieldRule, ...] = (
     ignored(*DROPPED),
     # Changes of the frames in training, and the head of a class that is not here.
     ignored("apply_spec_augment", "mask_time_*", "mask_feature_*", "use_weighted_layer_sum", "classifier_proj_size"),
-    # Any value makes one of the reference's stacks another: true its encoder, false its decoder (`COMMON`).
-    Only("is_causal", False),
     # Of times in the text, and the older names of the first tokens.
     ignored("median_filter_width", "forced_decoder_ids", "n_positions"),
 )

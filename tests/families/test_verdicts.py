@@ -166,3 +166,20 @@ def test_two_towers_open_together() -> None:
     assert found.parts["text_config"].kind == OPENS
     found = judge({**clip, "architectures": ["CLIPForImageClassification"]})
     assert (found.kind, found.instead) == (DOES_NOT_OPEN, "CLIPModel opens")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "right", "wrong"),
+    [
+        ("gpt2", (True,), (False,)),
+        ("bert", (False,), (True,)),
+        ("dinov2", (False,), (True,)),
+        ("bart", (), (True, False)),
+    ],
+)
+def test_causality_is_that_of_the_stacks(model_type: str, right: tuple[bool, ...], wrong: tuple[bool, ...]) -> None:
+    """Shared code of the reference reads the field in every class, where no mask says otherwise."""
+    assert all(judge({"model_type": model_type, "is_causal": value}).kind == OPENS for value in right)
+    for value in wrong:
+        found = judge({"model_type": model_type, "is_causal": value})
+        assert (found.kind, found.missing[0].field) == (DOES_NOT_OPEN, "is_causal")
