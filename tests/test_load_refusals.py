@@ -282,7 +282,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
         r"adapter_model.safetensors: expected adapter_config.json",
     ),
     "alias": (fields(hidden_size=7), rf"{CONFIG}:hidden_size: expected n_embd=\d+, of which it is another name, got 7"),
-    "shared-code": (fields(is_causal=False), rf"{CONFIG}:is_causal: expected True, the only value that is supported"),
+    "shared-code": (fields(is_causal=False), rf"{CONFIG}:is_causal: expected True, as its attention is"),
     "gguf-alone": (
         alone("x.Q4_0.gguf"),
         r"x.Q4_0.gguf: expected a whole GGUF file, got a value of 4 bytes where 1 are",
