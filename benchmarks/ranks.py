@@ -169,8 +169,8 @@ def kill(folder: Path, recipe: Path) -> list[Row]:
     ]
 
 
-def strike(ours: Path, recipe: Path, *options: str) -> float:
-    """Kill one process of a new run after its step 5; seconds until torchrun and all its processes are gone."""
+def strike(ours: Path, recipe: Path, *options: str, wait: float = 0.0, victim: int = -1) -> float:
+    """Kill one process of a new run `wait` seconds after its step 5; seconds until all its processes are gone."""
     words = ["train", recipe, "--out", ours, "--training.save_every", "5"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     launcher = subprocess.Popen(command(words, 2, *options), env=environment(), **quiet)
@@ -178,9 +178,11 @@ def strike(ours: Path, recipe: Path, *options: str) -> float:
         if launcher.poll() is not None:
             sys.exit("error: the run to kill ended by itself")
         time.sleep(0.05)
+    time.sleep(wait)
     children = children_of(launcher.pid)
     began = time.perf_counter()
-    os.kill(children[-1], signal.SIGKILL)
+    if children:  # Else the run is over.
+        os.kill(children[victim], signal.SIGKILL)
     launcher.wait()
     while any(Path(f"/proc/{pid}").exists() for pid in children):
         time.sleep(0.05)

@@ -1,0 +1,47 @@
+"""The promises of reliability, 40 rows, and what shows that each is kept."""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a row tried, and how often its promise was broken."""
+
+    tried: int
+    broken: int
+    said: str
+    """What was tried, such as "50 kills, 33 of them inside a write"."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One promise."""
+
+    number: int
+    area: str
+    promise: str
+    tests: Sequence[str]
+    """Tests of the suite that show it, as `FILE` or `FILE::NAME` below `tests/`, slow ones included."""
+    program: str
+    """A function of a module beside this one, `MODULE.NAME`, that counts what takes minutes; or empty."""
+    thorough: bool = False
+    """Whether property tests draw 500 examples."""
+    fast: bool = False
+    """Whether slow tests are left out: another command runs them."""
+
+    def function(self) -> Callable[[Path], Counted]:
+        """The program; it gets an empty folder."""
+        module, _, name = self.program.partition(".")
+        return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def rows() -> list[Row]:
+    """All rows, in the order of their numbers."""
+    table = tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))["row"]
+    return [Row(**{"tests": (), "program": "", **one, "number": i}) for i, one in enumerate(table, 1)]
