@@ -11,7 +11,9 @@ function catalogue(language: string): Record<string, string> {
   return Object.fromEntries(own.flatMap((path) => Object.entries(JSON.parse(read(path)) as Record<string, string>)));
 }
 const en = catalogue("en");
-const fr = catalogue("fr");
+const languages = ["de", "es", "fr", "ja", "zh"];
+const others = Object.fromEntries(languages.map((name) => [name, catalogue(name)]));
+const fr = others["fr"]!;
 const isCode = (path: string): boolean => /\.(svelte|ts)$/.test(path) && !path.startsWith("i18n/");
 const code = files.filter(isCode).map(read).join("\n");
 /** The sentences of walks are keys of the catalogue too. */
@@ -86,17 +88,35 @@ function called(): string[] {
 const placeholders = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g))].sort();
 
 describe("the catalogue", () => {
-  it("has the same keys in both languages", () => {
-    expect(Object.keys(fr).sort()).toEqual(Object.keys(en).sort());
+  it("is there in every language that has a file", () => {
+    const found = files.flatMap((path) => /^i18n\/(\w+)\.(?:\w+\.)?json$/.exec(path)?.[1] ?? []);
+    expect([...new Set(found)].sort()).toEqual([...languages, "en"].sort());
   });
 
-  it("has the same placeholders in both languages", () => {
-    for (const [key, text] of Object.entries(en)) expect(placeholders(fr[key] ?? ""), key).toEqual(placeholders(text));
+  it.each(languages)("has the same keys in %s", (name) => {
+    expect(Object.keys(others[name]!).sort()).toEqual(Object.keys(en).sort());
+  });
+
+  it.each(languages)("has the same placeholders in %s", (name) => {
+    for (const [key, text] of Object.entries(en)) {
+      expect(placeholders(others[name]![key] ?? ""), key).toEqual(placeholders(text));
+    }
   });
 
   it("has no empty text", () => {
-    for (const texts of [en, fr]) expect(Object.keys(texts).filter((key) => !texts[key]?.trim())).toEqual([]);
+    for (const texts of [en, ...Object.values(others)]) {
+      expect(Object.keys(texts).filter((key) => !texts[key]?.trim())).toEqual([]);
+    }
   });
+
+  it.each([["de", "„", "“"], ["es", "«", "»"], ["fr", "«", "»"], ["ja", "「", "」"], ["zh", "“", "”"]])(
+    "quotes in %s as that language does", (name, open, close) => {
+      const count = (text: string, sign: string): number => text.split(sign).length - 1;
+      const wrong = (text: string): boolean =>
+        count(text, open) !== count(text, close) || [..."„“”«»「」"].some((sign) => sign !== open && sign !== close && text.includes(sign));
+      expect(Object.entries(others[name]!).filter(([, text]) => wrong(text)).map(([key]) => key)).toEqual([]);
+    },
+  );
 
   it("is set in French as French is: narrow spaces before high signs and inside quotation marks", () => {
     const wrong = /[ \u00a0][;:?!%»]|[^\s«]»|«[^\u202f]|['“”]/;
