@@ -72,7 +72,9 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
         is_tower = isinstance(network.config.head, VectorHead)
         if stack.final_norm is not None and not isinstance(stack.config.input, PatchInput) and not is_tower:
             addresses[-1] = f"{name}.final_norm.out"
-        found |= zip(addresses, values, strict=True)
+        # A last state that the library has projected for its head is another value.
+        there = zip(addresses, values, strict=True)
+        found |= {address: value for address, value in there if value.shape[-1] == stack.config.d_model}
     if "start_logits" in out:
         return found | {LOGITS: torch.stack([out.start_logits, out.end_logits], -1)}
     names = VECTORS if isinstance(network.config.head, VectorHead) else RESULTS
