@@ -232,7 +232,7 @@ KINDS |= {
         lambda call: joined(call.x[0], int(call.op.by["width"]), int(call.op.by["step"])),
         _joined_shape,
     ),
-    "unmasked": Kind(_unmasked, lambda call: (*call.x[0].shape, 1), width=lambda _: 4),
+    "unmasked": Kind(_unmasked, lambda call: (*call.x[0].shape, 1), width=lambda _: 0),
     "lookup": Kind(_lookup, lambda call: (*call.x[0].shape, call.w[0][1])),
     "unfold": Kind(_unfold, _unfolded_shape),
     "prepend": Kind(

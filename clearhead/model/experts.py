@@ -9,7 +9,7 @@ from clearhead.model.balance import count
 from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.linear import is_plain
-from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, its_inputs, only_sized, parameters
+from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, only_sized, parameters
 from clearhead.trace import tap, tracing
 
 # --- the choice ------------------------------------------------------------------------------------------------------
@@ -279,6 +279,11 @@ def _weigh(call: Call) -> Tensor:
     return x * (shares.mT[..., None] if x.ndim == 3 else shares)
 
 
+def _saved_by_weighing(call: Sized) -> tuple[Sizes, ...]:
+    """Both, or the factors alone if they have no gradient: then they are counted as whole numbers are."""
+    return tuple(call.x) if call.x[1].width else (Sizes(call.x[1].shape),)
+
+
 def _routed_shape(call: Sized) -> tuple[int, ...]:
     return call.x[0].shape[0] * int(call.op.by["k"]), 1
 
@@ -294,7 +299,7 @@ KINDS |= {
     "top_k": Kind(_top_k),
     "normalise": Kind(_share),
     "each_linear": Kind(_each_linear, _each_shape),
-    "weigh": Kind(_weigh, saves=its_inputs),
+    "weigh": Kind(_weigh, saves=_saved_by_weighing),
     "route": Kind(only_sized, _routed_shape, _saved_by_the_choice, width=lambda call: call.x[1].width),
     "to_experts": Kind(only_sized, lambda call: (call.x[1].shape[0], call.x[0].shape[1]), width=lambda c: c.x[0].width),
     "from_experts": Kind(only_sized, lambda call: call.x[1].shape, width=lambda call: call.x[0].width),
