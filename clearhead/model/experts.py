@@ -12,6 +12,9 @@ from clearhead.model.linear import is_plain
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, only_sized, parameters
 from clearhead.trace import tap, tracing
 
+NEVER_NARROWED = ".router.correction"
+"""How names end of what stays as exact as it is stored, as in the reference library: small differences of it decide."""
+
 # --- the choice ------------------------------------------------------------------------------------------------------
 
 
