@@ -13,6 +13,8 @@ from clearhead.model.layout import round_up
 from clearhead.model.mode import Evaluating
 
 LOGITS = "head.logits"
+RESULTS = ("logits", "prediction_logits", "last_hidden_state")
+"""The logits, or the states of a model without a head, by the names that the reference has for them."""
 VECTORS = ("text_embeds", "image_embeds", "pooler_output")
 """The vector of a text or a picture, by the names that the reference has for it."""
 CLOSE = 1e-5
@@ -70,12 +72,13 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
         is_tower = isinstance(network.config.head, VectorHead)
         if stack.final_norm is not None and not isinstance(stack.config.input, PatchInput) and not is_tower:
             addresses[-1] = f"{name}.final_norm.out"
-        found |= zip(addresses, values, strict=True)
+        # A last state that the library has projected for its head is another value.
+        there = zip(addresses, values, strict=True)
+        found |= {address: value for address, value in there if value.shape[-1] == stack.config.d_model}
     if "start_logits" in out:
         return found | {LOGITS: torch.stack([out.start_logits, out.end_logits], -1)}
-    if isinstance(network.config.head, VectorHead):
-        return found | {LOGITS: next(out[name] for name in VECTORS if name in out)}
-    logits = out.logits if "logits" in out else out.last_hidden_state
+    names = VECTORS if isinstance(network.config.head, VectorHead) else RESULTS
+    logits = next(out[name] for name in names if name in out)
     # A tagger with one label has no axis of labels there.
     is_flat = isinstance(network.config.head, TaggingHead) and logits.ndim == 2
     return found | {LOGITS: logits[..., None] if is_flat else logits}

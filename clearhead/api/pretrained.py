@@ -19,6 +19,7 @@ from clearhead.families import Family, HeadMap, family_for, family_of
 from clearhead.families.generation import SPECIAL, read_generation, write_generation
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
+from clearhead.model.experts import NEVER_NARROWED
 from clearhead.planning.fit import require_weights
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
@@ -88,7 +89,8 @@ def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> P
     loaded = named_as_ours(theirs, rules, where=str(place))
     target = dtype or common_dtype((tensor.dtype, tensor.numel()) for tensor in loaded.tensors.values())
     tensors = converted(loaded.tensors, target, where=place)
-    if dtype is None and len({t.dtype for t in loaded.tensors.values() if t.is_floating_point()}) > 1:
+    stored = {t.dtype for n, t in loaded.tensors.items() if t.is_floating_point() and not n.endswith(NEVER_NARROWED)}
+    if dtype is None and len(stored) > 1:
         _log.warning("%s: of several types of number, all become the most common one; dtype names another", place)
     if head is not None:
         config, tensors = new_head(config, tensors, family.fitting(head))
@@ -154,7 +156,12 @@ def converted(tensors: Mapping[str, Tensor], dtype: torch.dtype, *, where: objec
     """The tensors with floating-point ones in this dtype. Raises OutOfMemory if the converted ones do not fit."""
     changing = (t.numel() for t in tensors.values() if t.is_floating_point() and t.dtype != dtype)
     require_weights(where, torch.device("cpu"), allocated=sum(changing) * dtype.itemsize)
-    return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+
+    def in_type(name: str, tensor: Tensor) -> Tensor:
+        exact = name.endswith(NEVER_NARROWED)
+        return tensor.to(torch.promote_types(tensor.dtype, dtype) if exact else dtype)
+
+    return {name: in_type(name, t) if t.is_floating_point() else t for name, t in tensors.items()}
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ class TokenInput(Config):
     """Normalise the sum of tokens, positions and types."""
     width: Width | None = None
     """Width of the tables and of that norm, if a dense layer brings the sum to d_model (Lan et al. 2019, 3.1)."""
+    mask_id: Annotated[int, Field(ge=0, le=2**32)] | None = None
+    """The mask token, whose vector becomes 0. The others of its text are multiplied by the share of unmasked tokens in
+    training, 88%, over that of the text (Lin et al. 2022, ESM-2)."""
     tokens_alone: bool = False
     """That layer brings the tokens alone to d_model, without a bias, and the rest is added after it (OPT-350M)."""
 

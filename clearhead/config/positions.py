@@ -143,6 +143,8 @@ class Rotary(_Encoding):
     base: Annotated[float, Field(gt=1.0)] = 10_000.0
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Share of each head's width that is rotated."""
+    frequencies: Divisors | None = None
+    """The angle of each pair for one position, if it is not base^(-2i/width): checkpoints may hold rounded ones."""
     scaling: RotaryScaling | None = None
     trained_length: Count | None = None
     """Length of the longest texts in training, for other libraries. It limits nothing here."""
@@ -160,9 +162,13 @@ class Rotary(_Encoding):
         """Raises ValueError unless the number of rotated components is even and above 0."""
         if not self.rotated(d_head) or self.rotated(d_head) % 2:
             raise ValueError(f"d_head={d_head} * fraction={self.fraction} must be even and not 0 for rotary")
-        if isinstance(self.scaling, LongScaling) and 2 * len(self.scaling.divisors) != self.rotated(d_head):
-            n, half = len(self.scaling.divisors), self.rotated(d_head) // 2
-            raise ValueError(f"scaling.divisors: expected {half}, half of the rotated components, got {n}")
+        of_pairs = {"frequencies": self.frequencies}
+        if isinstance(self.scaling, LongScaling):
+            of_pairs["scaling.divisors"] = self.scaling.divisors
+        half = self.rotated(d_head) // 2
+        for name, numbers in of_pairs.items():
+            if numbers is not None and len(numbers) != half:
+                raise ValueError(f"{name}: expected {half}, half of the rotated components, got {len(numbers)}")
 
 
 class RelativeBias(_NoEnd, _AnyWidth):

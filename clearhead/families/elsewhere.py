@@ -3,7 +3,7 @@ family of that library which computes the same: InternLM2 and EXAONE 3 as Llama,
 as it was published as GTE.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from typing import Any
@@ -20,6 +20,17 @@ from clearhead.weights.documents import short
 from clearhead.weights.fields import ANOTHER, Alias, FieldRule, Only, Values, computed, ignored, inherited, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, split
 from clearhead.weights.rows import fused
+
+
+def _named(embedding: str, block: str, last: str, names: Mapping[str, str]) -> tuple[Rule, ...]:
+    """The token table, the last norm, and the blocks' maps and norms by their names -> ours."""
+    ours = "decoder.blocks.{i}"
+    return (
+        rename(f"{embedding}.weight", "decoder.embed.tokens.weight"),
+        *(rename(f"{block}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in names.items()),
+        rename(f"{last}.{{p}}", "decoder.final_norm.{p}"),
+    )
+
 
 # --- InternLM2 (Cai et al. 2024) -------------------------------------------------------------------------------------
 
@@ -38,10 +49,8 @@ def _internlm_rules(config: ModelConfig) -> Sequence[Rule]:
         "feed_forward.w2": "ffn.down",
     }
     return (
-        rename("tok_embeddings.weight", "decoder.embed.tokens.weight"),
+        *_named("tok_embeddings", theirs, "norm", names),
         fused(f"{theirs}.attention.wqkv.{{p}}", sides, rows=rows, groups=stack.kv_heads),
-        *(rename(f"{theirs}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in names.items()),
-        rename("norm.{p}", "decoder.final_norm.{p}"),
         ignore(f"{theirs}.attention.rotary_emb.inv_freq"),
     )
 
@@ -51,12 +60,7 @@ INTERNLM2 = Family(
     model_type="internlm2",
     constants=CONSTANTS,
     fields=(
-        *sizes(
-            vocab_size=103_168,
-            intermediate_size=11_008,
-            kv_heads=None,
-            max_length=2048,
-        ),
+        *sizes(vocab_size=103_168, intermediate_size=11_008, kv_heads=None, max_length=2048),
         inherited("bias", "decoder.qkv_bias", "decoder.out_bias", of="bias", default=True),
         ignored("attn_implementation", "pretraining_tp"),
     ),
@@ -115,7 +119,6 @@ MINICPM = Family(
 
 
 def _exaone_rules(_: ModelConfig) -> Sequence[Rule]:
-    theirs, ours = "h.{i}", "decoder.blocks.{i}"
     names = {
         **{f"attn.attention.{n}_proj": f"attn.{n}" for n in "qkv"},
         "attn.attention.out_proj": "attn.out",
@@ -125,12 +128,7 @@ def _exaone_rules(_: ModelConfig) -> Sequence[Rule]:
         "mlp.c_fc_1": "ffn.up",
         "mlp.c_proj": "ffn.down",
     }
-    return (
-        rename("wte.weight", "decoder.embed.tokens.weight"),
-        *(rename(f"{theirs}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in names.items()),
-        rename("ln_f.{p}", "decoder.final_norm.{p}"),
-        ignore("rotary.inv_freq"),
-    )
+    return *_named("wte", "h.{i}", "ln_f", names), ignore("rotary.inv_freq")
 
 
 EXAONE = Family(
@@ -152,10 +150,7 @@ EXAONE = Family(
         Only("resid_dropout", 0.0),
     ),
     rules=_exaone_rules,
-    heads=(
-        replace(heads("Exaone")[0], prefix="transformer."),
-        heads("Exaone")[1],
-    ),
+    heads=(replace(heads("Exaone")[0], prefix="transformer."), heads("Exaone")[1]),
     modernize=modern,
     read_only=True,
 )
@@ -164,7 +159,7 @@ EXAONE = Family(
 
 
 def _qwen_rules(_: ModelConfig) -> Sequence[Rule]:
-    theirs, ours = "h.{i}", "decoder.blocks.{i}"
+    sides = [f"decoder.blocks.{{i}}.attn.{n}" for n in "qkv"]
     names = {
         "attn.c_proj": "attn.out",
         "ln_1": "attn_norm",
@@ -174,10 +169,8 @@ def _qwen_rules(_: ModelConfig) -> Sequence[Rule]:
         "mlp.c_proj": "ffn.down",
     }
     return (
-        rename("wte.weight", "decoder.embed.tokens.weight"),
-        *(split(f"{theirs}.attn.c_attn.{p}", [f"{ours}.attn.{n}.{p}" for n in "qkv"]) for p in ("weight", "bias")),
-        *(rename(f"{theirs}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in names.items()),
-        rename("ln_f.{p}", "decoder.final_norm.{p}"),
+        *_named("wte", "h.{i}", "ln_f", names),
+        *(split(f"h.{{i}}.attn.c_attn.{p}", [f"{side}.{p}" for side in sides]) for p in ("weight", "bias")),
         ignore("rotary_emb.inv_freq"),
     )
 
@@ -265,15 +258,7 @@ NEW = replace(
     model_type="new",
     fields=(
         *NEW_FIELDS,
-        *(
-            one
-            for one in GTE.fields
-            if getattr(one, "theirs", "")
-            not in (
-                "position_embedding_type",
-                "vocab_size",
-            )
-        ),
+        *(one for one in GTE.fields if getattr(one, "theirs", "") not in ("position_embedding_type", "vocab_size")),
     ),
     heads=tuple(map(_published, GTE.heads)),
     modernize=_angles,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -29,7 +29,12 @@ from clearhead.weights.documents import short
 from clearhead.weights.fields import ANOTHER, Decision, FieldMap, FieldRule, Only, get, ignored, put
 from clearhead.weights.mapping import Rule
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Document = Mapping[str, Any]
+MOST_NUMBERS = 1 << 16
+"""Upper limit on the length of a list that a tensor holds."""
 Rules = Callable[[ModelConfig], Sequence[Rule]]
 
 
@@ -73,6 +78,8 @@ class Family:
     """Fields whose values tell this family from another of the same model type."""
     fallback: Document = field(default_factory=dict)
     """Fields written if nothing else sets them, because the library's defaults do not fit every size."""
+    stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Fields whose numbers a checkpoint keeps in a tensor: field -> its names, of which the first one there counts."""
     packings: tuple[str, ...] = ()
     """The methods of quantised checkpoints whose tensors its weight table restores."""
 
@@ -92,15 +99,16 @@ class Family:
         return FieldMap((*head.fields, *self.fields, *COMMON))
 
     def read(
-        self, document: Document, *, where: str, tensors: Container[str] | None = None
+        self, document: Document, *, where: str, tensors: "Container[str] | Mapping[str, Tensor] | None" = None
     ) -> tuple[ModelConfig, HeadMap]:
         """Converts a config of the reference library to ours, and finds its head.
 
-        Raises UserError, which names the field, if a field is not supported. `tensors` are the checkpoint's tensor
-        names if known. They decide about parts that no config field mentions.
+        Raises UserError, which names the field, if a field is not supported. `tensors` are the checkpoint's tensors
+        or their names, if known. They decide about parts that no config field mentions.
         """
         head = self.head_of(document, where=where)
-        fields, document = self.map_of(head), self.modernize(dict(document))
+        numbers = self._numbers(head, tensors, where) if isinstance(tensors, Mapping) else {}
+        fields, document = self.map_of(head), self.modernize({**document, **numbers})
         ours = fields.read(document, where=where)
         present = {path: tensors is None or name in tensors for path, name in head.presence.items()}
         for path, value in {**self.constants, **head.constants, **present}.items():
@@ -115,6 +123,19 @@ class Family:
             raise UserError(f"{fields.translated(told, path)}; {ANOTHER}") from None
         _check_causality(document, config, where)
         return config, head
+
+    def _numbers(self, head: HeadMap, tensors: "Mapping[str, Tensor]", where: str) -> dict[str, list[float]]:
+        """The fields of `stored`. Raises UserError for a tensor that is no short list of numbers."""
+        found: dict[str, list[float]] = {}
+        for name, known in self.stored.items():
+            tensor = next((tensors[head.prefix + one] for one in known if head.prefix + one in tensors), None)
+            if tensor is not None and (tensor.ndim != 1 or len(tensor) > MOST_NUMBERS):
+                raise UserError(
+                    f"{where}:{name}: expected a list of numbers, got shape {list(tensor.shape)}; {ANOTHER}"
+                )
+            if tensor is not None:
+                found[name] = tensor.tolist()
+        return found
 
     def write(self, config: ModelConfig) -> tuple[dict[str, Any], HeadMap] | None:
         """Converts our config to one that reads back as the same network, with its head. None if that is impossible."""

@@ -3,6 +3,7 @@ OLMoE (Muennighoff et al. 2024).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from clearhead.config import ModelConfig
@@ -108,19 +109,13 @@ MIXTRAL = Family(
     modernize=modern,
 )
 
+of_qwen = partial(sizes, vocab_size=151_936, hidden_size=2048, layers=24, max_length=32_768)
+
 QWEN2_MOE = Family(
     model_type="qwen2_moe",
     constants=CONSTANTS | {"decoder.experts.shared_gate": True},
     fields=(
-        *sizes(
-            vocab_size=151_936,
-            hidden_size=2048,
-            intermediate_size=5632,
-            layers=24,
-            n_heads=16,
-            kv_heads=16,
-            max_length=32_768,
-        ),
+        *of_qwen(intermediate_size=5632, n_heads=16, kv_heads=16),
         inherited("qkv_bias", "decoder.qkv_bias", of="bias", default=True),
         *windows(lambda i, first: i % 2 == 0 and i < first),
         *choice(60, 4),
@@ -144,14 +139,7 @@ QWEN3_MOE = Family(
     model_type="qwen3_moe",
     constants=CONSTANTS | {"decoder.qk_norm": True},
     fields=(
-        *sizes(
-            vocab_size=151_936,
-            hidden_size=2048,
-            intermediate_size=6144,
-            layers=24,
-            kv_heads=4,
-            max_length=32_768,
-        ),
+        *of_qwen(intermediate_size=6144, kv_heads=4),
         BIASES[0],
         computed("sliding_window", "decoder.window", read=_window, default=4096),
         computed(

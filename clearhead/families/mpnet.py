@@ -34,6 +34,8 @@ FIELDS = (
     ),
     # The reference library sizes its table by this field, and counts in 32 buckets whatever it says.
     Only("relative_attention_num_buckets", 32),
+    # It does not count cells of the id 1 as positions, whatever this field says.
+    Only("pad_token_id", UNUSED - 1),
     # Its code asks for it, to refuse a number of heads that does not fit.
     ignored("embedding_size"),
 )

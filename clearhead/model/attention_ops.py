@@ -1,5 +1,6 @@
 """The kinds of op that attention is made of, with its softmax."""
 
+from dataclasses import replace
 from math import prod
 
 import torch
@@ -13,7 +14,6 @@ from clearhead.model.ops import (
     Sized,
     Sizes,
     its_inputs,
-    its_result,
     only_sized,
     product_flops,
 )
@@ -33,6 +33,11 @@ def softmax(scores: Tensor, sinks: Tensor | None = None) -> Tensor:
 def _width_of_weights(call: Sized) -> int:
     """As in `explicit` on a CPU: short rows have float32 weights."""
     return 4 if call.x[0].shape[-1] < SHORT else call.x[0].width
+
+
+def _saved_by_softmax(call: Sized) -> tuple[Sizes, ...]:
+    """Its result, with sinks one number a row more, which is cut off."""
+    return (call.out, replace(call.out, shape=(*call.out.shape[:-1], 1))) if call.w else (call.out,)
 
 
 def closed_cells(mask: Mask, queries: int, keys: int) -> Tensor:
@@ -81,7 +86,7 @@ KINDS |= {
         product_flops,
     ),
     "mask": Kind(_mask),
-    "softmax": Kind(lambda call: softmax(call.x[0], *call.w), saves=its_result, width=_width_of_weights),
+    "softmax": Kind(lambda call: softmax(call.x[0], *call.w), saves=_saved_by_softmax, width=_width_of_weights),
     "matmul": Kind(
         lambda call: call.x[0] @ call.x[1],
         lambda call: (*call.x[0].shape[:-1], call.x[1].shape[-1]),

@@ -62,8 +62,15 @@ class Embedding(nn.Module, ABC):
             return to.linear(f"{path}.projected", x, self.project, f"{path}.project")
 
 
+UNMASKED = 1 - 0.15 * 0.8
+"""The share of tokens that are not replaced by the mask token in training   (Devlin et al. 2018, 3.1)"""
+
+
 class TokenEmbedding(Embedding):
-    """table[id] (* sqrt(width)) (* factor) (+ types[type])   (Vaswani et al. 2017, 3.4; Devlin et al. 2018, 3)"""
+    """table[id] (* sqrt(width)) (* factor) (* kept) (+ types[type])   (Vaswani et al. 2017, 3.4; Devlin et al. 2018, 3)
+
+    kept is 0 for a mask token, else the share of unmasked tokens in training over that of the text (Lin et al. 2022).
+    """
 
     def __init__(self, config: StackConfig, reads: TokenInput) -> None:
         super().__init__()
@@ -74,11 +81,14 @@ class TokenEmbedding(Embedding):
         self.project = nn.Linear(width, config.d_model) if reads.width and not reads.tokens_alone else None
         self.widen = nn.Linear(width, config.d_model, bias=False) if reads.tokens_alone else None
         self.factor = (width**0.5 if reads.scale else 1.0) * (reads.factor or 1.0)
+        self.mask_id = reads.mask_id
         self.dropout = config.embedding_dropout
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         x = look_up(self.tokens, layout.pack(tokens.ids), "ids")
         x = x if self.factor == 1.0 else x * self.factor
+        if self.mask_id is not None:
+            x = x * layout.pack(kept(tokens, self.mask_id)).to(x.dtype)
         x = x if self.widen is None else self.widen(x)
         if self.types is not None:
             types = torch.zeros_like(tokens.ids) if tokens.types is None else tokens.types.expand_as(tokens.ids)
@@ -89,12 +99,32 @@ class TokenEmbedding(Embedding):
         x = to.do(f"{path}.lookup", "lookup", f"{stack}.ids", weights=(f"{path}.tokens.weight",))
         if self.factor != 1.0:
             x = to.do(f"{path}.scaled", "scale", x, by={"factor": self.factor})
+        if self.mask_id is not None:
+            by = {"id": self.mask_id, "unmasked": UNMASKED}
+            x = to.do(f"{path}.kept", "weigh", x, to.do(f"{path}.factors", "unmasked", f"{stack}.ids", by=by))
         if self.widen is not None:
             with to.inside(f"{path}.widen"):
                 x = to.linear(f"{path}.widened", x, self.widen, f"{path}.widen")
         if self.types is not None:
             types = to.do(f"{path}.types", "lookup", f"{stack}.types", weights=(f"{path}.types.weight",))
             to.do(f"{path}.tokens", "add", x, types)
+
+
+def kept(tokens: Tokens, mask_id: int) -> Tensor:
+    """b t 1: 0 for a mask token, for the others of its text UNMASKED over their share in it."""
+    real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.valid is None else tokens.valid
+    others = (tokens.ids != mask_id) & real
+    if tokens.documents is None:
+        n_others, n_real = others.sum(1, keepdim=True), real.sum(1, keepdim=True)
+    else:
+        together = tokens.documents[:, :, None] == tokens.documents[:, None, :]
+        n_others, n_real = ((together & some[:, None]).sum(-1) for some in (others, real))
+    return (others * (UNMASKED * n_real / n_others.clamp(min=1)))[..., None]
+
+
+def _unmasked(call: Call) -> Tensor:
+    ids = call.x[0].long()[None]
+    return kept(Tokens(ids), int(call.op.by["id"]))[0].float()
 
 
 class PatchEmbedding(Embedding):
@@ -202,6 +232,7 @@ KINDS |= {
         lambda call: joined(call.x[0], int(call.op.by["width"]), int(call.op.by["step"])),
         _joined_shape,
     ),
+    "unmasked": Kind(_unmasked, lambda call: (*call.x[0].shape, 1), width=lambda _: 0),
     "lookup": Kind(_lookup, lambda call: (*call.x[0].shape, call.w[0][1])),
     "unfold": Kind(_unfold, _unfolded_shape),
     "prepend": Kind(

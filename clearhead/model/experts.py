@@ -8,8 +8,12 @@ from clearhead import config as c
 from clearhead.model.balance import count
 from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import FeedForward
-from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, its_inputs, only_sized, parameters
+from clearhead.model.linear import is_plain
+from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, only_sized, parameters
 from clearhead.trace import tap, tracing
+
+NEVER_NARROWED = ".router.correction"
+"""How names end of what stays as exact as it is stored, as in the reference library: small differences of it decide."""
 
 # --- the choice ------------------------------------------------------------------------------------------------------
 
@@ -161,9 +165,9 @@ class Mixture(nn.Module):
         # In training, an expert without rows has a gradient too: zeros.
         used = [(part, size) for part, size in zip(parts, sizes, strict=True) if size or torch.is_grad_enabled()]
         out = _of_each(used, rows, self.training)
-        out = out * shares.flatten().index_select(0, order).to(out.dtype)[:, None]
         places = torch.empty_like(order).scatter_(0, order, torch.arange(n * k, device=order.device))
-        return out.index_select(0, places).view(n, k, -1).sum(1)
+        out = out.index_select(0, places).view(n, k, -1)
+        return (shares.to(out.dtype)[:, None] @ out)[:, 0]
 
     def steps(self, to: Steps, path: str, x: str) -> str:
         """List the ops of `explicit`, or for training the sizes of `routed`; returns the address of the result."""
@@ -215,14 +219,30 @@ def _of_each(used: list[tuple[FeedForward, int]], rows: Tensor, training: bool) 
     """m d -> m d: the first rows through the first expert, and so on."""
     parts, sizes = [part for part, _ in used], [size for _, size in used]
 
-    def through(maps: list[nn.Module], x: Tensor) -> Tensor:
-        return torch.cat([one(part) for one, part in zip(maps, x.split(sizes), strict=True)])
-
     first = parts[0]
-    pre = through([part.first for part in parts], rows)
-    up = None if first.gate is None else through([part.up for part in parts], rows)
+    pre = _mapped([part.first for part in parts], rows, sizes)
+    up = None if first.gate is None else _mapped([part.up for part in parts], rows, sizes)
     post = dropout(first.activated(pre, up), first.dropout, training)
-    return through([part.down for part in parts], post)
+    return _mapped([part.down for part in parts], post, sizes)
+
+
+def _mapped(maps: list[nn.Module], rows: Tensor, sizes: list[int]) -> Tensor:
+    """m d -> m f: the first rows by the first map, and so on."""
+    parts = rows.split(sizes)
+    first = maps[0]
+    writes = not torch.is_grad_enabled() and not torch.is_autocast_enabled(rows.device.type)
+    if not writes or not isinstance(first, nn.Linear) or first.weight.dtype != rows.dtype:
+        return torch.cat([one(part) for one, part in zip(maps, parts, strict=True)])
+    # Straight into the result: a call of a module and a copy cost a tenth of small products (docs/log.md).
+    out = rows.new_empty(len(rows), first.out_features)
+    for one, part, place in zip(maps, parts, out.split(sizes), strict=True):
+        if not isinstance(one, nn.Linear) or not is_plain(one):
+            place.copy_(one(part))
+        elif one.bias is None:
+            torch.mm(part, one.weight.mT, out=place)
+        else:
+            torch.addmm(one.bias, part, one.weight.mT, out=place)
+    return out
 
 
 # --- kinds of op -----------------------------------------------------------------------------------------------------
@@ -262,6 +282,11 @@ def _weigh(call: Call) -> Tensor:
     return x * (shares.mT[..., None] if x.ndim == 3 else shares)
 
 
+def _saved_by_weighing(call: Sized) -> tuple[Sizes, ...]:
+    """Both, or the factors alone if they have no gradient: then they are counted as whole numbers are."""
+    return tuple(call.x) if call.x[1].width else (Sizes(call.x[1].shape),)
+
+
 def _routed_shape(call: Sized) -> tuple[int, ...]:
     return call.x[0].shape[0] * int(call.op.by["k"]), 1
 
@@ -277,7 +302,7 @@ KINDS |= {
     "top_k": Kind(_top_k),
     "normalise": Kind(_share),
     "each_linear": Kind(_each_linear, _each_shape),
-    "weigh": Kind(_weigh, saves=its_inputs),
+    "weigh": Kind(_weigh, saves=_saved_by_weighing),
     "route": Kind(only_sized, _routed_shape, _saved_by_the_choice, width=lambda call: call.x[1].width),
     "to_experts": Kind(only_sized, lambda call: (call.x[1].shape[0], call.x[0].shape[1]), width=lambda c: c.x[0].width),
     "from_experts": Kind(only_sized, lambda call: call.x[1].shape, width=lambda call: call.x[0].width),

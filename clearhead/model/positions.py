@@ -84,6 +84,7 @@ class RotaryEncoding(NotAdded, NotScored, NotRelated):
         super().__init__()
         width = config.rotated(d_head)
         w = config.base ** (-torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width)
+        w = w if config.frequencies is None else torch.tensor(config.frequencies, dtype=torch.float64, device="cpu")
         w, self.magnitude = scaled_frequencies(w, config)
         # Plain numbers, because network.bfloat16() would round a buffer and the meta device would lose it.
         self.frequencies: list[float] = w.tolist()

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
 
-from benchmarks.loading import QUICK, SIDES, network, opened
+from benchmarks.loading import LARGE, SIDES, checkpoints, network, opened
 from clearhead.api import Model
 from tests.later import later
 
@@ -17,7 +16,7 @@ later("transformers")
     "side", [pytest.param(s, marks=pytest.mark.slow if s == "transformers" else ()) for s in SIDES]
 )
 def test_a_cold_start(side: str, tmp_path: Path) -> None:
-    folder = Model(network("llama-tiny", torch.bfloat16, QUICK)).save(tmp_path / "model")
+    folder = Model(network(*checkpoints(quick=True)[LARGE])).save(tmp_path / "model")
     start = opened(side, folder)
     assert 0 < start["cpu"] < 300
     assert 0 < start["loaded"] <= start["said"] < 10**9

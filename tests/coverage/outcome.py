@@ -77,7 +77,7 @@ def compared(case: Case, theirs: Any, ours: Model) -> Outcome:
             if not all(bool(value.isfinite().all()) for value in expected.values()):
                 return Outcome("no reference", "not finite")
             worst, of_logits = _worst(differences(states(ours.network, batch.ours), expected, batch.ours))
-            if not worst.relative <= 2 * CLOSE:
+            if not worst.relative <= CLOSE:
                 with doubled(theirs, ours):
                     again = inputs(case, theirs, left=left)
                     expected = reference_states(theirs, again.theirs, ours.network)

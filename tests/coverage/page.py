@@ -18,6 +18,7 @@ from clearhead.families.unknown import listed
 from clearhead.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
 from clearhead.model import Tokens
 from tests.coverage.folders import Modelled, classes, document, tiny, told
+from tests.coverage.lines import a_type
 from tests.coverage.outcome import WRONG, outcome
 from tests.parity.cases.towers import CLIP_BASE, IMAGE_BASE
 from tests.parity.harness import Case, reference
@@ -188,6 +189,9 @@ def summary(lines: Sequence[Line], counts: Mapping[str, Any] | None, stamp: str)
     yield f"- **{kinds[OPENS]} model types open with equal logits**, in {n_classes} classes."
     heads = sum(len(one.others) for one in lines if one.kind == OPENS)
     yield f"- {heads} more classes of these types open but for a head: the network is read, the head has no table."
+    own, shared = a_type()
+    yield f"- **{own:.0f} lines of Python for a model type** in the middle of all: a file's lines over its types. Files"
+    yield f"  without a type, such as what families share and readers of other formats, add {shared:.0f} for each."
     if counts is not None:
         yield from _of_the_hub(shares(lines, counts))
 

@@ -88,6 +88,10 @@ def random_trials(*, first: int, n: int, seed: int) -> Iterator[Trial]:
         yield found
 
 
+OF_THE_BATCH = ("pad_token_id", "decoder_vocab_size")
+"""Fields that decide which tokens are compared, so that other logits mean nothing."""
+
+
 def field_trials(case: Case, *, values: int, seed: int) -> Iterator[Trial]:
     """Every field of a class alone, at so many of the values that it may have."""
     fields, types = draw.known_fields(case), draw.hints(case)
@@ -99,8 +103,7 @@ def field_trials(case: Case, *, values: int, seed: int) -> Iterator[Trial]:
             changed = replace(case, config={**case.config, name: value}, variant=name)
             with tempfile.TemporaryDirectory() as folder:
                 found_now = outcome(changed, Path(folder))
-            # Another padding is another batch.
-            yield Trial(changed, {name: value}, found_now if name == "pad_token_id" else inert(base, found_now))
+            yield Trial(changed, {name: value}, found_now if name in OF_THE_BATCH else inert(base, found_now))
 
 
 def inert(base: Outcome, found: Outcome) -> Outcome:

@@ -43,6 +43,13 @@ SOUND = c.ModelConfig(
     decoder=small(positions=c.Learned(max_length=12)),
 )
 """Two convolutions over frames. Pages do not open such models, but the engine computes them."""
+MASKED = c.ModelConfig(
+    encoder=small(
+        input=c.TokenInput(vocab_size=6, mask_id=2), positions=c.Rotary(frequencies=(1.0, 0.3)), activation="gelu"
+    ),
+    head=c.LanguageHead(tied=True, transform=True),
+)
+"""Masks that are left out, and angles as they are stored."""
 
 
 def _pictures(**fields: Any) -> c.StackConfig:
@@ -96,7 +103,7 @@ def write(folder: Path, *, n_random: int = RANDOM) -> None:
     """All fixtures, and `index.json` with their names."""
     folder.mkdir(parents=True, exist_ok=True)
     names: list[str] = []
-    others = {"sound": SOUND, **PICTURES}
+    others = {"sound": SOUND, "masked": MASKED, **PICTURES}
     for number, (name, config) in enumerate([*CONFIGS.items(), *random_configs(n_random), *others.items()]):
         r, least = random.Random(number), 4 if name in CONFIGS else 1
         lengths = r.randint(least, 9), r.randint(least, 9)

@@ -14,7 +14,7 @@ from clearhead.api import load
 from clearhead.errors import UserError
 from clearhead.families.gpt_oss import restored
 from tests.later import later
-from tests.parity.cases.mixtures import GPT_OSS, MIXTRAL
+from tests.parity.cases.mixtures import CASES, GPT_OSS, MIXTRAL
 from tests.parity.harness import both, reference
 
 later("transformers")
@@ -43,6 +43,17 @@ def test_a_choice_of_more_experts_than_there_are_is_one_line(tmp_path: Path) -> 
     with pytest.raises(UserError, match="must be at most") as found:
         load(tmp_path)
     assert "\n" not in str(found.value)
+
+
+def test_a_correction_is_as_exact_as_it_is_stored(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.family == "glm4_moe")
+    stored = reference(case)
+    stored.save_pretrained(tmp_path)
+    name, wanted = next((name, one) for name, one in stored.named_buffers() if name.endswith("correction_bias"))
+    layer = name.split(".")[2]
+    found = load(tmp_path, dtype="bfloat16").network
+    assert found.get_parameter(f"decoder.blocks.{layer}.ffn.router.weight").dtype == torch.bfloat16
+    assert torch.equal(found.get_parameter(f"decoder.blocks.{layer}.ffn.router.correction"), wanted)
 
 
 def packed(shape: tuple[int, ...], generator: torch.Generator) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.embedding import build_embedding
 from clearhead.model.layout import Layout
+from clearhead.model.summary import summarize
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, ids
@@ -28,6 +29,23 @@ def test_sum_of_tokens_positions_and_types() -> None:
     assert_close(t[EMBED + "tokens"], looked_up)
     assert_close(t[EMBED + "sum"], looked_up + network.get_parameter("encoder.positions.table.weight")[:5])
     assert_close(t["encoder.blocks.0.resid_pre"], t[EMBED + "norm.out"])
+
+
+def test_masks_are_left_out() -> None:
+    network = small.encoder(input=c.TokenInput(vocab_size=small.VOCAB, mask_id=2))
+    tokens = ids(2, 7)
+    tokens[0, :3], tokens[1, tokens[1] == 2] = 2, 3
+    with trace(network) as t:
+        network(tokens)
+    looked_up = network.get_parameter(EMBED + "tokens.weight")[tokens]
+    assert_close(t[EMBED + "tokens"][1], 0.88 * looked_up[1])
+    assert not t[EMBED + "tokens"][0, :3].any()
+    others = [i for i in range(7) if tokens[0, i] != 2]
+    assert_close(t[EMBED + "tokens"][0, others], 0.88 * 7 / len(others) * looked_up[0, others])
+    kept = small.kept_bytes(network.train(), [tokens])
+    assert summarize(network.config, batch=2, source_length=7).activation_bytes == kept
+    with pytest.raises(ValueError, match=r"decoder.input.mask_id: its factor depends on the whole text"):
+        small.decoder(input=c.TokenInput(vocab_size=small.VOCAB, mask_id=2))
 
 
 def test_embedding_is_bert_s() -> None:

@@ -30,8 +30,10 @@ ENDED = ("clip_text_model",)
 """Models that read the state of the first end token."""
 FILLED = ("siglip_text_model",)
 """Models that read the last state, even of padding."""
-COUNT_NO_PADDING = ("roberta", "xlm-roberta", "camembert", "data2vec-text", "mpnet", "m2m_100")
+COUNT_NO_PADDING = ("esm", "roberta", "xlm-roberta", "camembert", "data2vec-text", "mpnet", "m2m_100")
 """Models that count their positions by themselves, and leave padding out."""
+LEFT_OUT = "contact_head."
+"""A second head, which a warning names when a model with it is opened."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def reference(case: Case, *, seed: int = 0, dtype: torch.dtype = torch.float32) 
         for name, buffer in model.named_buffers():
             if name.endswith(("final_logits_bias", "e_score_correction_bias")):
                 buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
+            elif name.endswith("rotary_embeddings.inv_freq"):
+                buffer.copy_(buffer.half())  # as published checkpoints of that type have them
         parameters = dict(model.named_parameters())
         for read, unread in READ_AND_NOT.items():
             if read in parameters and unread in parameters:
@@ -268,11 +272,12 @@ def round_trip(theirs: Any, ours: Model, folder: Path) -> None:
     """In -> out -> in: equal to the bit, and the reference finds every key and no other."""
     ours.save(folder)
     back, report = type(theirs).from_pretrained(folder, output_loading_info=True)
-    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    assert not [name for name in report["missing_keys"] if LEFT_OUT not in name], report
+    assert not any(report[key] for key in ("unexpected_keys", "mismatched_keys")), report
     kept = theirs.state_dict()
     assert back.state_dict().keys() == kept.keys()
     for name, tensor in back.state_dict().items():
-        assert torch.equal(tensor, kept[name]), name
+        assert LEFT_OUT in name or torch.equal(tensor, kept[name]), name
     again = load(folder)
     assert again.config == ours.config
     tensors = model_tensors(again.network)

@@ -153,14 +153,14 @@ def _vocabulary(
 ) -> Vocabulary:
     """The vocabulary that a class reads from an older file."""
     place = f"{where}/{name}"
-    if name == LIST_FILE and kind.algorithm == "WordPiece":
+    if name == LIST_FILE and kind.algorithm in ("WordPiece", "WordLevel"):
         return Vocabulary(numbers(files[name], place), [], [])
     if name == IDS and kind.algorithm == "BPE" and not kind.files:
         ids = vocabulary(files[IDS], place)
         return Vocabulary(ids, read_merges(files[MERGES_FILE], ids, f"{where}/{MERGES_FILE}"), [])
     if name in kind.files:
         return from_pieces(parse(files[name], place), kind, settings, where)
-    wanted = {"WordPiece": LIST_FILE, "BPE": f"{IDS} and {MERGES_FILE}"}.get(kind.algorithm, "")
+    wanted = {"WordPiece": LIST_FILE, "WordLevel": LIST_FILE, "BPE": f"{IDS} and {MERGES_FILE}"}.get(kind.algorithm, "")
     raise UserError(
         f"{place}: expected {' or '.join(kind.files) or wanted}, which {kind.names[0]} reads, got another kind of file;"
         f" try {MODEL_FILE}"

@@ -30,7 +30,7 @@ class TokenizerClass(Config):
     """One class. `families/tokenizers.toml` explains its fields."""
 
     names: tuple[str, ...]
-    algorithm: Literal["BPE", "WordPiece", "Unigram"]
+    algorithm: Literal["BPE", "WordPiece", "Unigram", "WordLevel"]
     splitting: str
     tokens: dict[str, str]
     single: str = ""

@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import base64
+import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -157,6 +158,8 @@ def _model(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, whe
     match kind.algorithm:
         case "WordPiece":
             return models.WordPiece(dict(vocabulary.ids), unk_token=unknown or "None")
+        case "WordLevel":
+            return models.WordLevel(dict(vocabulary.ids), unk_token=unknown or "None")
         case "Unigram":
             return models.Unigram(vocabulary.scores, _unknown_id(vocabulary, kind, settings, where), False)
         case "BPE" if kind.splitting == "unsplit":
@@ -204,6 +207,14 @@ def _words(_: Vocabulary, settings: Settings) -> Pipeline:
     return word_normalizer(settings), WordSplitter(), decoders.WordPiece(prefix="##")
 
 
+def _listed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
+    """Each token of the list by itself, the longest first, and what is between them at its spaces."""
+    longest_first = sorted(filter(None, vocabulary.ids), key=len, reverse=True)
+    listed = tokenizers.Regex("|".join(map(re.escape, longest_first)))
+    splits = [pre_tokenizers.Split(listed, "isolated"), pre_tokenizers.WhitespaceSplit()]
+    return None, pre_tokenizers.Sequence(splits), decoders.WordPiece(prefix=" ", cleanup=False)
+
+
 def _words_2019(_: Vocabulary, settings: Settings) -> Pipeline:
     return None, pre_tokenizers.ByteLevel(add_prefix_space=_prefix(settings, False)), decoders.ByteLevel()
 
@@ -222,6 +233,7 @@ def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
 
 SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "words": _words,
+    "listed": _listed,
     "words_2019": _words_2019,
     "single_digits": _single_digits,
     "composed": lambda _, settings: composed(prefix=_prefix(settings, False)),

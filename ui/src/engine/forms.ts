@@ -1,6 +1,6 @@
 /** How one number was made: a few forms cover every op. Each holds its numbers by name, in float64. */
 
-import { activation, limited, softCap } from "./functions";
+import { activation, limited, softCap, unmasked } from "./functions";
 
 /** A number and its place: a cell of a value, of a parameter, or of what a stack reads (its ids or positions). */
 export interface Term {
@@ -104,6 +104,7 @@ export function resultOf(form: Form): number {
 const SETTLED: Record<string, (x: number, settings: Record<string, number>) => number> = {
   scale: (x, by) => x * by.factor!,
   soft_cap: (x, by) => softCap(x, by.cap!),
+  unmasked,
   clamp: (x, by) => limited(x, by.least ?? -Infinity, by.most!),
 };
 

@@ -34,6 +34,11 @@ export function setting(op: Op, name: string, otherwise?: number): number {
   return found;
 }
 
+/** The share of unmasked tokens in training over that of the text; 0 for the mask token. */
+export function unmasked(id: number, by: Record<string, number>): number {
+  return id === by.id ? 0 : (by.unmasked! * by.tokens!) / by.others!;
+}
+
 /** x, limited to -cap .. cap. */
 export function softCap(x: number, cap: number): number {
   return cap * Math.tanh(x / cap);

@@ -16,7 +16,7 @@ import { NORMS } from "./kinds/norms";
 import { POSITIONS } from "./kinds/positions";
 
 export const KINDS = [
-  "lookup", "unfold", "unfold_frames", "prepend", "sinusoid", "copy", "add", "scale", "soft_cap", "multiply", "activation",
+  "lookup", "unfold", "unfold_frames", "prepend", "unmasked", "sinusoid", "copy", "add", "scale", "soft_cap", "multiply", "activation",
   "linear", "split", "repeat", "mean", "rstd", "norm", "rotate", "relative_bias", "alibi", "matmul_nt", "matmul", "rows",
   "by_distance", "mask", "softmax", "project", "sum_heads", "pool",
   "clamp", "top_k", "normalise", "each_linear", "weigh",

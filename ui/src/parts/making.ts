@@ -1,7 +1,7 @@
 /** How one number was made, as the page shows it: a formula, a sentence, the terms by size, and the steps. */
 
 import type { Explanation, Form, Product, Term } from "../engine/forms";
-import { activation, limited } from "../engine/functions";
+import { activation, limited, unmasked } from "../engine/functions";
 
 /** A sign, or a number with its name. */
 export type Piece = string | Term;
@@ -62,6 +62,10 @@ const MAKE: Make = {
     const short = of(x, out), { factor, cap, least = -Infinity, most } = settings;
     const done = (signs: string, pieces: Piece[], value: number): Partial<Making> =>
       ({ signs, steps: [step("applied", pieces, value)] });
+    if (how === "unmasked") {
+      const { unmasked: share = 1, tokens, others, id } = settings, signs = `${exact(share)} × ${tokens} ÷ ${others}`;
+      return done(signs, [x, x.value === id ? ` = ${id} → 0` : ` ≠ ${id} → ${signs}`], unmasked(x.value, settings));
+    }
     if (factor !== undefined) return done(`${short} · ${exact(factor)}`, [x, ` × ${exact(factor)}`], x.value * factor);
     if (most !== undefined) {
       const ends = Number.isFinite(least) ? `${exact(least)} … ${exact(most)}` : `≤ ${exact(most)}`;

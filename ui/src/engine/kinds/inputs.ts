@@ -1,7 +1,8 @@
 /** What a stack reads, and what a head takes of its states. */
 
 import { axisLength, floats, row, type Floats } from "../../core/tensor";
-import { setting } from "../functions";
+import type { Op } from "../../core/protocol";
+import { setting, unmasked } from "../functions";
 import {
   fail, numbersAt, ofInput, ofWeight, readAt, stackName, stackOf, taken, weight, type Call, type Cell, type Need,
   type OpKind,
@@ -33,6 +34,20 @@ export const INPUTS = {
     explain: (cell, given) => (given.length ? taken(cell, given) : { form: "sum", terms: [] }),
     length: (op, axis, from) =>
       axis === 0 ? Math.floor((from(0) - 1) / setting(op, "step")) + 1 : from(1) * setting(op, "width"),
+  },
+  /** What each vector is multiplied by: 0 for the mask token. */
+  unmasked: {
+    inputs: [1, 1],
+    compute: ({ op, x: [ids] }) => {
+      const settings = counted(op, ids!.data);
+      return floats([ids!.data.length, 1], Float32Array.from(ids!.data, (id) => unmasked(id, settings)));
+    },
+    needs: () => [],
+    explain: (cell) => {
+      const settings = counted(cell.op, numbersAt(cell.op.inputs![0]!, cell.context));
+      return { form: "function", name: cell.op.op, of: readAt(cell, cell.index[0]!), settings };
+    },
+    length: () => 1,
   },
   prepend: {
     inputs: [1, 1],
@@ -72,6 +87,12 @@ export const INPUTS = {
     length: (_, __, from) => 2 * from(0),
   },
 } satisfies Record<string, OpKind>;
+
+/** The settings of an op that leaves masks out, with how many tokens there are and how many of them are none. */
+function counted(op: Op, ids: ArrayLike<number>): Record<string, number> {
+  const mask = setting(op, "id"), others = Array.from(ids).filter((id) => id !== mask).length;
+  return { ...op.by, others, tokens: ids.length };
+}
 
 function offset({ op }: Pick<Call, "op">): number {
   return setting(op, "offset", 0);
