@@ -1,7 +1,7 @@
 """`Circuits`: which parts of a network, and which connections between them, make one number of its result."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy, deepcopy
 from functools import cached_property
 from typing import Literal
 
@@ -14,10 +14,10 @@ from clearhead.analysis.circuits.graph import Edges, Nodes
 from clearhead.analysis.circuits.metrics import Metric
 from clearhead.analysis.circuits.parts import Group, Parts, Reader, Writer, by_head
 from clearhead.errors import UserError
-from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model import Tokens, Transformer
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
-from clearhead.trace import Edit, trace
+from clearhead.trace import trace
 
 Baseline = Sequence[Tokens | Tensor] | Literal["zero", "mean"]
 """A corrupt input for each stack, or what each part's values become instead."""
@@ -27,8 +27,8 @@ class Circuits:
     """The graph from writers to readers of residual streams, scored for one metric (Elhage et al. 2021; Nanda 2023).
 
     A writer is an embedding, positions, a head or an FFN; a reader is the query, key or value of a head, an FFN's input
-    or the network's head. `….keys of the edge` u -> r stands for the direct way from u to r: along the stream with its
-    norms, and through no other part.
+    or the network's head. The edge u -> r is the direct way from u to r, along the stream with its norms and through
+    no other part.
     """
 
     def __init__(
@@ -36,14 +36,17 @@ class Circuits:
     ) -> None:
         """`corrupt` has the shape of `clean`; "zero" and "mean" replace values as `analysis.ablation.without` does.
 
-        Raises UserError for texts of different lengths.
+        Weights of 16 bits are copied to float32, because small effects drown in their rounding. Raises UserError for
+        texts of different lengths.
         """
         refuse_rounded(network, "circuits")
+        if next(network.parameters()).dtype in (torch.float16, torch.bfloat16):
+            network = deepcopy(network).float()
         self.network, self.metric, self.parts = network, metric, Parts(network)
         self.tokens = by_stack(network, clean)
         self.layouts = layouts(network, self.tokens)
         self.layout = list(self.layouts.values())[-1]
-        self.seen = self._values(self.tokens)
+        self.seen, clean_result = self._pass(self.tokens)
         self.writers = self.parts.writers(self.seen)
         if isinstance(corrupt, str):
             if corrupt not in ("zero", "mean"):
@@ -51,22 +54,30 @@ class Circuits:
             paths = dict.fromkeys(writer.path for writer in self.writers)
             base = {path: torch.zeros_like(self.seen[path]) for path in paths}
             self.base = base if corrupt == "zero" else {path: self._mean(path) for path in paths}
+            with Evaluating(network), torch.no_grad(), trace(network, self.base):
+                corrupt_result = network(*self.tokens.values())
         else:
             other = by_stack(network, corrupt)
             _check_alike(self.tokens, other)
-            self.base = self._values(other)
+            self.base, corrupt_result = self._pass(other)
+        self.results = clean_result, corrupt_result
+        """The network's result on the clean input, and with every writer at its corrupt value."""
 
     # --- values -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The metric of the clean input, and with every writer at its corrupt value."""
-        with Evaluating(self.network), torch.no_grad():
-            clean = self.metric(self.network(*self.tokens.values()), self.layout)
-        edit: dict[str, Edit] = {path: self.base[path] for path in dict.fromkeys(w.path for w in self.writers)}
-        with Evaluating(self.network), torch.no_grad(), trace(self.network, edit):
-            corrupt = self.metric(self.network(*self.tokens.values()), self.layout)
-        return float(clean.mean()), float(corrupt.mean())
+        """The metric of the clean input, and with every writer at its corrupt value, the means over the batch."""
+        with torch.no_grad():
+            clean, corrupt = (float(self.metric(result, self.layout).mean()) for result in self.results)
+        return clean, corrupt
+
+    def explaining(self, metric: Metric) -> "Circuits":
+        """The same passes with another metric."""
+        other = copy(self)
+        other.__dict__.pop("ends", None)
+        other.metric = metric
+        return other
 
     def lost(self, writer: Writer) -> Tensor:
         """b t d: clean - corrupt of what a writer writes."""
@@ -81,9 +92,10 @@ class Circuits:
         for name, some in self.parts.branches.items():
             begins = [self.lost(writer) for writer in self.parts.embedded(name, self.seen)]
             whole = self.seen[f"{name}.embed.sum"]
-            change = torch.stack([self.parts.start(name, whole) - self.parts.start(name, whole - one) for one in begins])
             embed = self.network.stacks()[name].embed
-            change = torch.stack(begins) if embed.norm is None and embed.project is None else change
+            change = torch.stack(begins)
+            if embed.norm is not None or embed.project is not None:
+                change = self.parts.start(name, whole) - self.parts.start(name, whole - change)
             yield some[0].reads, change
             for i, branch in enumerate(some):
                 if i and branch.before.endswith(".resid_pre"):
@@ -115,7 +127,7 @@ class Circuits:
         each stream.
         """
         found = self.gradients(steps=steps).readers
-        scores, exists = self._empty()
+        scores, exists = self.empty()
         with Evaluating(self.network), torch.no_grad():
             for address, change in self.changes():
                 for group, gradient in zip(self.parts.groups, found, strict=True):
@@ -169,23 +181,24 @@ class Circuits:
         feeds = tuple(reader.feeds for reader in self.readers)
         return Edges(tuple(map(str, self.writers)), tuple(map(str, self.readers)), feeds, exists, scores)
 
-    def _empty(self) -> tuple[Tensor, Tensor]:
+    def empty(self) -> tuple[Tensor, Tensor]:
+        """w r, w r: no scores, and no edges."""
         shape = len(self.writers), len(self.readers)
         return torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.bool)
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _values(self, tokens: Mapping[str, Tokens]) -> dict[str, Tensor]:
-        """Every value of a pass that the graph needs."""
+    def _pass(self, tokens: Mapping[str, Tokens]) -> tuple[dict[str, Tensor], Tensor]:
+        """The values of a pass that the graph needs, and its result."""
         with Evaluating(self.network), torch.no_grad(), trace(self.network) as seen:
-            self.network(*tokens.values())
+            result = self.network(*tokens.values())
         needed = ("heads", "out", "tokens", "positions", "sum", "resid_pre", "resid_attn", "resid_cross", "resid_post")
-        return {at: seen[at] for at in seen if at.rpartition(".")[2] in needed}
+        return {at: seen[at] for at in seen if at.rpartition(".")[2] in needed}, result
 
     def _mean(self, path: str) -> Tensor:
         """The value's mean over the real positions of the batch, everywhere."""
         value = self.seen[path]
-        valid = real(self.layouts[path.split(".")[0]]).to(value)
+        valid = real(self.layouts[path.split(".", maxsplit=1)[0]]).to(value)
         weight = valid[:, None, :, None] if value.ndim == 4 else valid[:, :, None]
         dims = (0, 2) if value.ndim == 4 else (0, 1)
         return ((value * weight).sum(dims, keepdim=True) / valid.sum()).expand_as(value)
@@ -200,4 +213,6 @@ def _check_alike(clean: Mapping[str, Tokens], corrupt: Mapping[str, Tokens]) -> 
             alike = bool((tokens.valid == other.valid).all())
         if not alike:
             has, got = tokens.ids.shape[1], other.ids.shape[1]
-            raise UserError(f"corrupt: expected {has} tokens for the {name}, as the clean text has, got {got}; reword it")
+            raise UserError(
+                f"corrupt: expected {has} tokens for the {name}, as of the clean text, got {got}; reword it"
+            )

@@ -65,7 +65,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Divergence:
-    """KL(reference || result) at one position, in nats. Its gradient at the reference is 0: use integrated gradients."""
+    """KL(reference || result) at one position, in nats. Its gradient at the reference is 0, so set `steps`."""
 
     __repr__ = brief
     reference: Tensor

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.analysis.ablation import layouts, repeated
-from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block, Memory
 from clearhead.model.reach import Reach
@@ -209,7 +209,9 @@ class Copies:
         self.tokens = {name: repeated(batch, n) for name, batch in tokens.items()}
         self.layout = layouts(parts.network, self.tokens)
 
-    def attention(self, branch: Branch, x: Tensor, memory: Tensor | None, edit: Mapping[str, Edit]) -> Mapping[str, Tensor]:
+    def attention(
+        self, branch: Branch, x: Tensor, memory: Tensor | None, edit: Mapping[str, Edit]
+    ) -> Mapping[str, Tensor]:
         """The values of an attention that reads the streams x and, across, `memory`: (n b) t d."""
         name, _, i, _ = branch.path.split(".")
         stack, layout = self.parts.network.stacks()[name], self.layout[name]
@@ -224,23 +226,23 @@ class Copies:
             branch.module(branch.normed(x), layout, reach, memory=read)
         return seen
 
-    def made(self, group: Group, x: Tensor, other: Tensor | None) -> dict[str, Tensor]:
+    def made(self, group: Group, x: Tensor, seen: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What the readers of a group make of a stream, (n b) t d, by their paths.
 
-        `other` is the stream that the other side of a cross-attention reads.
+        The other side of a cross-attention reads the stream in `seen`.
         """
         branch = group.branch
         if branch is None:
             return {group.readers[0].path: self.result(x)}
         if not isinstance(branch.module, Attention):
             return {branch.written: branch.module(branch.normed(x))}
-        if other is None:
-            seen = self.attention(branch, x, None, {})
-        elif group.readers[0].name.endswith(".q"):
-            seen = self.attention(branch, x, other, {})
-        else:
-            seen = self.attention(branch, other, x, {})
-        return {path: seen[path] for path in dict.fromkeys(reader.path for reader in group.readers)}
+        memory = None
+        if branch.module is branch.block.cross:
+            is_across = group.stream != branch.reads
+            other = seen[branch.reads if is_across else self.parts.ends["encoder"]].repeat(self.n, 1, 1)
+            x, memory = (other, x) if is_across else (x, other)
+        made = self.attention(branch, x, memory, {})
+        return {path: made[path] for path in dict.fromkeys(reader.path for reader in group.readers)}
 
     def result(self, x: Tensor) -> Tensor:
         """The network's result from the last stream."""
