@@ -60,7 +60,7 @@ def circuits_of(
 
 
 def answer_id(model: Model, name: str, text: str | None) -> int | None:
-    """The id of an answer: a label, or a token, as text or number. Raises UserError for several tokens."""
+    """The id of a label or a token: its text, or what the tool shows of it (▁nine). Raises UserError for several."""
     if text is None:
         return None
     labels = getattr(model.config.head, "labels", None)
@@ -73,6 +73,9 @@ def answer_id(model: Model, name: str, text: str | None) -> int | None:
         raise UserError(f"--{name}: expected {known}, got {text!r}")
     ids = model.tokenizer.encode(text, target=model.is_encoder_decoder)
     if len(ids) != 1:
+        shown = model.tokenizer.tokens(range(model.tokenizer.vocab_size))
+        if text in shown:
+            return shown.index(text)
         pieces = ", ".join(map(repr, model.tokenizer.tokens(ids)))
         raise UserError(f"--{name}: expected one token, got {pieces or 'none'}; try the first, with its space")
     return ids[0]
