@@ -34,8 +34,7 @@ def test_edges_and_faithfulness(folder: Path, tmp_path: Path, capsys: pytest.Cap
     printed = capsys.readouterr().out.splitlines()
     model: Model = model_of(CONFIGS["decoder_pre_learned"])
     inputs = [read(model, text).inputs for text in (CLEAN, CORRUPT)]
-    ids = [TOKENIZER.encode(text)[0] for text in (answer, minus)]
-    circuits, _ = circuits_of(model, *inputs, answer=ids[0], minus=ids[1])
+    circuits, _ = circuits_of(model, *inputs, answer=5, minus=7)
     edges = circuits.edges(steps=2)
     best = edges.top(round(0.25 * int(edges.exists.sum())))
     assert [edge["reader"] for edge in document["edges"]] == [edge.reader for edge in best]
