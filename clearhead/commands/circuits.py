@@ -3,11 +3,9 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import JsonValue
-
-from clearhead.analysis.circuits import Edges, Nodes, Point, curve, refined_edges, refined_nodes
+from clearhead.analysis.circuits import Edge, Edges, Nodes, Point, curve, refined_edges, refined_nodes
 from clearhead.api import Model, load
 from clearhead.api.circuits import Explained, answer_id, circuits_of
 from clearhead.commands import tell
@@ -51,22 +49,24 @@ def circuits_command(
     begin, end = circuits.ends
     metric = named(model, explained)
     tell(f"{metric}: {begin:.3f} on the clean text, {end:.3f} on the corrupt one")
-    document: dict[str, JsonValue] = {"metric": metric, "clean": begin, "corrupt": end, "method": method}
+    document: dict[str, Any] = {"metric": metric, "clean": begin, "corrupt": end, "method": method}
     steps = steps if method == "ig" else 0
     nodes = refined_nodes(circuits) if method == "refined" else circuits.nodes(steps=steps)
     document["nodes"] = nodes.json()
+    kept: list[Edge] = []
     if edges:
         found = refined_edges(circuits) if method == "refined" else circuits.edges(steps=steps)
         sizes = sorted({*SIZES, top})
         points = list(counted(curve(circuits, found, sizes), "faithfulness", len(sizes)))
         kept = found.top(round(top * int(found.exists.sum())))
-        document |= {"edges": found.json(kept), "faithfulness": [asdict(point) for point in points]}
+        document["edges"] = found.json(kept)
+        document["faithfulness"] = [asdict(point) for point in points]
         _print_edges(found, points)
     else:
         _print_nodes(nodes)
     if out is not None:
         out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        tell(f"{out}: {len(document['nodes'])} nodes{f' and {len(kept):,} edges' if edges else ''}")
+        tell(f"{out}: {len(nodes.positions)} nodes{f' and {len(kept):,} edges' if edges else ''}")
 
 
 def named(model: Model, explained: Explained) -> str:

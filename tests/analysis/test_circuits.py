@@ -20,10 +20,12 @@ from clearhead.analysis.circuits import (
     refined_edges,
     refined_nodes,
 )
+from clearhead.analysis.circuits.circuits import Baseline
 from clearhead.analysis.circuits.graph import Edges, on_a_path
 from clearhead.analysis.circuits.metrics import mean_states
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
+from clearhead.model.block import Block
 from clearhead.trace import trace
 from tests.analysis.kinds import CASES
 from tests.model import small
@@ -42,7 +44,7 @@ def pair(inputs: list[Tokens]) -> tuple[list[Tokens], list[Tokens]]:
     return clean, [replace(x, ids=x.ids.flip(0) if x.ids.is_floating_point() else (5 * x.ids + 3) % 13) for x in clean]
 
 
-def one(network: Transformer, corrupt: str | None = None) -> Circuits:
+def one(network: Transformer, corrupt: Baseline | None = None) -> Circuits:
     """The circuits of a single stack on one text."""
     return Circuits(network.double(), [small.ids(1, 6)], corrupt or [small.ids(1, 6, seed=1)], METRIC)
 
@@ -89,7 +91,10 @@ def test_an_edge_is_patched_as_an_edit_by_hand():
     """In a pre-norm stack a query reads the stream less what the writer loses, through its norm and matrix."""
     circuits = one(small.decoder())
     network, writer, reader = circuits.network, "decoder.blocks.0.ffn.out", "decoder.blocks.1.attn.q[h=2]"
-    block = network.get_submodule("decoder.blocks.1")
+    assert network.decoder is not None
+    block = network.decoder.blocks[1]
+    assert isinstance(block, Block)
+    assert block.attn_norm is not None
     stream = circuits.seen["decoder.blocks.1.resid_pre"] - (circuits.seen[writer] - circuits.base[writer])
     with torch.no_grad():
         q = block.attn.q(block.attn_norm(stream)).unflatten(-1, (4, -1)).transpose(1, 2)
@@ -170,13 +175,14 @@ def test_refined_nodes_are_closer_than_one_gradient():
 
 def test_baselines_without_a_text():
     network = small.decoder()
-    for kind in ("zero", "mean"):
+    kinds: tuple[Baseline, ...] = ("zero", "mean")
+    for kind in kinds:
         circuits = one(network, kind)
         edges = circuits.edges(steps=2)
         assert patched_but(circuits, edges.exists) == pytest.approx(circuits.ends[0])
         assert patched_but(circuits, edges.exists & False) == pytest.approx(circuits.ends[1])
     with pytest.raises(UserError, match="expected an input, zero or mean"):
-        one(network, "noise")
+        one(network, "noise")  # pyrefly: ignore[bad-argument-type]
 
 
 def test_metrics():

@@ -1,6 +1,6 @@
 """The parts of a network that a circuit connects: what writes to a residual stream, and what reads it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,10 +12,13 @@ from clearhead.analysis.ablation import layouts, repeated
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block, Memory
+from clearhead.model.norm import Norm
 from clearhead.model.reach import Reach
 from clearhead.model.residual import LayerScale
 from clearhead.model.transformer import Stack
-from clearhead.trace import Edit, trace
+from clearhead.trace import Edit, Trace, trace
+
+Norms = tuple[Norm | None, Norm | None, Norm | None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Branch:
     """The address of the stream to which its result is added."""
     result: str
     """The address of the stream after it."""
-    norms: tuple[nn.Module | None, nn.Module | None, nn.Module | None]
+    norms: Norms
     """The norms before it, after it, and after the sum."""
     scale: LayerScale | None
 
@@ -118,7 +121,7 @@ def branches(name: str, stack: Stack) -> Iterator[Branch]:
         assert isinstance(block, Block)
         at = f"{name}.blocks.{i}"
 
-        def norms(norm: nn.Module | None, out: nn.Module | None) -> tuple[nn.Module | None, ...]:
+        def norms(norm: Norm | None, out: Norm | None) -> Norms:
             return (None, out, norm) if post else (norm, out, None)
 
         pre, x, end = f"{at}.resid_pre", f"{at}.resid_attn", f"{at}.resid_post"
@@ -209,9 +212,7 @@ class Copies:
         self.tokens = {name: repeated(batch, n) for name, batch in tokens.items()}
         self.layout = layouts(parts.network, self.tokens)
 
-    def attention(
-        self, branch: Branch, x: Tensor, memory: Tensor | None, edit: Mapping[str, Edit]
-    ) -> Mapping[str, Tensor]:
+    def attention(self, branch: Branch, x: Tensor, memory: Tensor | None, edit: Mapping[str, Edit]) -> Trace:
         """The values of an attention that reads the streams x and, across, `memory`: (n b) t d."""
         name, _, i, _ = branch.path.split(".")
         stack, layout = self.parts.network.stacks()[name], self.layout[name]
@@ -253,8 +254,3 @@ class Copies:
 def by_head(value: Tensor) -> Tensor:
     """b h t d -> h b t d, and b t d -> 1 b t d: what each writer of a branch wrote."""
     return value.transpose(0, 1) if value.ndim == 4 else value[None]
-
-
-def kept(rows: Sequence[int]) -> slice:
-    """The range that consecutive numbers make."""
-    return slice(rows[0], rows[-1] + 1)
