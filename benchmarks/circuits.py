@@ -39,7 +39,14 @@ SENTENCES = (
     ("She bought a new car yesterday.", "She sold an old car yesterday."),
     ("The weather is very cold today.", "The weather is very warm today."),
 )
-PHRASES = (("3 weeks ago", "5 weeks ago"), ("20 May 2024", "20 June 2024"), ("1 million euros", "1 million pounds"))
+PHRASES = (
+    ("3 weeks ago", "5 weeks ago", "il y a"),
+    ("20 May 2024", "20 June 2024", "20"),
+    ("1 million euros", "2 million euros", ""),
+)
+"""Two phrases, and what the decoder has written when they part."""
+SMALLEST = 1e-6
+"""Scores and effects below this share of the largest are the rounding of float32."""
 METHODS: dict[str, tuple[Callable[[Circuits], Nodes], Callable[[Circuits], Edges]]] = {
     "patching": (Circuits.nodes, Circuits.edges),
     "ig, 5 steps": (lambda circuits: circuits.nodes(steps=5), lambda circuits: circuits.edges(steps=5)),
@@ -137,8 +144,14 @@ def repeats(n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def spearman(a: Tensor, b: Tensor) -> float:
-    """The correlation of ranks."""
-    return float(torch.corrcoef(torch.stack([x.argsort().argsort().double() for x in (a, b)]))[0, 1])
+    """The correlation of ranks. Equal numbers share their mean rank; those below SMALLEST of the largest count as 0."""
+    return float(torch.corrcoef(torch.stack([_ranks(a), _ranks(b)]))[0, 1])
+
+
+def _ranks(x: Tensor) -> Tensor:
+    x = torch.where(x.abs() < SMALLEST * x.abs().max(), 0.0, x.double())
+    _, which, counts = x.unique(return_inverse=True, return_counts=True)
+    return (counts.cumsum(0) - (counts - 1) / 2)[which]
 
 
 def _pairs(which: str, checkpoints: Path, demo: Path | None, n: int) -> Iterator[Circuits]:
@@ -148,14 +161,15 @@ def _pairs(which: str, checkpoints: Path, demo: Path | None, n: int) -> Iterator
     elif which == "minilm":
         yield from _texts(clearhead.load(checkpoints / "all-MiniLM-L6-v2-fp16"), SENTENCES[:n])
     elif demo is not None:
-        yield from _texts(clearhead.load(demo), PHRASES[:n])
+        model = clearhead.load(demo)
+        for clean, corrupt, target in PHRASES[:n]:
+            yield circuits_of(model, read(model, clean, target).inputs, read(model, corrupt, target).inputs)[0]
 
 
 def _texts(model: Model, pairs: Sequence[tuple[str, str]]) -> Iterator[Circuits]:
-    """The first word of the answer, or the shift of the vector, between each two texts."""
-    target = "" if model.is_encoder_decoder else None
+    """The shift of the vector between each two texts."""
     for clean, corrupt in pairs:
-        yield circuits_of(model, read(model, clean, target).inputs, read(model, corrupt, target).inputs)[0]
+        yield circuits_of(model, read(model, clean).inputs, read(model, corrupt).inputs)[0]
 
 
 @torch.no_grad()
