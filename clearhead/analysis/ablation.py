@@ -114,7 +114,7 @@ class Ablations:
         if parts:
             path = Address.parse(parts[0].site).path
             edit[path] = _then(edit.pop(path, None), lambda value: _switched_off(value, parts))
-        many = {name: _repeated(batch, n) for name, batch in self._tokens.items()}
+        many = {name: repeated(batch, n) for name, batch in self._tokens.items()}
         with trace(self._network, edit):
             logits = self._network(*many.values())
         return _logs(self._network, logits, real(layouts(self._network, many)[self._last]), self._position)
@@ -181,7 +181,7 @@ def _ablated(
 ) -> tuple[Tensor, Layout]:
     """The last states with each part switched off in its own copy of the batch: (n b) t d, and their layout."""
     n, (name, start, projection) = len(parts), parts[0].place()
-    many = {name: _repeated(batch, n) for name, batch in tokens.items()}
+    many = {name: repeated(batch, n) for name, batch in tokens.items()}
     layout, found = layouts(network, many), network.stacks()
     before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
     stack, x = found[name], plain[before].repeat(n, 1, 1)
@@ -302,7 +302,7 @@ def _layout(stack: Stack, tokens: Tokens) -> Layout:
     return Layout.of(tokens, length=stack.config.fixed_length)
 
 
-def _repeated(tokens: Tokens, n: int) -> Tokens:
+def repeated(tokens: Tokens, n: int) -> Tokens:
     """The batch n times over, one copy after the other."""
     values = {key: value for key, value in vars(tokens).items() if isinstance(value, Tensor)}
     return replace(tokens, **{key: value.repeat(n, *[1] * (value.ndim - 1)) for key, value in values.items()})

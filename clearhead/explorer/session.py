@@ -20,6 +20,16 @@ from clearhead.explorer.answering.analyses import (
     neighbours,
     statistics,
 )  # fmt: skip
+from clearhead.explorer.answering.circuits import (
+    CircuitsQuestion,
+    EdgeQuestion,
+    EdgesQuestion,
+    FaithfulnessQuestion,
+    circuits,
+    edge,
+    edges,
+    faithfulness,
+)  # fmt: skip
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
@@ -54,6 +64,10 @@ HANDLERS: dict[str, Handler[Any]] = {
     "statistics": Handler(StatisticsQuestion, statistics),
     "lens": Handler(LensQuestion, lens),
     "attribution": Handler(AttributionQuestion, attribution),
+    "circuits": Handler(CircuitsQuestion, circuits),
+    "edges": Handler(EdgesQuestion, edges),
+    "faithfulness": Handler(FaithfulnessQuestion, faithfulness),
+    "edge": Handler(EdgeQuestion, edge),
     "neighbours": Handler(NeighboursQuestion, neighbours),
     "generate": Handler(GenerateQuestion, generate),
     "export": Handler(ExportQuestion, export, locks=False),

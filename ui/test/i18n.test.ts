@@ -23,13 +23,14 @@ const walks = files.filter((path) => path.startsWith("walks/")).map(read).join("
 const positions = "sinusoidal learned rotary relative alibi none";
 const heads = "language classification tagging span none";
 const kinds = "previous same next first uniform other";
-const views = "tokens image embedding position attention heads output norm ffn residual logits generation lens "
+const views = "tokens image embedding position attention heads output norm ffn residual logits generation lens circuits "
   + "geometry scale training";
 const steps = [...code.matchAll(/\bstep\(([^[]+), \[/g)].flatMap((call) => call[1]!.match(/\w+(?=")/g) ?? []).join(" ");
 const followers: Record<string, string> = {
   "answer.": heads,
   "attention.": "product scores weights",
   "change.": "on zero mean",
+  "circuits.term.": "place change gradient product",
   "do.": "zero mean set scale close patch",
   "embedding.": "sinusoid copy norm unfold linear prepend",
   "embedding.lookup_": "ids types positions",

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
 from clearhead.api import Model
 from clearhead.explorer.answering.passes import Passes
+from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.starts import starts
 
@@ -38,6 +39,8 @@ class Opened:
         self.name, self.model, self.walks = name, model, walks
         self.start, self.examples, pictures = starts(model, folder, text, target, image)
         self.passes = Passes(model, folder, pictures)
+        self.circuits: LRUCache[Any] = LRUCache(2)
+        """What was found of the circuits between two runs (answering/circuits.py)."""
 
 
 def stated(run: RunRequest) -> dict[str, JsonValue]:

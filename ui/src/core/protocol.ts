@@ -101,6 +101,14 @@ export interface Questions {
   lens(asked: { run: RunRequest; k: number }): LensReply;
   /** What each part adds to a logit, or to its difference from another. */
   attribution(asked: { run: RunRequest; position: number; logit: number; minus?: number }): AttributionReply;
+  /** Which nodes make a number of the answer, between a run and a corrupt one of as many tokens. */
+  circuits(asked: CircuitsAsked): CircuitsReply;
+  /** The edges with the largest scores, largest first; `steps` of integrated gradients, 0: at the run itself. */
+  edges(asked: EdgesAsked & { most: number }): { edges: Edge[]; total: number };
+  /** The number with all but this share of the edges corrupt. */
+  faithfulness(asked: EdgesAsked & { share: number }): FaithfulnessReply;
+  /** How the score of an edge comes about, and what patching it measures. */
+  edge(asked: EdgesAsked & { writer: string; reader: string; terms: number }): EdgeReply;
   /** The nearest rows of the token table by cosine: of a token, or of the vector at an address. */
   neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
   /** How the model goes on from the run's text (an encoder-decoder: writes its target). */
@@ -184,6 +192,24 @@ export interface HeadFacts {
 export interface LensReply { addresses: string[]; words: Record<string, string> }
 
 export interface AttributionReply { shares: Record<string, number>; logit: number }
+
+export interface CircuitsAsked { run: RunRequest; corrupt: RunRequest; answer?: number; minus?: number; position?: number }
+export interface EdgesAsked extends CircuitsAsked { steps: number }
+/** The number: logit[answer] - logit[minus] at a position; without logits, how far the vector lies along its shift. */
+export interface CircuitsReply {
+  clean: number; corrupt: number; answer: number | null; minus: number | null; position: number | null;
+  /** By the address of what a part writes: about what the number loses if it is corrupt, by position. */
+  nodes: Record<string, number[]>;
+  words: Record<string, string>;
+}
+/** Of the graph: `writer` such as `encoder.blocks.0.attn.heads[h=2]`, `reader` such as `….attn.q[h=0]`. */
+export interface Edge { writer: string; reader: string; score: number }
+export interface FaithfulnessReply { share: number; n_edges: number; metric: number; faithfulness: number }
+export interface EdgeReply {
+  score: number; exact: number; positions: number[];
+  terms: { t: number; d: number; change: number; gradient: number; product: number }[];
+  n_terms: number;
+}
 
 export interface NeighboursReply { ids: number[]; cosines: number[]; words: Record<string, string> }
 

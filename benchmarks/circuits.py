@@ -1,0 +1,199 @@
+"""`python -m benchmarks.circuits`: how well circuits are found, against exhaustive patching, and how quickly."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from cyclopts import App
+from torch import Tensor
+
+import clearhead
+from clearhead.analysis.circuits import (
+    Circuits,
+    Edges,
+    LogitDifference,
+    Nodes,
+    curve,
+    patched_edges,
+    patched_nodes,
+    refined_edges,
+    refined_nodes,
+)
+from clearhead.api import Model
+from clearhead.api.circuits import circuits_of
+from clearhead.explorer.recording.tokens import read
+from clearhead.families import preset
+from clearhead.lab.experiments import induction
+from clearhead.lab.learning import decoder, learn
+from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
+
+app = App(name="python -m benchmarks.circuits", help="Circuits: fidelity, time and faithfulness.")
+T = TypeVar("T")
+CHECKPOINTS = Path("../shared/data/checkpoints")
+SENTENCES = (
+    ("A man is playing a guitar.", "A man is eating a sandwich."),
+    ("The cat sleeps on the sofa.", "The dog runs in the garden."),
+    ("She bought a new car yesterday.", "She sold an old car yesterday."),
+    ("The weather is very cold today.", "The weather is very warm today."),
+)
+PHRASES = (
+    ("3 weeks ago", "5 weeks ago", "il y a"),
+    ("20 May 2024", "20 June 2024", "20"),
+    ("1 million euros", "2 million euros", ""),
+)
+"""Two phrases, and what the decoder has written when they part."""
+SMALLEST = 1e-6
+"""Scores and effects below this share of the largest are the rounding of float32."""
+METHODS: dict[str, tuple[Callable[[Circuits], Nodes], Callable[[Circuits], Edges]]] = {
+    "patching": (Circuits.nodes, Circuits.edges),
+    "ig, 5 steps": (lambda circuits: circuits.nodes(steps=5), lambda circuits: circuits.edges(steps=5)),
+    "refined": (refined_nodes, refined_edges),
+}
+
+
+@app.command
+def fidelity(
+    *, which: str = "stories15M", checkpoints: Path = CHECKPOINTS, demo: Path | None = None, n: int = 4
+) -> None:
+    """Spearman's correlation of each method with exhaustive patching of every node and every edge, by pair of inputs.
+
+    Args:
+        which: stories15M, minilm or demo.
+        checkpoints: Folder of the checkpoints.
+        demo: Folder of a trained `clearhead demo`.
+        n: Pairs of inputs.
+    """
+    print(f"{'pair':>4} {'edges':>6} {'seconds':>7}  {'method':<12} {'nodes':>6} {'edges':>6}", flush=True)
+    for i, circuits in enumerate(_pairs(which, checkpoints, demo, n)):
+        began = time.perf_counter()
+        nodes, edges = patched_nodes(circuits), patched_edges(circuits)
+        took = time.perf_counter() - began
+        for name, (by_node, by_edge) in METHODS.items():
+            scores, found = by_node(circuits).scores, by_edge(circuits)
+            exact = torch.tensor([[edges.get((w, r), 0.0) for r in found.readers] for w in found.writers])
+            of_nodes = spearman(torch.tensor(list(nodes.values())), torch.tensor([scores[at] for at in nodes]))
+            of_edges = spearman(exact[found.exists], found.scores[found.exists])
+            print(f"{i:>4} {len(edges):>6} {took:>7.0f}  {name:<12} {of_nodes:>6.3f} {of_edges:>6.3f}", flush=True)
+
+
+@app.command
+def speed(*, name: str = "gpt2", length: int = 64, threads: int = 2) -> None:
+    """Seconds, and seconds of processor time, of node and edge graphs of a network of random weights.
+
+    Args:
+        name: A preset.
+        length: Tokens of the text.
+        threads: Threads of torch.
+    """
+    torch.set_num_threads(threads)
+    network = Transformer(preset(name)).eval()
+    ids = torch.randint(0, 1000, (2, 1, length), generator=torch.Generator().manual_seed(0))
+    circuits = _timed("clean and corrupt passes", lambda: Circuits(network, [ids[0]], [ids[1]], LogitDifference(5, 6)))
+    nodes = _timed("nodes, at the clean text", circuits.nodes)
+    _timed("nodes, ig of 5 steps", lambda: circuits.nodes(steps=5))
+    _timed("edges, at the clean text", circuits.edges)
+    edges = _timed("edges, ig of 5 steps", lambda: circuits.edges(steps=5))
+    _timed("a point of the faithfulness curve, 5%", lambda: next(curve(circuits, edges, (0.05,))))
+    print(f"{len(nodes.positions)} nodes, {int(edges.exists.sum()):,} edges")
+
+
+def _timed(what: str, call: Callable[[], T]) -> T:
+    began, busy = time.perf_counter(), time.process_time()
+    result = call()
+    wall, used = time.perf_counter() - began, time.process_time() - busy
+    print(f"{what:<40} {wall:6.1f} s, {used:6.1f} s of processor time", flush=True)
+    return result
+
+
+@app.command
+def faithfulness(*, steps: int = 3000, n: int = 32, seed: int = 0) -> None:
+    """Faithfulness of the best edges on repeated phrases, of a network that learns to continue them.
+
+    Args:
+        steps: Steps of training.
+        n: Texts of the measurement.
+        seed: Of everything.
+    """
+    torch.manual_seed(seed)
+    network = decoder(induction.SYMBOLS, **induction.NETWORKS[induction.LOCAL])
+    losses = learn(network, lambda: induction.batch(64), steps=steps)
+    clean, corrupt, answers, others = repeats(n)
+    with Evaluating(network), torch.no_grad():
+        right = float((network(clean)[:, -1].argmax(-1) == answers).float().mean())
+    circuits = Circuits(network, [clean], [corrupt], LogitDifference(answers.tolist(), others.tolist()))
+    print(f"loss {losses[-1]:.2f}, {right:.0%} of the answers right; logit difference {circuits.ends}")
+    for name, (_, by_edge) in METHODS.items():
+        edges = by_edge(circuits)
+        points = curve(circuits, edges, (0.01, 0.02, 0.05, 0.1, 0.2))
+        shown = "  ".join(f"{point.share:.0%}: {point.faithfulness:.3f}" for point in points)
+        print(f"{name:<12} of {int(edges.exists.sum())} edges  {shown}", flush=True)
+
+
+def repeats(n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Texts that repeat a phrase; the same with another symbol where the answer stood; the answer and that symbol."""
+    phrases = torch.rand(n, induction.SYMBOLS).argsort(1)
+    period = induction.LONGEST // 2
+    clean = phrases[:, :period][:, torch.arange(period + 4) % period]
+    answers, others = clean[:, 4], phrases[:, period]
+    corrupt = clean.clone()
+    corrupt[:, 4] = others
+    return clean, corrupt, answers, others
+
+
+def spearman(a: Tensor, b: Tensor) -> float:
+    """The correlation of ranks. Equal numbers share their mean rank; those below SMALLEST of the largest count as 0."""
+    return float(torch.corrcoef(torch.stack([_ranks(a), _ranks(b)]))[0, 1])
+
+
+def _ranks(x: Tensor) -> Tensor:
+    x = torch.where(x.abs() < SMALLEST * x.abs().max(), 0.0, x.double())
+    _, which, counts = x.unique(return_inverse=True, return_counts=True)
+    return (counts.cumsum(0) - (counts - 1) / 2)[which]
+
+
+def _pairs(which: str, checkpoints: Path, demo: Path | None, n: int) -> Iterator[Circuits]:
+    """Circuits between pairs of inputs, in float32."""
+    if which == "stories15M":
+        yield from _stories(clearhead.load(checkpoints / which), n)
+    elif which == "minilm":
+        yield from _texts(clearhead.load(checkpoints / "all-MiniLM-L6-v2-fp16"), SENTENCES[:n])
+    elif demo is not None:
+        model = clearhead.load(demo)
+        for clean, corrupt, target in PHRASES[:n]:
+            yield circuits_of(model, read(model, clean, target).inputs, read(model, corrupt, target).inputs)[0]
+
+
+def _texts(model: Model, pairs: Sequence[tuple[str, str]]) -> Iterator[Circuits]:
+    """The shift of the vector between each two texts."""
+    for clean, corrupt in pairs:
+        yield circuits_of(model, read(model, clean).inputs, read(model, corrupt).inputs)[0]
+
+
+@torch.no_grad()
+def _stories(model: Model, n: int, *, length: int = 10, seed: int = 1) -> Iterator[Circuits]:
+    """Texts that the model writes, and the same with one token drawn again, where that changes what follows."""
+    network, random = model.network.float(), torch.Generator().manual_seed(seed)
+    while n:
+        ids = torch.ones(1, 1, dtype=torch.long)
+        while ids.shape[1] < length:
+            ids = torch.cat([ids, _drawn(network, ids, random)], 1)
+        at = int(torch.randint(length // 3, length - 2, (1,), generator=random))
+        other = ids.clone()
+        while other[0, at] == ids[0, at]:
+            other[:, at] = _drawn(network, ids[:, :at], random)
+        circuits, explained = circuits_of(model, [Tokens(ids)], [Tokens(other)])
+        likeliest = int(circuits.results[1][0, -1].argmax())
+        if explained.answer != likeliest:
+            n -= 1
+            yield circuits
+
+
+def _drawn(network: Transformer, ids: Tensor, random: torch.Generator) -> Tensor:
+    return torch.multinomial(network(ids)[0, -1].softmax(-1), 1, generator=random)[None]
+
+
+if __name__ == "__main__":
+    app()

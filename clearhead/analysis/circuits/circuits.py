@@ -1,0 +1,218 @@
+"""`Circuits`: which parts of a network, and which connections between them, make one number of its result."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy, deepcopy
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from clearhead.analysis.ablation import by_stack, layouts, real
+from clearhead.analysis.circuits.gradients import Gradients, gradients
+from clearhead.analysis.circuits.graph import Edges, Nodes
+from clearhead.analysis.circuits.metrics import Metric
+from clearhead.analysis.circuits.parts import Group, Parts, Reader, Writer, by_head
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.model.linear import refuse_rounded
+from clearhead.model.mode import Evaluating
+from clearhead.trace import trace
+
+Baseline = Sequence[Tokens | Tensor] | Literal["zero", "mean"]
+"""A corrupt input for each stack, or what each part's values become instead."""
+
+
+class Circuits:
+    """The graph from writers to readers of residual streams, scored for one metric (Elhage et al. 2021; Nanda 2023).
+
+    A writer is an embedding, positions, a head or an FFN; a reader is the query, key or value of a head, an FFN's input
+    or the network's head. The edge u -> r is the direct way from u to r, along the stream with its norms and through
+    no other part.
+    """
+
+    def __init__(
+        self, network: Transformer, clean: Sequence[Tokens | Tensor], corrupt: Baseline, metric: Metric
+    ) -> None:
+        """`corrupt` has the shape of `clean`; "zero" and "mean" replace values as `analysis.ablation.without` does.
+
+        Weights of 16 bits are copied to float32, because small effects drown in their rounding. Raises UserError for
+        texts of different lengths.
+        """
+        refuse_rounded(network, "circuits")
+        if next(network.parameters()).dtype in (torch.float16, torch.bfloat16):
+            network = deepcopy(network).float()
+        self.network, self.metric, self.parts = network, metric, Parts(network)
+        self.tokens = by_stack(network, clean)
+        self.layouts = layouts(network, self.tokens)
+        self.layout = list(self.layouts.values())[-1]
+        self.seen, clean_result = self._pass(self.tokens)
+        self.writers = self.parts.writers(self.seen)
+        if isinstance(corrupt, str):
+            if corrupt not in ("zero", "mean"):
+                raise UserError(f"corrupt: expected an input, zero or mean, got {corrupt!r}")
+            paths = dict.fromkeys(writer.path for writer in self.writers)
+            base = {path: torch.zeros_like(self.seen[path]) for path in paths}
+            self.base = base if corrupt == "zero" else {path: self._mean(path) for path in paths}
+            with Evaluating(network), torch.no_grad(), trace(network, self.base):
+                corrupt_result = network(*self.tokens.values())
+        else:
+            other = by_stack(network, corrupt)
+            _check_alike(self.tokens, other)
+            self.base, corrupt_result = self._pass(other)
+        self.results = clean_result, corrupt_result
+        """The network's result on the clean input, and with every writer at its corrupt value."""
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The metric of the clean input, and with every writer at its corrupt value, the means over the batch."""
+        with torch.no_grad():
+            clean, corrupt = (float(self.metric(result, self.layout).mean()) for result in self.results)
+        return clean, corrupt
+
+    def explaining(self, metric: Metric) -> "Circuits":
+        """The same passes with another metric."""
+        other = copy(self)
+        other.__dict__.pop("ends", None)
+        other.metric = metric
+        return other
+
+    def lost(self, writer: Writer) -> Tensor:
+        """b t d: clean - corrupt of what a writer writes."""
+        difference = self.seen[writer.path] - self.base[writer.path]
+        return difference if writer.head is None else difference[:, writer.head]
+
+    def changes(self) -> Iterator[tuple[str, Tensor]]:
+        """By the address of each stream, w b t d: by how much it falls if one of its writers, each in turn, is corrupt.
+
+        All other writers keep their clean values. Without norms in the stream this is what each writer loses.
+        """
+        for name, some in self.parts.branches.items():
+            begins = [self.lost(writer) for writer in self.parts.embedded(name, self.seen)]
+            whole = self.seen[f"{name}.embed.sum"]
+            embed = self.network.stacks()[name].embed
+            change = torch.stack(begins)
+            if embed.norm is not None or embed.project is not None:
+                change = self.parts.start(name, whole) - self.parts.start(name, whole - change)
+            yield some[0].reads, change
+            for i, branch in enumerate(some):
+                if i and branch.before.endswith(".resid_pre"):
+                    yield branch.before, change
+                written = by_head(self.seen[branch.written] - self.base[branch.written])
+                change = branch.changes(self.seen[branch.before], self.seen[f"{branch.path}.out"], change, written)
+                yield branch.result, change
+
+    # --- attribution ------------------------------------------------------------------------------------------------
+
+    def nodes(self, *, steps: int = 0) -> Nodes:
+        """(clean - corrupt) . dm/d written, by writer and position, the mean over the batch.
+
+        At the clean input (attribution patching, Nanda 2023), or with `steps` the mean over so many points between the
+        corrupt input and the clean one (integrated gradients, Hanna et al. 2024).
+        """
+        found = self.gradients(steps=steps, readers=False).writers
+        shares: dict[str, Tensor] = {}
+        for path, gradient in found.items():
+            rows = by_head((self.seen[path] - self.base[path]) * gradient).sum(-1).mean(1)
+            heads = [writer for writer in self.writers if writer.path == path]
+            shares |= {str(writer): row.detach() for writer, row in zip(heads, rows, strict=True)}
+        return Nodes(shares)
+
+    def edges(self, *, steps: int = 0) -> Edges:
+        """(clean - corrupt share of the stream) . dm/d stream through one reader, the mean over the batch.
+
+        Edge attribution patching (Syed et al. 2023), with `steps` EAP-IG (Hanna et al. 2024). One matrix product for
+        each stream.
+        """
+        found = self.gradients(steps=steps).readers
+        scores, exists = self.empty()
+        with Evaluating(self.network), torch.no_grad():
+            for address, change in self.changes():
+                for group, gradient in zip(self.parts.groups, found, strict=True):
+                    if group.stream == address:
+                        w, r = self.place(group, len(change))
+                        scores[w, r] = (change.flatten(1) @ gradient.flatten(1).T).to(scores) / change.shape[1]
+                        exists[w, r] = True
+        return self.named(scores, exists)
+
+    def terms(self, writer: str, reader: str, *, steps: int = 0) -> tuple[Tensor, Tensor]:
+        """b t d, b t d: the change of a reader's stream and the gradient, whose product sums to the edge's score."""
+        names = [str(one) for one in self.writers]
+        for number, group in enumerate(self.parts.groups):
+            for i, one in enumerate(group.readers):
+                if str(one) != reader:
+                    continue
+                gradient = self.gradients(steps=steps).readers[number][i]
+                with Evaluating(self.network), torch.no_grad():
+                    change = next(change for address, change in self.changes() if address == group.stream)
+                at = names.index(writer) - self.place(group, len(change))[0].start if writer in names else -1
+                if not 0 <= at < len(change):
+                    raise UserError(f"{writer}: no edge to {reader}; expected a writer before it, in the same stream")
+                return change[at], gradient
+        raise UserError(f"{reader}: no such reader in this network")
+
+    def gradients(self, *, steps: int = 0, readers: bool = True) -> Gradients:
+        """The gradients that `nodes` and `edges` use."""
+        shares = [(k + 0.5) / steps for k in range(steps)] if steps else [1.0]
+        begins = [writer.path for name in self.parts.branches for writer in self.parts.embedded(name, self.seen)]
+        points = [
+            {at: self.base[at] + share * (self.seen[at] - self.base[at]) for at in begins} for share in shares
+        ]  # fmt: skip
+        return gradients(self.parts, self.tokens, self.layout, self.metric, points, readers=readers)
+
+    # --- numbers of nodes and edges -----------------------------------------------------------------------------------
+
+    @cached_property
+    def readers(self) -> list[Reader]:
+        """Every reader, in the order of the columns of `Edges`."""
+        return [reader for group in self.parts.groups for reader in group.readers]
+
+    def place(self, group: Group, n_writers: int) -> tuple[slice, slice]:
+        """The rows and columns of a group's edges, from the first n writers of its stream."""
+        stack = group.stream.split(".")[0]
+        first = next(i for i, writer in enumerate(self.writers) if writer.path.startswith(f"{stack}."))
+        column = self.readers.index(group.readers[0])
+        return slice(first, first + n_writers), slice(column, column + len(group.readers))
+
+    def named(self, scores: Tensor, exists: Tensor) -> Edges:
+        """Scores, w r, with the names of their edges."""
+        feeds = tuple(reader.feeds for reader in self.readers)
+        return Edges(tuple(map(str, self.writers)), tuple(map(str, self.readers)), feeds, exists, scores)
+
+    def empty(self) -> tuple[Tensor, Tensor]:
+        """w r, w r: no scores, and no edges."""
+        shape = len(self.writers), len(self.readers)
+        return torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.bool)
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _pass(self, tokens: Mapping[str, Tokens]) -> tuple[dict[str, Tensor], Tensor]:
+        """The values of a pass that the graph needs, and its result."""
+        with Evaluating(self.network), torch.no_grad(), trace(self.network) as seen:
+            result = self.network(*tokens.values())
+        needed = ("heads", "out", "tokens", "positions", "sum", "resid_pre", "resid_attn", "resid_cross", "resid_post")
+        return {at: seen[at] for at in seen if at.rpartition(".")[2] in needed}, result
+
+    def _mean(self, path: str) -> Tensor:
+        """The value's mean over the real positions of the batch, everywhere."""
+        value = self.seen[path]
+        valid = real(self.layouts[path.split(".", maxsplit=1)[0]]).to(value)
+        weight = valid[:, None, :, None] if value.ndim == 4 else valid[:, :, None]
+        dims = (0, 2) if value.ndim == 4 else (0, 1)
+        return ((value * weight).sum(dims, keepdim=True) / valid.sum()).expand_as(value)
+
+
+def _check_alike(clean: Mapping[str, Tokens], corrupt: Mapping[str, Tokens]) -> None:
+    """Raises UserError unless both inputs have the same cells."""
+    for name, tokens in clean.items():
+        other = corrupt[name]
+        alike = tokens.ids.shape == other.ids.shape
+        if alike and tokens.valid is not None and other.valid is not None:
+            alike = bool((tokens.valid == other.valid).all())
+        if not alike:
+            has, got = tokens.ids.shape[1], other.ids.shape[1]
+            raise UserError(
+                f"corrupt: expected {has} tokens for the {name}, as of the clean text, got {got}; reword it"
+            )

@@ -1,0 +1,91 @@
+"""Which number of a model's result a circuit explains: two logits at a position, or where a text's vector lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from clearhead.analysis.circuits import Circuits, LogitDifference, Metric, VectorShift
+from clearhead.analysis.circuits.circuits import Baseline
+from clearhead.analysis.circuits.metrics import at
+from clearhead.api.model import Model
+from clearhead.config import LanguageHead, NoHead, VectorHead
+from clearhead.errors import UserError
+from clearhead.model import Layout, Tokens
+from clearhead.model.sentences import vectors
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The number that a circuit explains. For a model without logits: <vector, direction from corrupt to clean>."""
+
+    answer: int | None
+    minus: int | None
+    position: int | None
+    """Of the last stack; None if the head pools."""
+
+
+def circuits_of(
+    model: Model,
+    clean: Sequence[Tokens],
+    corrupt: Baseline,
+    *,
+    answer: int | None = None,
+    minus: int | None = None,
+    position: int | None = None,
+) -> tuple[Circuits, Explained]:
+    """The circuits of logit[answer] - logit[minus] at a position, by default the last.
+
+    `answer` is by default the likeliest on the clean input. `minus` is the likeliest on the corrupt one, or the next
+    likeliest on the clean one if that is the answer. A model that ends in its states has the shift of its sentence
+    vector instead. Raises UserError for an answer or position that is not there.
+    """
+    first = Circuits(model.network, clean, corrupt, LogitDifference(0))
+    if isinstance(model.config.head, NoHead | VectorHead):
+        if answer is not None or minus is not None:
+            raise UserError("answer: expected none, because this model has no logits; leave --answer and --minus out")
+        return first.explaining(_shift(model, first)), Explained(None, None, None)
+    own, others = first.results
+    if own.ndim == 3:
+        length = own.shape[1]
+        position = length - 1 if position is None else position % length if -length <= position < length else position
+    else:
+        position = None
+    mine, theirs = (at(logits, first.layout, position)[0] for logits in (own, others))
+    answer = int(mine.argmax()) if answer is None else answer
+    if minus is None and len(mine) > 1:
+        best, second = theirs.topk(2).indices.tolist()
+        minus = best if best != answer else second
+    return first.explaining(LogitDifference(answer, minus, position)), Explained(answer, minus, position)
+
+
+def answer_id(model: Model, name: str, text: str | None) -> int | None:
+    """The id of a label or a token: its text, or what the tool shows of it (▁nine). Raises UserError for several."""
+    if text is None:
+        return None
+    labels = getattr(model.config.head, "labels", None)
+    if labels and text in labels:
+        return list(labels).index(text)
+    if not isinstance(model.config.head, LanguageHead) or not model.has_tokenizer:
+        if text.isdecimal():
+            return int(text)
+        known = f"one of {', '.join(labels)}" if labels else "a number"
+        raise UserError(f"--{name}: expected {known}, got {text!r}")
+    ids = model.tokenizer.encode(text, target=model.is_encoder_decoder)
+    if len(ids) != 1:
+        shown = model.tokenizer.tokens(range(model.tokenizer.vocab_size))
+        if text in shown:
+            return shown.index(text)
+        pieces = ", ".join(map(repr, model.tokenizer.tokens(ids)))
+        raise UserError(f"--{name}: expected one token, got {pieces or 'none'}; try the first, with its space")
+    return ids[0]
+
+
+def _shift(model: Model, circuits: Circuits) -> Metric:
+    """<vector, unit direction from the corrupt text's vector to the clean one's>."""
+
+    def vector(result: Tensor, layout: Layout) -> Tensor:
+        return result if result.ndim == 2 else vectors(model.sentences.steps, result, layout.valid)
+
+    clean, corrupt = (vector(result, circuits.layout) for result in circuits.results)
+    return VectorShift(nn.functional.normalize(clean - corrupt, dim=-1), vector)

@@ -1,0 +1,66 @@
+"""`clearhead circuits`."""
+
+from pathlib import Path
+from typing import Literal
+
+from clearhead.cli.app import Device, Flag, Text, app
+
+
+@app.command(sort_key=6, help_epilogue="")
+def circuits(
+    model: str,
+    /,
+    *,
+    clean: Text,
+    corrupt: Text,
+    target: Text | None = None,
+    answer: Text | None = None,
+    minus: Text | None = None,
+    position: int | None = None,
+    edges: Flag = False,
+    method: Literal["patching", "ig", "refined"] = "patching",
+    steps: int = 5,
+    top: float = 0.05,
+    out: Path | None = None,
+    device: Device = "cpu",
+) -> None:
+    """Find the heads, feed-forwards and connections that make one number of a model's answer.
+
+    The number is logit[ANSWER] - logit[MINUS] at a position; of a sentence encoder, how far its vector lies from the
+    corrupt text's toward the clean one's. A node's score is about how much the number falls if it writes what it writes
+    on the corrupt text; an edge's, if one query, key, value or feed-forward alone sees that. Below the edges stands how
+    much of the number the best of them carry with all others corrupt: their faithfulness.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        clean: The text that is explained.
+        corrupt: A text of as many tokens with another answer; `zero` or `mean` replaces values by 0 or their mean.
+        target: What the decoder of an encoder-decoder has written so far (default: nothing).
+        answer: Token or label of the answer (default: the likeliest on the clean text).
+        minus: Token or label that it is compared with (default: the likeliest on the corrupt text).
+        position: Position of the answer (default: the last).
+        edges: Score the edges too.
+        method: patching takes gradients at the clean text; ig their mean on the way from the corrupt one, which suits
+            whole circuits; refined runs each part again, which comes closest to patching one node or edge for real.
+        steps: Texts between the two for ig.
+        top: Share of the edges that --out keeps.
+        out: JSON file to write.
+        device: Where to compute.
+    """
+    from clearhead.commands.circuits import circuits_command
+
+    circuits_command(
+        model,
+        clean=clean,
+        corrupt=corrupt,
+        target=target,
+        answer=answer,
+        minus=minus,
+        position=position,
+        edges=edges,
+        method=method,
+        steps=steps,
+        top=top,
+        out=out,
+        device=device,
+    )

@@ -1,0 +1,98 @@
+"""`clearhead circuits`: the parts and connections that make one number of a model's answer."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from clearhead.analysis.circuits import Edge, Edges, Nodes, Point, curve, refined_edges, refined_nodes
+from clearhead.api import Model, load
+from clearhead.api.circuits import Explained, answer_id, circuits_of
+from clearhead.commands import tell
+from clearhead.config import LanguageHead
+from clearhead.errors import UserError
+from clearhead.explorer.recording.tokens import read, texts_of
+from clearhead.progress import counted
+
+Method = Literal["patching", "ig", "refined"]
+SIZES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+SHOWN = 20
+
+
+def circuits_command(
+    name: str,
+    *,
+    clean: str,
+    corrupt: str,
+    target: str | None,
+    answer: str | None,
+    minus: str | None,
+    position: int | None,
+    edges: bool,
+    method: Method,
+    steps: int,
+    top: float,
+    out: Path | None,
+    device: str,
+) -> None:
+    """Prints the nodes, or the edges and how much of the metric they carry alone; writes all of it as JSON."""
+    if not 0 < top <= 1:
+        raise UserError(f"--top: expected a share above 0 and at most 1, got {top}; try 0.05")
+    model = load(name, device=device)
+    baseline = corrupt if corrupt in ("zero", "mean") else None
+    writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
+    other = "" if target is None and writes else target
+    inputs = read(model, clean, other).inputs
+    replaced = baseline or read(model, corrupt, other).inputs
+    ids = {"answer": answer_id(model, "answer", answer), "minus": answer_id(model, "minus", minus)}
+    circuits, explained = circuits_of(model, inputs, replaced, position=position, **ids)
+    begin, end = circuits.ends
+    metric = named(model, explained)
+    tell(f"{metric}: {begin:.3f} on the clean text, {end:.3f} on the corrupt one")
+    document: dict[str, Any] = {"metric": metric, "clean": begin, "corrupt": end, "method": method}
+    steps = steps if method == "ig" else 0
+    nodes = refined_nodes(circuits) if method == "refined" else circuits.nodes(steps=steps)
+    document["nodes"] = nodes.json()
+    kept: list[Edge] = []
+    if edges:
+        found = refined_edges(circuits) if method == "refined" else circuits.edges(steps=steps)
+        sizes = sorted({*SIZES, top})
+        points = list(counted(curve(circuits, found, sizes), "faithfulness", len(sizes)))
+        kept = found.top(round(top * int(found.exists.sum())))
+        document["edges"] = found.json(kept)
+        document["faithfulness"] = [asdict(point) for point in points]
+        _print_edges(found, points)
+    else:
+        _print_nodes(nodes)
+    if out is not None:
+        out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        tell(f"{out}: {len(nodes.positions)} nodes{f' and {len(kept):,} edges' if edges else ''}")
+
+
+def named(model: Model, explained: Explained) -> str:
+    """What a circuit explains, in words."""
+    if explained.answer is None:
+        return "vector along its shift"
+    labels = getattr(model.config.head, "labels", None)
+    ids = [i for i in (explained.answer, explained.minus) if i is not None]
+    words = [labels[i] for i in ids] if labels else [texts_of(model, ids)[str(i)] for i in ids]
+    where = "" if explained.position is None else f" at position {explained.position}"
+    return " - ".join(f"logit({word!r})" for word in words) + where
+
+
+def _print_nodes(nodes: Nodes) -> None:
+    ranked = sorted(nodes.scores.items(), key=lambda item: -abs(item[1]))
+    print(f"{'score':>9}  node")
+    for address, score in ranked[:SHOWN]:
+        print(f"{score:9.4f}  {address}")
+
+
+def _print_edges(edges: Edges, points: list[Point]) -> None:
+    top = edges.top(SHOWN)
+    width = max(len(edge.writer) for edge in top)
+    print(f"{'score':>9}  {'from':<{width}}  to")
+    for edge in top:
+        print(f"{edge.score:9.4f}  {edge.writer:<{width}}  {edge.reader}")
+    print(f"\n{'edges':>7}  {'share':>6}  {'metric':>8}  faithfulness")
+    for point in points:
+        print(f"{point.n_edges:7,}  {point.share:6.1%}  {point.metric:8.3f}  {point.faithfulness:8.1%}")

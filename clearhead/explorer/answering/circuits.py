@@ -1,0 +1,144 @@
+"""Answers which parts and connections make one number of a pass's answer, in questions that each take a moment."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from clearhead.analysis.circuits import Circuits, Edges, curve, patched_edges
+from clearhead.api.circuits import Explained, circuits_of
+from clearhead.config import LanguageHead
+from clearhead.errors import UserError
+from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.passes import Pass
+from clearhead.explorer.answering.replies import Reply
+from clearhead.explorer.answering.requests import AddressText, Natural, OfRun, RunRequest, SmallCount, Whole
+from clearhead.model import Tokens
+
+FEW = 12
+"""Terms of an edge that are listed."""
+
+
+class CircuitsQuestion(OfRun):
+    """Asks for the score of every node: about how much the number falls if it sees the corrupt run."""
+
+    corrupt: RunRequest
+    answer: Natural | None = None
+    minus: Natural | None = None
+    position: Whole | None = None
+
+
+class EdgesQuestion(CircuitsQuestion):
+    """Asks for the edges with the largest scores."""
+
+    steps: Annotated[int, Field(ge=0, le=50)] = 0
+    most: Annotated[int, Field(ge=1, le=5000)] = 400
+
+
+class FaithfulnessQuestion(EdgesQuestion):
+    """Asks for the number with all but a share of the edges corrupt."""
+
+    share: Annotated[float, Field(ge=0, le=1)]
+
+
+class EdgeQuestion(EdgesQuestion):
+    """Asks how an edge's score comes about, and for what patching that edge measures."""
+
+    writer: AddressText
+    reader: AddressText
+    terms: SmallCount = FEW
+
+
+@dataclass
+class Studied:
+    """The circuits between two runs, and their scored edges by the number of steps."""
+
+    circuits: Circuits
+    explained: Explained
+    edges: dict[int, Edges] = field(default_factory=dict[int, Edges])
+
+    def scored(self, steps: int) -> Edges:
+        """The edges, scored once."""
+        if steps not in self.edges:
+            self.edges[steps] = self.circuits.edges(steps=steps)
+        return self.edges[steps]
+
+
+def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
+    """Each node's score by position, the number on both runs, and what the number is."""
+    studied = _studied(opened, question)
+    clean, corrupt = studied.circuits.ends
+    nodes = studied.circuits.nodes().positions
+    ids = [i for i in (studied.explained.answer, studied.explained.minus) if i is not None]
+    words = _clean(opened, question).words(torch.tensor(ids, dtype=torch.long)) if ids else {}
+    shares = {at: share.tolist() for at, share in nodes.items()}
+    return Reply({"clean": clean, "corrupt": corrupt, "nodes": shares, "words": words, **asdict(studied.explained)})
+
+
+def edges(opened: Opened, question: EdgesQuestion) -> Reply:
+    """The edges with the largest scores, largest first, and how many there are."""
+    found = _studied(opened, question).scored(question.steps)
+    return Reply({"edges": found.json(found.top(question.most)), "total": int(found.exists.sum())})
+
+
+def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply:
+    """One point of the faithfulness curve."""
+    studied = _studied(opened, question)
+    return Reply(asdict(next(curve(studied.circuits, studied.scored(question.steps), (question.share,)))))
+
+
+def edge(opened: Opened, question: EdgeQuestion) -> Reply:
+    """The score as a sum over positions and components, its largest terms, and the effect that patching measures."""
+    studied = _studied(opened, question)
+    change, gradient = studied.circuits.terms(question.writer, question.reader, steps=question.steps)
+    products = (change * gradient)[0]
+    pair = question.writer, question.reader
+    return Reply(
+        {
+            "score": float(products.sum()),
+            "exact": patched_edges(studied.circuits, [pair])[pair],
+            "positions": products.sum(-1).tolist(),
+            "terms": _largest(change[0], gradient[0], products, question.terms),
+            "n_terms": products.numel(),
+        }
+    )
+
+
+def _largest(change: Tensor, gradient: Tensor, products: Tensor, n: int) -> list[dict[str, float]]:
+    """The largest of the products, each with its factors."""
+    places = products.flatten().abs().topk(min(n, products.numel())).indices.tolist()
+    found: list[dict[str, float]] = []
+    for place in places:
+        t, d = divmod(place, products.shape[-1])
+        values = {"change": change[t, d], "gradient": gradient[t, d], "product": products[t, d]}
+        found.append({"t": t, "d": d, **{name: float(value) for name, value in values.items()}})
+    return found
+
+
+def _clean(opened: Opened, question: CircuitsQuestion) -> Pass:
+    """The clean pass. A page's edits are no part of a circuit."""
+    return opened.passes.get(question.run.model_copy(update={"edits": []}))
+
+
+def _studied(opened: Opened, question: CircuitsQuestion) -> Studied:
+    base = {"run": question.run.key, "corrupt": question.corrupt.key}
+    key = str({**base, "of": (question.answer, question.minus, question.position)})
+    return opened.circuits.get(key, lambda: _study(opened, question))
+
+
+def _study(opened: Opened, question: CircuitsQuestion) -> Studied:
+    clean = _clean(opened, question)
+    other = question.corrupt.model_copy(update={"edits": [], "change": question.run.change, "step": question.run.step})
+    writes = len(clean.reading.inputs) == 2 and isinstance(clean.model.config.head, LanguageHead)
+    if writes:  # Both decoders read the same.
+        other = other.model_copy(update={"target": clean.target, "written": None})
+    corrupt: list[Tokens] = list(opened.passes.get(other).reading.inputs)
+    if writes:
+        corrupt[1] = clean.reading.inputs[1]
+    asked = {"answer": question.answer, "minus": question.minus, "position": question.position}
+    found, explained = circuits_of(clean.model, clean.reading.inputs, corrupt, **asked)
+    if explained.answer is not None and explained.answer == explained.minus:
+        raise UserError("minus: expected another answer than the first, got the same; choose another")
+    return Studied(found, explained)

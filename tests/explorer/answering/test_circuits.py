@@ -1,0 +1,65 @@
+"""Circuits as a page asks for them: every family, against the library's own."""
+
+import pytest
+import torch
+
+from clearhead.analysis.circuits import patched_edges, refined_edges
+from clearhead.api.circuits import circuits_of
+from clearhead.errors import UserError
+from clearhead.explorer.recording.tokens import read
+from tests.explorer.asking import ask, session_of, start
+from tests.explorer.traced import CONFIGS
+
+TEXTS = [name for name in CONFIGS if name != "vision"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_circuits_of_two_texts(name: str) -> None:
+    session = session_of(name)
+    run = start(session)
+    words = run["text"].split()
+    corrupt = {**run, "text": " ".join([*words[1:], words[0]])}
+    both = {"run": run, "corrupt": corrupt}
+    graph, _ = ask(session, "circuits", **both)
+    found, _ = ask(session, "edges", **both, steps=2, most=5000)
+    assert found["total"] == len(found["edges"])
+    assert set(graph["nodes"]) == {edge["writer"] for edge in found["edges"]}
+    whole, _ = ask(session, "faithfulness", **both, steps=2, share=1.0)
+    assert whole["metric"] == pytest.approx(graph["clean"], rel=1e-4, abs=1e-4)
+    none, _ = ask(session, "faithfulness", **both, steps=2, share=0.0)
+    assert none["metric"] == pytest.approx(graph["corrupt"], rel=1e-4, abs=1e-4)
+    best = found["edges"][0]
+    one, _ = ask(session, "edge", **both, steps=2, writer=best["writer"], reader=best["reader"])
+    assert one["score"] == pytest.approx(best["score"], rel=1e-4)
+    assert sum(one["positions"]) == pytest.approx(best["score"], rel=1e-4, abs=1e-6)
+    for term in one["terms"]:
+        assert term["product"] == pytest.approx(term["change"] * term["gradient"], rel=1e-4)
+
+
+def test_the_numbers_are_those_of_the_library() -> None:
+    session = session_of("encoder_decoder_relative")
+    run = start(session)
+    corrupt = {**run, "text": " ".join(reversed(run["text"].split()))}
+    model, clean = session.model, read(session.model, run["text"], run["target"]).inputs
+    other = [read(model, corrupt["text"], run["target"]).inputs[0], clean[1]]
+    circuits, explained = circuits_of(model, clean, other, answer=3, minus=5, position=1)
+    asked = {"run": run, "corrupt": corrupt, "answer": 3, "minus": 5, "position": 1}
+    graph, _ = ask(session, "circuits", **asked)
+    assert (graph["answer"], graph["minus"], graph["position"]) == (3, 5, 1) == tuple(vars(explained).values())
+    scores = circuits.nodes().positions
+    assert set(graph["nodes"]) == set(scores)
+    for at, shares in graph["nodes"].items():
+        torch.testing.assert_close(torch.tensor(shares), scores[at], atol=1e-5, rtol=1e-4)
+    pair = "encoder.blocks.1.ffn.out", "decoder.blocks.0.cross.v[h=1]"
+    one, _ = ask(session, "edge", **asked, writer=pair[0], reader=pair[1])
+    assert one["exact"] == pytest.approx(patched_edges(circuits, [pair])[pair], rel=1e-3, abs=1e-5)
+    assert refined_edges(circuits).exists.sum() == ask(session, "edges", **asked)[0]["total"]
+
+
+def test_texts_of_other_lengths_and_wrong_edges() -> None:
+    session = session_of("decoder_pre_learned")
+    run = start(session)
+    with pytest.raises(UserError, match=r"corrupt: expected \d+ tokens for the decoder"):
+        ask(session, "circuits", run=run, corrupt={**run, "text": run["text"].split()[0]})
+    with pytest.raises(UserError, match="no such reader"):
+        ask(session, "edge", run=run, corrupt=run, writer="decoder.embed.tokens", reader="decoder.blocks.9.ffn.pre")

@@ -1,0 +1,74 @@
+"""Circuits in the page: found, pruned, an edge opened and followed, by pointer and keyboard, on every kind of model."""
+
+from clearhead.analysis.circuits import patched_edges
+from clearhead.api.circuits import circuits_of
+from clearhead.explorer.recording.tokens import read
+from tests.explorer.browser.conftest import Open
+from tests.explorer.browser.page import Opened, becomes, eventually, fragment
+from tests.explorer.browser.seeing import right
+from tests.explorer.browser.test_accessibility import axe, violations  # noqa: F401
+
+SOURCE, OTHER, TARGET = "seven two nine one", "seven six nine one", "eins neun zwei sieben"
+
+
+def find(opened: Opened, corrupt: str) -> None:
+    """Asks for a circuit, and waits until all of it is there."""
+    form = opened.page.locator("main form")
+    form.locator("input").fill(corrupt)
+    form.locator("button").click()
+    opened.page.locator("main .number").wait_for()
+    form.locator("progress").wait_for(state="detached")
+
+
+def test_a_circuit_of_a_translator(shared_page: Open, axe: str) -> None:  # noqa: F811
+    opened = shared_page("translator", fragment(SOURCE, TARGET))
+    opened.follow(fragment(SOURCE, TARGET, view="circuits", position=2))
+    find(opened, OTHER)
+    model = opened.served.model
+    clean, other = (read(model, text, TARGET).inputs for text in (SOURCE, OTHER))
+    circuits, _ = circuits_of(model, clean, [other[0], clean[1]], position=2)
+    best = circuits.edges().top(1)[0]
+    numbers = opened.page.locator("main .number").inner_text().split(": ")[-1].split()
+    right(numbers[0], circuits.ends[0])
+    rows = opened.page.locator("main ul[aria-label^='Edges'] button")
+    right(rows.first.inner_text().rsplit(": ", 1)[1], best.score)
+    before = rows.count()
+    slider = opened.page.get_by_role("slider", name="How many of the strongest")
+    slider.fill("5")
+    eventually(lambda: _fewer(rows.count(), before))
+    slider.fill("40")
+    becomes(rows.count, before)
+    rows.first.focus()
+    rows.first.press("Enter")
+    card = opened.page.locator("section.card", has=opened.page.locator("#edge-card"))
+    card.locator("tbody").first.wait_for()
+    pair = best.writer, best.reader
+    right(card.locator("p.small").inner_text().rstrip(".").split()[-1], patched_edges(circuits, [pair])[pair])
+    rows.first.press("ArrowDown")
+    rows.nth(1).press("Enter")
+    eventually(lambda: _pressed(rows.nth(1).get_attribute("aria-pressed")))
+    assert violations(opened, axe) == []
+    head = card.get_by_role("button", name="head")
+    if head.count():
+        head.first.click()
+        eventually(lambda: _at(opened.fragment().get("view", "attention"), "attention"))
+
+
+def test_on_a_phone(shared_page: Open) -> None:
+    opened = shared_page("writer", fragment("one two three four"))
+    opened.page.set_viewport_size({"width": 390, "height": 844})
+    opened.follow(fragment("one two three four", view="circuits"))
+    find(opened, "one two six four")
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def _fewer(now: int, before: int) -> None:
+    assert now < before
+
+
+def _pressed(state: str | None) -> None:
+    assert state == "true"
+
+
+def _at(view: str, wanted: str) -> None:
+    assert view == wanted

@@ -1,0 +1,94 @@
+/** The graph of a circuit: where its parts stand, and what is left of it above a threshold. */
+
+import type { Edge, ModelConfig, StackName } from "../../core/protocol";
+
+export type Kind = "embed" | "head" | "ffn" | "answer";
+
+/** A part, as the graph draws it: what reads and what writes are one. */
+export interface Part {
+  key: string;
+  kind: Kind;
+  stack: StackName;
+  layer: number;
+  part: "attn" | "cross";
+  head: number;
+  /** What of the part reads, of a reader: q, k or v. */
+  side: string;
+}
+
+const PLACE = /^(encoder|decoder)\.(?:embed\.(tokens|positions)|blocks\.(\d+)\.(attn|cross|ffn)\.(\w+)(?:\[h=(\d+)\])?)$/;
+
+/** The part at an address of a writer or reader; of a key that several heads share, the first of them. */
+export function partOf(at: string, config: ModelConfig): Part {
+  const last: StackName = config.decoder ? "decoder" : "encoder";
+  const found = PLACE.exec(at);
+  if (!found) return { key: "answer", kind: "answer", stack: last, layer: Infinity, part: "attn", head: 0, side: "" };
+  const stack = found[1] as StackName, layer = Number(found[3] ?? -1), side = found[5] ?? "";
+  const plain = { stack, layer, part: "attn" as const, head: 0, side: "" };
+  if (found[2]) return { ...plain, key: at, kind: "embed", head: found[2] === "tokens" ? 0 : 1 };
+  if (found[4] === "ffn") return { ...plain, key: `${stack}.${layer}.ffn`, kind: "ffn" };
+  const part = found[4] === "cross" ? "cross" : "attn";
+  const head = Number(found[6] ?? 0) * (side === "k" || side === "v" ? group(config, stack) : 1);
+  return { key: `${stack}.${layer}.${part}.${head}`, kind: "head", stack, layer, part, head, side };
+}
+
+/** Heads that share a key and a value. */
+function group(config: ModelConfig, stack: StackName): number {
+  const of = config[stack];
+  return of ? of.n_heads / (of.n_kv_heads ?? of.n_heads) : 1;
+}
+
+/** The writers whose parts make something of what a reader reads. */
+export function fedBy(at: string, config: ModelConfig): string[] {
+  const { kind, stack, layer, part, head, side } = partOf(at, config);
+  if (kind === "ffn") return [`${stack}.blocks.${layer}.ffn.out`];
+  if (kind !== "head") return [];
+  const n = side === "q" ? 1 : group(config, stack);
+  return Array.from({ length: n }, (_, i) => `${stack}.blocks.${layer}.${part}.heads[h=${head + i}]`);
+}
+
+/** The edges on a path, all of them in the list, from an embedding to the answer: the others change nothing. */
+export function onAPath(edges: readonly Edge[], config: ModelConfig): Edge[] {
+  let left = [...edges];
+  for (;;) {
+    const writers = new Set(left.map((edge) => edge.writer));
+    const fed = new Set(left.flatMap((edge) => fedBy(edge.reader, config)));
+    const kept = left.filter(({ writer, reader }) => {
+      const feeds = fedBy(reader, config);
+      return (feeds.length === 0 || feeds.some((one) => writers.has(one))) && (writer.includes(".embed.") || fed.has(writer));
+    });
+    if (kept.length === left.length) return kept;
+    left = kept;
+  }
+}
+
+export interface Spot { part: Part; x: number; y: number; score: number }
+
+/** Where each part stands: a stack beside the other, layers upward, heads, cross heads and the FFN from left to right. */
+export function layout(nodes: ReadonlyMap<string, number>, config: ModelConfig, size: { width: number; row: number }): Map<string, Spot> {
+  const stacks = (["encoder", "decoder"] as const).filter((name) => config[name]);
+  const rows = Math.max(...stacks.map((name) => rowsOf(config, name)));
+  const spots = new Map<string, Spot>(), each = size.width / stacks.length;
+  const put = (part: Part, score: number): void => {
+    const left = stacks.indexOf(part.stack) * each, [row, share] = placed(part, config);
+    spots.set(part.key, { part, score, x: left + each * share, y: (rows - Math.min(row, rows - 1) - 0.5) * size.row });
+  };
+  for (const [at, score] of nodes) put(partOf(at, config), score);
+  put(partOf("head", config), 0);
+  return spots;
+}
+
+/** The number of rows of a stack: embeddings, two for each block and one more where it reads across, and the answer. */
+export function rowsOf(config: ModelConfig, stack: StackName): number {
+  const crosses = stack === "decoder" && config.encoder;
+  return 2 + (config[stack]?.n_layers ?? 0) * (crosses ? 3 : 2);
+}
+
+/** The row from below and the share of the width. */
+function placed({ kind, stack, layer, part, head }: Part, config: ModelConfig): [row: number, share: number] {
+  if (kind === "answer") return [Infinity, 0.5];
+  if (kind === "embed") return [0, head ? 0.65 : 0.35];
+  const crosses = stack === "decoder" && config.encoder ? 3 : 2, first = 1 + layer * crosses;
+  if (kind === "ffn") return [first + crosses - 1, 0.5];
+  return [first + (part === "cross" ? 1 : 0), (head + 0.75) / ((config[stack]?.n_heads ?? 1) + 0.5)];
+}

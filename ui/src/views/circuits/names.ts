@@ -1,0 +1,15 @@
+/** The parts of a circuit in words. */
+
+import type { ModelConfig } from "../../core/protocol";
+import { t } from "../../i18n/index.svelte";
+import { partOf } from "./circuits";
+
+/** The name of a writer or a reader: "Decoder 3 · head 2 · query". */
+export function partTitle(at: string, config: ModelConfig): string {
+  const { kind, stack, layer, part, head, side } = partOf(at, config);
+  if (kind === "answer") return t("circuits.answer");
+  if (kind === "embed") return t(at.endsWith("positions") ? "circuits.positions" : "circuits.tokens", { stack: t(`stack.${stack}`) });
+  if (kind === "ffn") return t("circuits.ffn", { stack: t(`stack.${stack}`), n: layer });
+  const name = t(part === "cross" ? "circuits.cross" : "circuits.head", { stack: t(`stack.${stack}`), n: layer, head });
+  return /^[qkv]$/.test(side) ? `${name} · ${side.toUpperCase()}` : name;
+}

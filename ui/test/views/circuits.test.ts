@@ -1,0 +1,53 @@
+import { describe, expect, it } from "vitest";
+import type { Edge, ModelConfig, StackConfig } from "../../src/core/protocol";
+import { fedBy, layout, onAPath, partOf } from "../../src/views/circuits/circuits";
+
+const stack = (n_kv_heads: number | null): StackConfig => ({ n_layers: 2, n_heads: 4, n_kv_heads, d_model: 8 }) as unknown as StackConfig;
+const BOTH: ModelConfig = { encoder: stack(null), decoder: stack(null), head: { kind: "language" } };
+const GROUPED: ModelConfig = { encoder: null, decoder: stack(2), head: { kind: "language" } };
+const edge = (writer: string, reader: string): Edge => ({ writer, reader, score: 1 });
+
+describe("parts of addresses", () => {
+  it("joins what reads and what writes", () => {
+    expect(partOf("decoder.blocks.1.cross.q[h=2]", BOTH).key).toBe(partOf("decoder.blocks.1.cross.heads[h=2]", BOTH).key);
+    expect(partOf("encoder.blocks.0.ffn.pre", BOTH).key).toBe(partOf("encoder.blocks.0.ffn.out", BOTH).key);
+    expect(partOf("head.logits", BOTH)).toMatchObject({ kind: "answer", stack: "decoder" });
+  });
+
+  it("feeds every head of a shared key", () => {
+    expect(fedBy("decoder.blocks.0.attn.k[h=1]", GROUPED)).toEqual(["decoder.blocks.0.attn.heads[h=2]", "decoder.blocks.0.attn.heads[h=3]"]);
+    expect(fedBy("decoder.blocks.0.attn.q[h=1]", GROUPED)).toEqual(["decoder.blocks.0.attn.heads[h=1]"]);
+    expect(fedBy("head.logits", GROUPED)).toEqual([]);
+  });
+});
+
+describe("pruning", () => {
+  it("keeps what lies on a path from an embedding to the answer", () => {
+    const way = [
+      edge("encoder.embed.tokens", "encoder.blocks.0.attn.v[h=1]"),
+      edge("encoder.blocks.0.attn.heads[h=1]", "decoder.blocks.0.cross.v[h=2]"),
+      edge("decoder.blocks.0.cross.heads[h=2]", "head.logits"),
+    ];
+    const lost = [
+      edge("encoder.embed.tokens", "encoder.blocks.1.ffn.pre"),
+      edge("decoder.blocks.1.attn.heads[h=0]", "head.logits"),
+      edge("decoder.blocks.0.ffn.out", "decoder.blocks.1.attn.q[h=0]"),
+    ];
+    expect(onAPath([...way, ...lost], BOTH)).toEqual(way);
+    expect(onAPath(way.slice(0, 2), BOTH)).toEqual([]);
+  });
+});
+
+describe("layout", () => {
+  it("stands one stack beside the other, and later parts higher", () => {
+    const names = ["encoder.embed.tokens", "encoder.blocks.1.ffn.out", "decoder.blocks.0.attn.heads[h=0]", "decoder.blocks.0.cross.heads[h=0]", "decoder.blocks.0.ffn.out"];
+    const spots = layout(new Map(names.map((name) => [name, 1])), BOTH, { width: 600, row: 30 });
+    const y = names.map((name) => spots.get(partOf(name, BOTH).key)!.y);
+    expect(y[0]).toBeGreaterThan(y[1]!);
+    expect(y[2]).toBeGreaterThan(y[3]!);
+    expect(y[3]).toBeGreaterThan(y[4]!);
+    expect(spots.get("answer")!.y).toBeLessThan(Math.min(...y.slice(2)));
+    expect(spots.get(partOf(names[1]!, BOTH).key)!.x).toBeLessThan(300);
+    expect(spots.get("answer")!.x).toBeGreaterThan(300);
+  });
+});
