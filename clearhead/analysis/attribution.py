@@ -52,7 +52,9 @@ def attribute(
 
     Raises UserError if the path to the logit is not linear: for post-norm stacks, and heads with a layer of their own.
     """
-    head = _linear(network)
+    if network.last_stack.config.norm_place == "post":
+        raise UserError("attribution: expected a residual stream that only adds, got post-norm, which rescales it")
+    head = linear_head(network)
     tokens = by_stack(network, inputs)
     name = list(tokens)[-1]
     layout = layouts(network, tokens)[name]
@@ -74,11 +76,9 @@ def attribute(
         return Attribution(shares, _difference(total.mT, logit, minus))
 
 
-def _linear(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
-    """The head. Raises UserError unless the path to it is linear once the norms' scales are fixed."""
+def linear_head(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
+    """The head. Raises UserError unless its logits are linear in the last states."""
     head = network.head
-    if network.last_stack.config.norm_place == "post":
-        raise UserError("attribution: expected a residual stream that only adds, got post-norm, which rescales it")
     if not isinstance(head, ClassificationHead | LanguageHead | TaggingHead):
         raise UserError("attribution: expected a head, got a network that ends in its states")
     capped = isinstance(head, LanguageHead) and head.soft_cap is not None
