@@ -114,7 +114,7 @@ class Ablations:
         if parts:
             path = Address.parse(parts[0].site).path
             edit[path] = _then(edit.pop(path, None), lambda value: _switched_off(value, parts))
-        many = {name: _repeated(batch, n) for name, batch in self._tokens.items()}
+        many = {name: repeated(batch, n) for name, batch in self._tokens.items()}
         with trace(self._network, edit):
             logits = self._network(*many.values())
         return _logs(self._network, logits, real(layouts(self._network, many)[self._last]), self._position)
@@ -181,7 +181,7 @@ def _ablated(
 ) -> tuple[Tensor, Layout]:
     """The last states with each part switched off in its own copy of the batch: (n b) t d, and their layout."""
     n, (name, start, projection) = len(parts), parts[0].place()
-    many = {name: _repeated(batch, n) for name, batch in tokens.items()}
+    many = {name: repeated(batch, n) for name, batch in tokens.items()}
     layout, found = layouts(network, many), network.stacks()
     before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
     stack, x = found[name], plain[before].repeat(n, 1, 1)
@@ -199,7 +199,7 @@ def _ablated(
 
     handle = reader.register_forward_pre_hook(switch_off)
     try:
-        x = _onward(stack, start, x, layout[name], memory)
+        x = onward(stack, start, x, layout[name], memory)
     finally:
         handle.remove()
     if name == "encoder" and network.decoder is not None:
@@ -207,7 +207,7 @@ def _ablated(
     return x, layout[name]
 
 
-def _onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
+def onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
     """The stack's last states from the input of one of its blocks, b t d."""
     across = None if memory is None else Reach.between(layout, memory[1], dtype=x.dtype)
     for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:
@@ -302,7 +302,7 @@ def _layout(stack: Stack, tokens: Tokens) -> Layout:
     return Layout.of(tokens, length=stack.config.fixed_length)
 
 
-def _repeated(tokens: Tokens, n: int) -> Tokens:
+def repeated(tokens: Tokens, n: int) -> Tokens:
     """The batch n times over, one copy after the other."""
     values = {key: value for key, value in vars(tokens).items() if isinstance(value, Tensor)}
     return replace(tokens, **{key: value.repeat(n, *[1] * (value.ndim - 1)) for key, value in values.items()})
