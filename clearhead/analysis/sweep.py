@@ -104,7 +104,7 @@ class PatchingSweep:
         values: tuple[Values, Values] | None = None,
         budget: int = 1024,
     ) -> None:
-        """`position` is that of the answer in the corrupt text; a head that pools has none. `values` are those of both
+        """`position` is that of the answer in the clean text; a head that pools has none. `values` are those of both
         runs, if they were made already. A forward pass has at most about `budget` positions.
 
         Raises UserError for several texts or padding, without a head, or if both texts have the same difference.
@@ -264,13 +264,13 @@ class PatchingSweep:
         return aligned(clean[0].tolist(), corrupt[0].tolist())
 
     def _position(self, position: int) -> tuple[int, int]:
-        clean, length = (layouts(self._network, of)[self._last].grid[1] for of in (self._clean, self._corrupt))
+        length, other = (layouts(self._network, of)[self._last].grid[1] for of in (self._clean, self._corrupt))
         if not -length <= position < length:
-            raise UserError(f"position {position}: expected a position of the corrupt text, whose length is {length}")
-        pairs = {theirs: ours for ours, theirs in self.alignment[self._last]} | {length - 1: clean - 1}
-        if position % length not in pairs:
-            raise UserError(f"position {position}: expected one that is aligned with the clean text; try another")
-        return pairs[position % length], position % length
+            raise UserError(f"position {position}: expected a position of the clean text, whose length is {length}")
+        partners = dict(self.alignment[self._last]) | {length - 1: other - 1}
+        if position % length not in partners:
+            raise UserError(f"position {position}: expected one that is aligned with the corrupt text; try another")
+        return position % length, partners[position % length]
 
     def _traced(self, tokens: Mapping[str, Tokens]) -> Values:
         with Evaluating(self._network), torch.no_grad(), trace(self._network, without=("heads",)) as seen:

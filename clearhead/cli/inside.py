@@ -34,7 +34,7 @@ def patch(
         minus: Token or label whose logit is subtracted, usually the corrupt text's answer.
         target: What the decoder of an encoder-decoder has written so far (default: nothing).
         of: The states: residual streams, attention outputs or feed-forward outputs by position, heads, or all of these.
-        position: Position in the corrupt text whose answer is measured; -1 is the last.
+        position: Position in the clean text whose answer is measured; -1 is the last.
         json: Print one JSON object on standard output, and nothing else there.
         device: Where to compute.
     """

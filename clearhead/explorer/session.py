@@ -22,8 +22,10 @@ from clearhead.explorer.answering.analyses import (
 )  # fmt: skip
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
+from clearhead.explorer.answering.patching import PatchingQuestion, patching
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked, OfRun, checked
+from clearhead.explorer.answering.scores import OVQuestion, QKQuestion, ov, qk
 from clearhead.explorer.answering.search_tree import GenerateQuestion, generate
 from clearhead.explorer.answering.values import ValuesQuestion, WeightsQuestion, check, run, values, weights
 from clearhead.explorer.answering.words import TokenizeQuestion, tokenize
@@ -54,6 +56,9 @@ HANDLERS: dict[str, Handler[Any]] = {
     "statistics": Handler(StatisticsQuestion, statistics),
     "lens": Handler(LensQuestion, lens),
     "attribution": Handler(AttributionQuestion, attribution),
+    "qk": Handler(QKQuestion, qk),
+    "ov": Handler(OVQuestion, ov),
+    "patching": Handler(PatchingQuestion, patching),
     "neighbours": Handler(NeighboursQuestion, neighbours),
     "generate": Handler(GenerateQuestion, generate),
     "export": Handler(ExportQuestion, export, locks=False),

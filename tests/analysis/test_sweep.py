@@ -114,7 +114,7 @@ def test_what_is_refused():
         PatchingSweep(network, [one], [one], 0)
     with pytest.raises(UserError, match="answer 99: expected a number below 13"):
         PatchingSweep(network, [one], [two], 99)
-    with pytest.raises(UserError, match="position 4: expected a position of the corrupt text, whose length is 4"):
+    with pytest.raises(UserError, match="position 4: expected a position of the clean text, whose length is 4"):
         PatchingSweep(network, [one], [two], 0, position=4)
     with pytest.raises(UserError, match="expected one text without padding, got 2 rows"):
         PatchingSweep(network, [one.repeat(2, 1)], [two], 0)

@@ -43,7 +43,7 @@ def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     for changed, expected in (
         ({"answer": "five six"}, "error: answer: expected one token, got 'five six', which is"),
         ({"corrupt": "one two three"}, "error: patching: expected texts that answer differently"),
-        ({"position": "7"}, "error: position 7: expected a position of the corrupt text, whose length is 3"),
+        ({"position": "7"}, "error: position 7: expected a position of the clean text, whose length is 3"),
     ):
         with pytest.raises(SystemExit):
             main(patched(folder, **changed))
