@@ -36,25 +36,29 @@ def sweep(*, tokens: int = 20, model: str = "gpt2", threads: int | None = None) 
     vocab = network.head.output.out_features
     clean = torch.randint(vocab, (1, tokens))
     corrupt = (clean + 1) % vocab
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
+
+    def since() -> tuple[float, float]:
+        """Seconds by the clock, and of CPU time, which says on a busy machine what an idle one would take."""
+        return time.perf_counter() - began, time.process_time() - worked
+
     patching = PatchingSweep(network, [clean], [corrupt], 1, minus=2)
-    first = None
+    first: tuple[float, float] | None = None
+    ends: dict[str, tuple[float, float]] = {}
     for part in PARTS:
-        start, worked = time.perf_counter(), time.process_time()
-        for row in patching.rows(part):
-            first = first or (time.perf_counter() - began, row)
-        if part == "resid":
-            streams = time.perf_counter() - began
-        took, cpu = time.perf_counter() - start, time.process_time() - worked
-        print(f"{part}: {len(patching.sites(part))} rows in {took:.2f} s, {cpu:.2f} s of CPU time")
+        for _ in patching.rows(part):
+            first = first or since()
+        ends[part] = since()
+        print(f"{part}: {len(patching.sites(part))} rows, until {ends[part][0]:.2f} s ({ends[part][1]:.2f} s of CPU)")
     assert first is not None
+    print(f"the first row after {first[0]:.2f} s ({first[1]:.2f} s of CPU)")
     shares = Shares.traced(network, [clean])
     start, at = time.perf_counter(), f"decoder.blocks.{len(network.last_stack.blocks) - 1}.attn.scores"
     one = split_score(shares, f"{at}[h=0,t={tokens - 1},s=1]")
     split = time.perf_counter() - start
     figures = [
         Figure("seconds to the first row", first[0], FIRST, at_most=True),
-        Figure(f"seconds to all {tokens} positions of all streams", streams, ALL, at_most=True),
+        Figure(f"seconds to all {tokens} positions of all streams", ends["resid"][0], ALL, at_most=True),
         Figure("seconds to the terms of a score of the last block", split, 0.5, at_most=True),
         Figure("sum of its terms against the score", abs(one.total - one.score), 1e-5, at_most=True),
     ]

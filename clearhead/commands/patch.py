@@ -65,7 +65,9 @@ def answer_id(model: Model, answer: str) -> int:
         if not answer.isdigit():
             raise UserError(f"answer: expected an id, as this model has no tokenizer, got {shown(answer)}")
         return int(answer)
-    ids = model.tokenizer.encode(answer, target=model.is_encoder_decoder)
+    # Where a token holds no space, a space before the word is no mistake.
+    cut = [model.tokenizer.encode(text, target=model.is_encoder_decoder) for text in (answer, answer.strip())]
+    ids = next((one for one in cut if len(one) == 1), cut[0])
     if len(ids) != 1:
         pieces = ", ".join(map(repr, model.tokenizer.tokens(ids)))
         raise UserError(

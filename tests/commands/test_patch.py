@@ -20,7 +20,7 @@ def patched(folder: Path, *flags: str, **changed: str) -> list[str]:
 
 
 def test_a_row_for_each_block(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(patched(folder))
+    main(patched(folder, answer=" five"))
     printed, told = capsys.readouterr()
     title, names, *rows = printed.splitlines()
     assert title == "decoder resid_pre"

@@ -37,7 +37,7 @@ const ROWS = [
   { name: "heads", list: "whole", chapter: "heads" },
   { name: "residual", list: "whole", chapter: "residuals", values: /\.resid_/ },
   { name: "lens", list: "whole", chapter: "residuals" },
-  { name: "patching", list: "whole", when: ({ kind, plan }) => kind !== "image" && /^(language|classification|tagging)$/.test(plan.config.head.kind) },
+  { name: "patching", list: "whole", when: ({ plan: { config } }) => (config.encoder ?? config.decoder)!.input.kind === "tokens" && /^(language|classification|tagging)$/.test(config.head.kind) },
   { name: "geometry", list: "whole", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head" },
   { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
