@@ -12,6 +12,7 @@ from clearhead.analysis.shares import Shares
 from clearhead.analysis.sweep import PARTS, PatchingSweep
 from clearhead.families import preset
 from clearhead.model import Transformer
+from clearhead.model.heads import LanguageHead
 
 FIRST, ALL = 2.0, 15.0
 
@@ -33,6 +34,7 @@ def sweep(*, tokens: int = 20, model: str = "gpt2", threads: int | None = None) 
     print(Machine.now(threads))
     torch.manual_seed(0)
     network = Transformer(preset(model)).eval()
+    assert isinstance(network.head, LanguageHead)
     vocab = network.head.output.out_features
     clean = torch.randint(vocab, (1, tokens))
     corrupt = (clean + 1) % vocab

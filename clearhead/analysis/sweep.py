@@ -182,16 +182,22 @@ class PatchingSweep:
         def put(value: Tensor) -> Tensor:
             return torch.where(masks.to(value.device), given.to(value), value)
 
+        def put_read(_module: object, read: tuple[Tensor, ...]) -> Tensor:
+            return put(read[0])
+
+        def put_written(_module: object, _read: object, out: Tensor) -> Tensor:
+            return put(out)
+
         block = stack.blocks[place.block]
         handle = None
         if place.value == "resid_pre":
             x = put(x)
         elif place.value.endswith(".z"):
             reader = block.get_submodule(place.value.replace(".z", ".out"))
-            handle = reader.register_forward_pre_hook(lambda _module, read: put(read[0]))
+            handle = reader.register_forward_pre_hook(put_read)
         else:
             writer = block.get_submodule(place.value.removesuffix(".out"))
-            handle = writer.register_forward_hook(lambda _module, _read, out: put(out))
+            handle = writer.register_forward_hook(put_written)
         try:
             x = onward(stack, place.block, x, layout[place.stack], memory)
         finally:

@@ -88,7 +88,7 @@ def _read(model: Model, text: str, target: str | None) -> ReadInput:
 def _about(sweep: PatchingSweep, clean: ReadInput, corrupt: ReadInput) -> list[str]:
     lines = [f"clean {sweep.clean:.4g}, corrupt {sweep.corrupt:.4g} (the logit of the answer, or its difference)"]
     for stack, pairs in sweep.alignment.items():
-        ours, theirs = clean.tokens[stack], corrupt.tokens[stack]
+        ours, theirs = (of.tokens[cast("StackName", stack)] for of in (clean, corrupt))
         if len(ours) == len(theirs):
             lines.append(f"{stack}: {len(ours)} positions, aligned one by one")
             continue

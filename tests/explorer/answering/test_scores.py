@@ -37,8 +37,9 @@ def test_a_sweep_row_by_row() -> None:
     session = session_of("decoder_rotary_grouped")
     clean, answers = start(session), {"answer": 4, "minus": 2}
     corrupt = {**clean, "text": "one three three"}
-    batches = [session.model.reader.inputs(run["text"], None, session.model.generation) for run in (clean, corrupt)]
-    expected = PatchingSweep(session.model.network, *batches, 4, minus=2)
+    reader, generation = session.model.reader, session.model.generation
+    first, second = (reader.inputs(run["text"], None, generation) for run in (clean, corrupt))
+    expected = PatchingSweep(session.model.network, first, second, 4, minus=2)
     about, none = ask(session, "patching", clean=clean, corrupt=corrupt, **answers)
     assert none == {}
     assert about["sites"]["heads"] == expected.sites("heads")

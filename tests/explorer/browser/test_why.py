@@ -1,11 +1,11 @@
 """Why a head looks there, and which states carry the difference of two texts, against Python's numbers."""
 
 import pytest
-import torch
 
 from clearhead.analysis.scores import ov_attribution, qk_attribution
 from clearhead.analysis.sweep import PatchingSweep
 from clearhead.explorer.answering.passes import LOCK
+from clearhead.model import Tokens
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment
@@ -15,7 +15,7 @@ from tests.explorer.browser.views import show
 CLEAN = INPUTS["writer"][0]
 
 
-def batches(opened: Opened, *texts: str) -> list[list[torch.Tensor]]:
+def batches(opened: Opened, *texts: str) -> list[list[Tokens]]:
     model = opened.served.model
     return [model.reader.inputs(text, None, model.generation) for text in texts]
 
@@ -60,14 +60,15 @@ def test_a_sweep(open_page: Open) -> None:
         (wanted,), (other,) = (network(*one)[:, -1].topk(2).indices for one in given)
         answer = int(wanted[0])
         minus = next(int(i) for i in other if int(i) != answer)
-        sweep = PatchingSweep(network, *given, answer, minus=minus)
+        sweep = PatchingSweep(network, given[0], given[1], answer, minus=minus)
         expected = {at: sweep.row(at).restored for part in ("resid", "heads") for at in sweep.sites(part)}
 
     def are_rows(value: str) -> None:
-        table = opened.figures()[f"decoder {value}"]
+        table = opened.figures().get(f"decoder {value}")
+        assert table
         n = len(expected[f"decoder.blocks.0.{value}"])
         for row, block in enumerate((1, 0)):
-            cells = [table.cells[row, i] for i in range(n)]
+            cells = [table.cells.get((row, i), "") for i in range(n)]
             restored = expected[f"decoder.blocks.{block}.{value}"].tolist()
             assert all(map(agrees, cells, restored)), (cells, restored)
 
