@@ -20,7 +20,7 @@ app = App(name="python -m benchmarks.sweep", help="Patching of all streams of a 
 
 
 @app.default
-def sweep(*, tokens: int = 20, model: str = "gpt2", threads: int | None = None) -> None:
+def sweep(*, tokens: int = 20, model: str = "gpt2", threads: int | None = None, quick: bool = False) -> None:
     """Patch every state of one text into another that differs in all tokens, so that no patch is left out.
 
     Parameters
@@ -28,12 +28,13 @@ def sweep(*, tokens: int = 20, model: str = "gpt2", threads: int | None = None) 
     tokens: Tokens of each text.
     model: The preset.
     threads: Threads of PyTorch (default: all cores).
+    quick: A small network, to see that everything works; its figures mean nothing.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     print(Machine.now(threads))
     torch.manual_seed(0)
-    network = Transformer(preset(model)).eval()
+    network = Transformer(preset("nano" if quick else model)).eval()
     assert isinstance(network.head, LanguageHead)
     vocab = network.head.output.out_features
     clean = torch.randint(vocab, (1, tokens))
@@ -64,7 +65,8 @@ def sweep(*, tokens: int = 20, model: str = "gpt2", threads: int | None = None) 
         Figure("seconds to the terms of a score of the last block", split, 0.5, at_most=True),
         Figure("sum of its terms against the score", abs(one.total - one.score), 1e-5, at_most=True),
     ]
-    show(f"{model}, 2 x {tokens} tokens", figures)
+    if not quick:
+        show(f"{model}, 2 x {tokens} tokens", figures)
 
 
 if __name__ == "__main__":
