@@ -13,8 +13,8 @@ from tests.training.tiny import begin, write_recipe
 VIEWS = {
     "tokens": "Text → tokens", "image": "Image → patches", "embedding": "Embedding", "position": "+ Position",
     "attention": "Softmax", "output": "Concat · W_O", "norm": "Add & norm", "ffn": "FFN", "logits": "Logits → word",
-    "heads": "Heads", "residual": "Residual stream", "lens": "Logit lens", "patching": "Patching",
-    "geometry": "Geometry", "scale": "Why √dₖ", "generation": "Generation", "training": "Training time",
+    "heads": "Heads", "residual": "Residual stream", "lens": "Logit lens", "geometry": "Geometry",
+    "scale": "Why √dₖ", "generation": "Generation", "patching": "Patching", "training": "Training time",
 }  # fmt: skip
 
 
