@@ -52,9 +52,7 @@ def attribute(
 
     Raises UserError if the path to the logit is not linear: for post-norm stacks, and heads with a layer of their own.
     """
-    if network.last_stack.config.norm_place == "post":
-        raise UserError("attribution: expected a residual stream that only adds, got post-norm, which rescales it")
-    head = linear_head(network)
+    head = _linear(network)
     tokens = by_stack(network, inputs)
     name = list(tokens)[-1]
     layout = layouts(network, tokens)[name]
@@ -74,6 +72,13 @@ def attribute(
         if bias is not None:
             shares["head.output.bias"] = _difference(bias.detach(), logit, minus).expand(len(total))
         return Attribution(shares, _difference(total.mT, logit, minus))
+
+
+def _linear(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
+    """The head. Raises UserError unless the path to it is linear once the norms' scales are fixed."""
+    if network.last_stack.config.norm_place == "post":
+        raise UserError("attribution: expected a residual stream that only adds, got post-norm, which rescales it")
+    return linear_head(network)
 
 
 def linear_head(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
