@@ -199,7 +199,7 @@ def _ablated(
 
     handle = reader.register_forward_pre_hook(switch_off)
     try:
-        x = _onward(stack, start, x, layout[name], memory)
+        x = onward(stack, start, x, layout[name], memory)
     finally:
         handle.remove()
     if name == "encoder" and network.decoder is not None:
@@ -207,7 +207,7 @@ def _ablated(
     return x, layout[name]
 
 
-def _onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
+def onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
     """The stack's last states from the input of one of its blocks, b t d."""
     across = None if memory is None else Reach.between(layout, memory[1], dtype=x.dtype)
     for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:

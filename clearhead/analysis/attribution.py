@@ -76,9 +76,14 @@ def attribute(
 
 def _linear(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
     """The head. Raises UserError unless the path to it is linear once the norms' scales are fixed."""
-    head = network.head
     if network.last_stack.config.norm_place == "post":
         raise UserError("attribution: expected a residual stream that only adds, got post-norm, which rescales it")
+    return linear_head(network)
+
+
+def linear_head(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
+    """The head. Raises UserError unless its logits are linear in the last states."""
+    head = network.head
     if not isinstance(head, ClassificationHead | LanguageHead | TaggingHead):
         raise UserError("attribution: expected a head, got a network that ends in its states")
     capped = isinstance(head, LanguageHead) and head.soft_cap is not None

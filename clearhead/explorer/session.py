@@ -32,8 +32,10 @@ from clearhead.explorer.answering.circuits import (
 )  # fmt: skip
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
+from clearhead.explorer.answering.patching import PatchingQuestion, patching
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked, OfRun, checked
+from clearhead.explorer.answering.scores import OVQuestion, QKQuestion, ov, qk
 from clearhead.explorer.answering.search_tree import GenerateQuestion, generate
 from clearhead.explorer.answering.values import ValuesQuestion, WeightsQuestion, check, run, values, weights
 from clearhead.explorer.answering.words import TokenizeQuestion, tokenize
@@ -57,6 +59,9 @@ HANDLERS: dict[str, Handler[Any]] = {
     "run": Handler(OfRun, run),
     "values": Handler(ValuesQuestion, values),
     "weights": Handler(WeightsQuestion, weights),
+    "qk": Handler(QKQuestion, qk),
+    "ov": Handler(OVQuestion, ov),
+    "patching": Handler(PatchingQuestion, patching),
     "check": Handler(OfRun, check),
     "texts": Handler(TextsQuestion, texts),
     "tokenize": Handler(TokenizeQuestion, tokenize),

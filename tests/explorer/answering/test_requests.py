@@ -68,6 +68,9 @@ def questions(name: str) -> list[dict[str, Any]]:
         {"ask": "statistics", "run": run, "at": [f"{at}.attn.weights"]},
         {"ask": "lens", "run": run, "k": 5},
         {"ask": "attribution", "run": run, "position": 1, "logit": 2, "minus": 3},
+        {"ask": "qk", "run": run, "at": f"{at}.attn.scores[h=2,t=1,s=0]", "k": 3},
+        {"ask": "ov", "run": run, "at": f"{at}.attn.weights[h=2,t=1,s=0]", "logit": 2, "minus": 3},
+        {"ask": "patching", "clean": run, "corrupt": run, "answer": 1, "minus": 2, "at": [f"{at}.resid_pre"]},
         {"ask": "neighbours", "run": run, "stack": last(name), "of": {"at": f"{at}.resid_pre[t=1]"}, "k": 3},
         {"ask": "generate", "run": {**run, "target": None}, "settings": dict(GENERATE)},
     ]

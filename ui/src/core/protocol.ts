@@ -90,6 +90,13 @@ export interface Questions {
   /** Parameters, whole (`encoder.blocks.0.attn.q.bias`) or one row of them (`encoder.blocks.0.attn.q.weight[i=3]`). */
   weights(asked: { step: number | null; at: string[] }): ShapesReply;
   check(asked: { run: RunRequest }): { check: Check };
+  /** Why a head looks there: a score (at `….scores[h=,t=,s=]`) as a sum, its k largest pairs first. */
+  qk(asked: { run: RunRequest; at: string; k: number }): QKReply;
+  /** What one cell of attention (`….weights[h=,t=,s=]`) adds to a logit directly, by who wrote to its key position. */
+  ov(asked: { run: RunRequest; at: string; logit: number; minus?: number }): OVReply;
+  /** How much of the clean run's answer each clean state restores in the corrupt run: a tensor for each address in `at`,
+   *  0 for the corrupt answer, 1 for the clean one, NaN where no position is aligned. `position` is of the clean run. */
+  patching(asked: { clean: RunRequest; corrupt: RunRequest; answer: number; minus?: number; position: number; at: string[] }): PatchingReply;
   /** How a text is cut into tokens. */
   tokenize(asked: { text: string; target: boolean }): TokenizeReply;
   /** KL(plain || without), in nats, for each address; at one position, or the mean over all. */
@@ -167,6 +174,24 @@ export interface RunReply {
   grid?: [number, number];
   /** Notes for the reader, for example words that have no tokens. */
   notes: string[];
+}
+
+/** All terms, `rest` of the `left` other pairs and `others` among them, add up to the score. */
+export interface QKReply {
+  pairs: { query: string; key: string; value: number }[]; rest: number; left: number; others: Record<string, number>; score: number;
+}
+
+export interface OVReply { shares: Record<string, number>; contribution: number }
+
+export interface PatchingReply {
+  /** The aligned positions of each stack. */
+  alignment: Partial<Record<StackName, [clean: number, corrupt: number][]>>;
+  position: [clean: number, corrupt: number];
+  /** The logit of the answer, minus that of the other, in each run. */
+  clean: number;
+  corrupt: number;
+  /** The addresses of the rows of each part, the last block first. */
+  sites: Record<"resid" | "attn" | "ffn" | "heads", string[]>;
 }
 
 /** The shape of each tensor. */

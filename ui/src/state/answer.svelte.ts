@@ -60,7 +60,7 @@ export function sharesAt(state: Explorer, run: Run | null, position: number): Pr
 }
 
 /** Comparing two texts: the first position whose tokens differ. Else a decoder's last; an encoder's first mask, or 0. */
-function firstAsked(state: Explorer, a: Run, b: Run | null): number {
+export function firstAsked(state: Explorer, a: Run, b: Run | null): number {
   const differs = b && state.page.other ? a.tokens.findIndex((token, i) => token.id !== b.tokens[i]?.id) : -1;
   if (differs >= 0) return differs;
   if (state.about.plan.config.decoder) return Math.max(0, a.tokens.length - 1);

@@ -41,6 +41,7 @@ const ROWS = [
   { name: "geometry", list: "whole", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head" },
   { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
+  { name: "patching", list: "whole", when: ({ plan: { config } }) => (config.encoder ?? config.decoder)!.input.kind === "tokens" && /^(language|classification|tagging)$/.test(config.head.kind) },
   { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },
 ] as const satisfies readonly PlaceRow[];
 

@@ -1,0 +1,291 @@
+"""Activation patching, swept over a network: which states carry the difference between two texts."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from clearhead.analysis.ablation import by_stack, layouts, onward, repeated
+from clearhead.brief import brief
+from clearhead.config import ClassificationHead, SpanHead
+from clearhead.errors import UserError
+from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.heads import OutputHead
+from clearhead.model.mode import Evaluating
+from clearhead.trace import Address, trace
+
+Part = Literal["resid", "attn", "ffn", "heads"]
+"""Residual streams, attention outputs, and feed-forward outputs by position; heads, at all positions at once."""
+PARTS: tuple[Part, ...] = get_args(Part)
+VALUES: dict[Part, tuple[str, ...]] = {
+    "resid": ("resid_pre",), "attn": ("attn.out", "cross.out"), "ffn": ("ffn.out",), "heads": ("attn.z", "cross.z"),
+}  # fmt: skip
+Values = Callable[[str], Tensor]
+"""Looks a recorded value of one text up by its path, without a batch axis."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The effects of the states of one block."""
+
+    __repr__ = brief
+
+    at: str
+    """The address, such as `decoder.blocks.3.resid_pre`."""
+    axis: Literal["t", "h"]
+    """What the cells are: positions of the corrupt text, or heads."""
+    restored: Tensor
+    """t or h: 0 for the corrupt answer, 1 for the clean one; NaN at a position that no clean one is aligned with."""
+
+
+def aligned(clean: Sequence[int], corrupt: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs of positions, (clean, corrupt), in ascending order.
+
+    Texts of one length are aligned position by position. Otherwise common beginnings, common ends and a longest common
+    subsequence between them are aligned, and so are the last tokens of the stretches that are left, because the last
+    token of a word has read all of it.
+    """
+    if len(clean) == len(corrupt):
+        return [(i, i) for i in range(len(clean))]
+    shorter = min(len(clean), len(corrupt))
+    start = next((i for i in range(shorter) if clean[i] != corrupt[i]), shorter)
+    end = next((i for i in range(shorter - start) if clean[-1 - i] != corrupt[-1 - i]), shorter - start)
+    m, n = len(clean) - end, len(corrupt) - end
+    common = [(start + i, start + j) for i, j in _common(clean[start:m], corrupt[start:n])]
+    borders = [(start - 1, start - 1), *common, (m, n)]
+    found = {(i, i) for i in range(start)} | {(m + i, n + i) for i in range(end)} | set(common)
+    for (a, b), (c, d) in pairwise(borders):
+        found |= {(c - i, d - i) for i in range(1, min(c - a, d - b))}
+    return sorted(found)
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:
+    """The positions of a longest common subsequence."""
+    longest = [[0] * (len(b) + 1)]
+    for x in reversed(a):
+        row, below = [0] * (len(b) + 1), longest[-1]
+        for j in range(len(b) - 1, -1, -1):
+            row[j] = below[j + 1] + 1 if x == b[j] else max(below[j], row[j + 1])
+        longest.append(row)
+    longest.reverse()
+    found, i, j = list[tuple[int, int]](), 0, 0
+    while longest[i][j]:
+        if a[i] == b[j] and longest[i][j] == longest[i + 1][j + 1] + 1:
+            found.append((i, j))
+            i, j = i + 1, j + 1
+        elif longest[i + 1][j] == longest[i][j]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+class PatchingSweep:
+    """restored = (d_patched - d_corrupt) / (d_clean - d_corrupt), d = logit[answer] - logit[minus]   (Wang et al. 2022)
+
+    A state of the clean run replaces that of the corrupt run at the aligned position, one at a time. Several go through
+    one forward pass, which starts at their block. A state that is equal in both runs needs no pass.
+    """
+
+    def __init__(
+        self,
+        network: Transformer,
+        clean: Sequence[Tokens | Tensor],
+        corrupt: Sequence[Tokens | Tensor],
+        answer: int,
+        *,
+        minus: int | None = None,
+        position: int = -1,
+        values: tuple[Values, Values] | None = None,
+        budget: int = 1024,
+    ) -> None:
+        """`position` is that of the answer in the clean text; a head that pools has none. `values` are those of both
+        runs, if they were made already. A forward pass has at most about `budget` positions.
+
+        Raises UserError for several texts or padding, without a head, or if both texts have the same difference.
+        """
+        self._network, self._answers, self._budget = network, (answer, minus), budget
+        self._clean, self._corrupt = by_stack(network, clean), by_stack(network, corrupt)
+        for name, one in (*self._clean.items(), *self._corrupt.items()):
+            if len(one.ids) != 1 or (one.valid is not None and not one.valid.all()):
+                raise UserError(f"{name}: expected one text without padding, got {len(one.ids)} rows; pass one of them")
+        if not isinstance(network.head, OutputHead):
+            raise UserError("patching: expected a head, got a network that ends in its states")
+        for label in (answer, minus):
+            if label is not None and not 0 <= label < network.head.output.out_features:
+                raise UserError(f"answer {label}: expected a number below {network.head.output.out_features}")
+        self._last = list(network.stacks())[-1]
+        self.alignment = {name: self._aligned(name) for name in network.stacks()}
+        """The aligned positions of each stack, (clean, corrupt)."""
+        self.position = self._position(position)
+        """The positions of the answer, (clean, corrupt). The last one of a text goes with the last of the other."""
+        self._values = values or (self._traced(self._clean), self._traced(self._corrupt))
+        self.clean, self.corrupt = (self._recorded(of, i) for of, i in zip(self._values, self.position, strict=True))
+        """The difference of logits in each run."""
+        if abs(self.clean - self.corrupt) <= 1e-6 * max(1.0, abs(self.clean)):
+            raise UserError(
+                f"patching: expected texts that answer differently, got a difference of {self.clean:.4g} in both; "
+                "choose another text, or other answers"
+            )
+
+    def sites(self, part: Part) -> list[str]:
+        """The addresses of the rows of a part, the last block first, because its passes are the shortest."""
+        found: list[str] = []
+        for name, stack in reversed(self._network.stacks().items()):
+            for i in reversed(range(len(stack.blocks))):
+                values = [value for value in VALUES[part] if stack.cross or not value.startswith("cross")]
+                found += [f"{name}.blocks.{i}.{value}" for value in values]
+        return found
+
+    def rows(self, *parts: Part) -> Iterator[Row]:
+        """The rows of these parts, or of all, each as soon as it is known."""
+        for part in parts or PARTS:
+            yield from map(self.row, self.sites(part))
+
+    def row(self, at: str) -> Row:
+        """The effects of the states at one address, such as `decoder.blocks.3.attn.z`."""
+        place = self._place(at)
+        given, own = self._given(at, place.stack), self._values[1](at)
+        if place.value.endswith(".z"):
+            given, own = given.transpose(0, 1).flatten(1), own.transpose(0, 1).flatten(1)
+        n, axis = (self._heads(place.stack), "h") if place.value.endswith(".z") else (len(own), "t")
+        known = given.isfinite().all(-1)
+        masks = self._masks(n, known, own.shape[1], by_head=axis == "h")
+        effects = torch.full((n,), float("nan"), dtype=torch.float64)
+        effects[masks.flatten(1).any(1)] = 0.0
+        changes = (masks & (given != own)).flatten(1).any(1).nonzero()[:, 0]
+        with Evaluating(self._network), torch.no_grad():
+            for some in changes.split(max(1, self._budget // self._length)) if len(changes) else ():
+                effects[some] = (self._patched(place, given, masks[some]) - self.corrupt) / (self.clean - self.corrupt)
+        return Row(at, "h" if axis == "h" else "t", effects.float())
+
+    @cached_property
+    def _length(self) -> int:
+        return sum(layout.grid[1] for layout in layouts(self._network, self._corrupt).values())
+
+    def _patched(self, place: "_Place", given: Tensor, masks: Tensor) -> Tensor:
+        """n, float64: the difference of logits with the given states where each mask is open."""
+        network, n = self._network, len(masks)
+        many = {name: repeated(tokens, n) for name, tokens in self._corrupt.items()}
+        layout, stack = layouts(network, many), network.stacks()[place.stack]
+        x = self._values[1](f"{place.stack}.blocks.{place.block}.resid_pre").expand(n, -1, -1)
+        x, given = (one.to(next(network.parameters())) for one in (x, given))
+        memory = None
+        if place.stack == "decoder" and "encoder" in many:
+            memory = (self._memory().expand(n, -1, -1).to(x), layout["encoder"])
+
+        def put(value: Tensor) -> Tensor:
+            return torch.where(masks.to(value.device), given.to(value), value)
+
+        def put_read(_module: object, read: tuple[Tensor, ...]) -> Tensor:
+            return put(read[0])
+
+        def put_written(_module: object, _read: object, out: Tensor) -> Tensor:
+            return put(out)
+
+        block = stack.blocks[place.block]
+        handle = None
+        if place.value == "resid_pre":
+            x = put(x)
+        elif place.value.endswith(".z"):
+            reader = block.get_submodule(place.value.replace(".z", ".out"))
+            handle = reader.register_forward_pre_hook(put_read)
+        else:
+            writer = block.get_submodule(place.value.removesuffix(".out"))
+            handle = writer.register_forward_hook(put_written)
+        try:
+            x = onward(stack, place.block, x, layout[place.stack], memory)
+        finally:
+            if handle is not None:
+                handle.remove()
+        if place.stack != self._last:
+            assert network.decoder is not None
+            x, _ = network.decoder(many["decoder"], (x, layout["encoder"]))
+        return self._difference(self._logits(x, layout[self._last]))
+
+    def _logits(self, x: Tensor, layout: Layout) -> Tensor:
+        """n t d -> n v: the logits that the answer is read from."""
+        head, config = self._network.head, self._network.config.head
+        if isinstance(config, ClassificationHead):
+            return head(x, layout)
+        i = self.position[1]
+        return head(x, layout)[:, i] if isinstance(config, SpanHead) else head(x[:, i][None], layout)[0]
+
+    def _difference(self, logits: Tensor) -> Tensor:
+        """... v -> ..., float64"""
+        answer, minus = self._answers
+        chosen = logits[..., answer].double()
+        return (chosen if minus is None else chosen - logits[..., minus].double()).cpu()
+
+    def _recorded(self, values: Values, position: int) -> float:
+        logits = values("head.logits")
+        return float(self._difference(logits if logits.ndim == 1 else logits[position]))
+
+    def _given(self, at: str, stack: str) -> Tensor:
+        """The clean states on the grid of the corrupt text; NaN where nothing is aligned."""
+        clean, corrupt = (values(at) for values in self._values)
+        given = torch.full_like(corrupt, float("nan"))
+        ours, theirs = (list(side) for side in zip(*self.alignment[stack], strict=True))
+        given[..., theirs, :] = clean[..., ours, :]
+        return given
+
+    def _masks(self, n: int, known: Tensor, width: int, *, by_head: bool) -> Tensor:
+        """n t (d or 1), bool: the numbers that each patch replaces."""
+        if not by_head:
+            return torch.diag(known)[..., None]
+        of_head = torch.eye(n, dtype=torch.bool, device=known.device).repeat_interleave(width // n, 1)
+        return of_head[:, None] & known[None, :, None]
+
+    def _heads(self, stack: str) -> int:
+        return self._network.stacks()[stack].config.n_heads
+
+    def _memory(self) -> Tensor:
+        """The last states of the encoder in the corrupt run, s d."""
+        encoder = self._network.stacks()["encoder"]
+        last = "final_norm.out" if encoder.final_norm else f"blocks.{len(encoder.blocks) - 1}.resid_post"
+        return self._values[1](f"encoder.{last}")
+
+    def _place(self, at: str) -> "_Place":
+        where = Address.parse(at)
+        match = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.([\w.]+)", where.path)
+        known = match and match[3] in {value for some in VALUES.values() for value in some}
+        stack = self._network.stacks().get(match[1]) if match and known and not where.index else None
+        if match is None or stack is None or (match[3].startswith("cross") and not stack.cross):
+            values = ", ".join(value for some in VALUES.values() for value in some)
+            raise UserError(f"{at}: expected the address of {values} of a block, such as decoder.blocks.0.resid_pre")
+        if int(match[2]) >= len(stack.blocks):
+            raise UserError(f"{at}: expected a block below {len(stack.blocks)}")
+        return _Place(match[1], int(match[2]), match[3])
+
+    def _aligned(self, name: str) -> list[tuple[int, int]]:
+        clean, corrupt = self._clean[name].ids, self._corrupt[name].ids
+        length = self._network.stacks()[name].config.fixed_length
+        if length is not None:
+            return [(i, i) for i in range(length)]
+        return aligned(clean[0].tolist(), corrupt[0].tolist())
+
+    def _position(self, position: int) -> tuple[int, int]:
+        length, other = (layouts(self._network, of)[self._last].grid[1] for of in (self._clean, self._corrupt))
+        if not -length <= position < length:
+            raise UserError(f"position {position}: expected a position of the clean text, whose length is {length}")
+        partners = dict(self.alignment[self._last]) | {length - 1: other - 1}
+        if position % length not in partners:
+            raise UserError(f"position {position}: expected one that is aligned with the corrupt text; try another")
+        return position % length, partners[position % length]
+
+    def _traced(self, tokens: Mapping[str, Tokens]) -> Values:
+        with Evaluating(self._network), torch.no_grad(), trace(self._network, without=("heads",)) as seen:
+            self._network(*tokens.values())
+        return lambda at: seen[at][0]
+
+
+@dataclass(frozen=True)
+class _Place:
+    stack: str
+    block: int
+    value: str

@@ -1,0 +1,129 @@
+import pytest
+import torch
+
+from clearhead import config as c
+from clearhead.analysis.sweep import PARTS, PatchingSweep, aligned
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.trace import Edit, trace
+from tests.analysis.test_scores import inputs, shaken
+from tests.explorer.traced import CONFIGS
+from tests.model import small
+
+WITH_HEADS = [name for name, config in CONFIGS.items() if not isinstance(config.head, c.NoHead)]
+
+
+@pytest.mark.parametrize(
+    ("clean", "corrupt", "expected"),
+    [
+        ("abcd", "axyd", "00 11 22 33"),
+        ("ab cd ef", "abcd ef", "00 11 32 43 54 65 76"),
+        ("the cat sat", "the black dog sat", "00 11 22 33 68"),
+        ("abc", "ab", "00 11"),
+        ("a", "bcd", "02"),
+    ],
+)
+def test_alignment(clean: str, corrupt: str, expected: str):
+    found = aligned([*map(ord, clean)], [*map(ord, corrupt)])
+    if clean == "the cat sat":
+        words = clean.split(), corrupt.split()
+        found = aligned(*([hash(word) for word in one] for one in words))
+        assert found == [(0, 0), (1, 2), (2, 3)], "the last word of what differs is aligned"
+        return
+    assert found == [(int(a), int(b)) for a, b in expected.split()]
+
+
+def test_alignment_is_longest():
+    a, b = [3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1, 8, 2, 8, 1, 8, 5, 4, 5]
+    same = [(i, j) for i, j in aligned(a, b) if a[i] == b[j]]
+    assert len(same) == 4, "1 1 5 5"
+    assert all(i < k and j < m for (i, j), (k, m) in zip(aligned(a, b), aligned(a, b)[1:], strict=False))
+
+
+def other(network: Transformer, given: list[Tokens], *, cut: int) -> list[Tokens]:
+    """Another input for the first stack, and the same for the others."""
+    first, *rest = given
+    if first.ids.ndim > 2:
+        return [Tokens(first.ids.flip(-1)), *rest]
+    ids = first.ids.clone()
+    ids[0, 1:3] = (ids[0, 1:3] + 1) % 11
+    return [Tokens(ids[:, : ids.shape[1] - cut]), *rest]
+
+
+@pytest.mark.parametrize("name", WITH_HEADS)
+def test_a_cell_is_what_the_patched_network_answers(name: str):
+    """Against the same patches made one at a time by edits of a trace."""
+    network = shaken(CONFIGS[name])
+    clean = inputs(network)
+    corrupt = other(network, clean, cut=0)
+    sweep = PatchingSweep(network, clean, corrupt, 0, minus=1, position=2, budget=30)
+    with torch.no_grad(), trace(network) as seen:
+        network(*clean)
+
+    def answer(edit: dict[str, Edit], given: list[Tokens]) -> float:
+        with torch.no_grad(), trace(network, edit):
+            logits = network(*given)
+        logits = logits[0] if logits.ndim == 2 else logits[0, 2]
+        return float(logits[0] - logits[1])
+
+    small.assert_close(torch.tensor(sweep.clean), torch.tensor(answer({}, clean)))
+    small.assert_close(torch.tensor(sweep.corrupt), torch.tensor(answer({}, corrupt)))
+    rows = list(sweep.rows())
+    assert [row.at for row in rows] == [at for part in PARTS for at in sweep.sites(part)]
+    scale = abs(sweep.clean - sweep.corrupt)
+    for row in rows:
+        for i in (0, 2, -1):
+            i = i % len(row.restored)
+            edit: dict[str, Edit] = {f"{row.at}[{row.axis}={i}]": seen[f"{row.at}[{row.axis}={i}]"]}
+            expected = (answer(edit, corrupt) - sweep.corrupt) / (sweep.clean - sweep.corrupt)
+            assert abs(float(row.restored[i]) - expected) <= 2e-5 * max(1.0, 1 / scale), (row.at, i)
+
+
+def test_what_the_cells_say():
+    network = small.decoder()
+    clean, corrupt = small.ids(1, 6), small.ids(1, 6).clone()
+    corrupt[0, 3] = (corrupt[0, 3] + 1) % small.VOCAB
+    sweep = PatchingSweep(network, [clean], [corrupt], 2)
+    first = sweep.row("decoder.blocks.0.resid_pre").restored
+    torch.testing.assert_close(first, torch.tensor([0.0, 0, 0, 1, 0, 0]), atol=1e-4, rtol=0)
+    assert first[:3].tolist() == [0.0, 0.0, 0.0], "states that no run changes are exactly 0"
+    last = sweep.row("decoder.blocks.1.ffn.out")
+    assert last.restored[:5].abs().max() < 1e-5, "in the last block, only the last position reaches the answer"
+
+
+def test_other_lengths():
+    network = shaken(CONFIGS["encoder_decoder_post"])
+    clean = inputs(network)
+    corrupt = other(network, clean, cut=2)
+    sweep = PatchingSweep(network, clean, corrupt, 3, minus=4)
+    assert sweep.alignment["decoder"] == [(i, i) for i in range(6)]
+    assert {(0, 0), (3, 3)} < set(sweep.alignment["encoder"]), "the tokens before and after those that differ"
+    shorter = PatchingSweep(network, clean, [clean[0], Tokens(clean[1].ids[:, :4])], 3, minus=4)
+    assert shorter.position == (5, 3), "the last positions answer"
+    back = PatchingSweep(network, corrupt, clean, 3, minus=4)
+    row = back.row("encoder.blocks.0.resid_pre").restored
+    assert row.isnan().tolist() == [i not in dict(back.alignment["encoder"]).values() for i in range(6)]
+    heads = back.row("encoder.blocks.1.attn.z").restored
+    assert heads.isfinite().all()
+
+
+def test_what_is_refused():
+    network = small.decoder()
+    one, two = small.ids(1, 4), small.ids(1, 4, seed=1)
+    with pytest.raises(UserError, match="expected texts that answer differently, got a difference of"):
+        PatchingSweep(network, [one], [one], 0)
+    with pytest.raises(UserError, match="answer 99: expected a number below 13"):
+        PatchingSweep(network, [one], [two], 99)
+    with pytest.raises(UserError, match="position 4: expected a position of the clean text, whose length is 4"):
+        PatchingSweep(network, [one], [two], 0, position=4)
+    with pytest.raises(UserError, match="expected one text without padding, got 2 rows"):
+        PatchingSweep(network, [one.repeat(2, 1)], [two], 0)
+    sweep = PatchingSweep(network, [one], [two], 0)
+    for at in ("decoder.blocks.0.attn.q", "decoder.blocks.0.cross.out", "encoder.blocks.0.resid_pre"):
+        with pytest.raises(UserError, match="expected the address of resid_pre"):
+            sweep.row(at)
+    with pytest.raises(UserError, match="expected a block below 2"):
+        sweep.row("decoder.blocks.2.resid_pre")
+    states = shaken(CONFIGS["encoder_states"])
+    with pytest.raises(UserError, match="patching: expected a head"):
+        PatchingSweep(states, inputs(states), inputs(states), 0)

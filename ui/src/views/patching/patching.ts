@@ -1,0 +1,55 @@
+/** What a patching sweep asks for, the rows as matrices, and a cell as an edit. */
+
+import type { Edit, PatchingReply, RunRequest, StackName } from "../../core/protocol";
+import type { Run } from "../../state/run";
+
+export const PARTS = ["resid", "attn", "ffn", "heads"] as const;
+export type SweptPart = (typeof PARTS)[number];
+
+/** The states of one kind of one stack: a row for each block, the last one first. */
+export interface Swept {
+  stack: StackName;
+  /** The last part of the addresses, such as `resid_pre`. */
+  value: string;
+  blocks: number[];
+  cols: number;
+  values: Float32Array;
+}
+
+/** A cell that a reader chose. */
+export interface Cell { at: string; axis: "t" | "h"; index: number }
+
+/** Rows by address as one matrix for each kind; rows that are still to come are NaN. */
+export function matricesOf(sites: readonly string[], rows: ReadonlyMap<string, Float32Array>): Swept[] {
+  const found = new Map<string, Swept>();
+  for (const site of sites) {
+    const [, stack = "", block = "", value = ""] = /^(\w+)\.blocks\.(\d+)\.(.+)$/.exec(site) ?? [], name = `${stack} ${value}`;
+    const one = found.get(name) ?? { stack: stack as StackName, value, blocks: [], cols: 0, values: new Float32Array() };
+    found.set(name, { ...one, blocks: [...one.blocks, Number(block)], cols: Math.max(one.cols, rows.get(site)?.length ?? 0) });
+  }
+  return [...found.values()].filter(({ cols }) => cols > 0).map((one) => {
+    const values = new Float32Array(one.blocks.length * one.cols).fill(NaN);
+    one.blocks.forEach((block, i) => values.set(rows.get(`${one.stack}.blocks.${block}.${one.value}`) ?? [], i * one.cols));
+    return { ...one, values };
+  });
+}
+
+/** The edits that put a cell's clean state into the corrupt run. Positions that moved are written as numbers. */
+export async function editsOf({ at, axis, index }: Cell, pairs: readonly [number, number][], clean: Run, from: RunRequest): Promise<Edit[]> {
+  if (pairs.every(([ours, theirs]) => ours === theirs)) return [{ at: `${at}[${axis}=${index}]`, do: "patch", from }];
+  const wanted = axis === "h" ? pairs : pairs.filter(([, theirs]) => theirs === index), head = axis === "h" ? `h=${index},` : "";
+  return Promise.all(wanted.map(async ([ours, theirs]) => {
+    const { data } = await clean.value(`${at}[${head}t=${ours}]`);
+    return { at: `${at}[${head}t=${theirs}]`, do: "set" as const, value: Array.from(data) };
+  }));
+}
+
+/** The tokens of the corrupt text, and of the clean one, that have no partner. */
+export function alone(reply: PatchingReply, stack: StackName, lengths: [clean: number, corrupt: number]): [number[], number[]] {
+  const pairs = reply.alignment[stack] ?? [];
+  const left = (side: 0 | 1): number[] => {
+    const known = new Set(pairs.map((pair) => pair[side]));
+    return Array.from({ length: lengths[side] }, (_, i) => i).filter((i) => !known.has(i));
+  };
+  return [left(0), left(1)];
+}
