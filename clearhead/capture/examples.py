@@ -100,11 +100,16 @@ class Examples:
     @property
     def measures(self) -> str:
         """What the strength is."""
-        if self._points:
+        if self.points:
             return "largest weight on a token other than the first and the special ones"
         if self._direction is not None:
             return "dot product with the direction"
-        return "norm" if self._site.shape else "value"
+        return "norm" if self.width else "value"
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """The shape of the value at a position; () for one number."""
+        return self._site.shape
 
     def all(self) -> list[Example]:
         """The strongest texts of the whole data set."""
@@ -130,7 +135,8 @@ class Examples:
             self.n_read = begin + len(some)
 
     @property
-    def _points(self) -> bool:
+    def points(self) -> bool:
+        """Whether the strength of a position is a weight on another one."""
         return "s" in self._site.axes.split() and self._site.letter == "t" and "s" not in self._site.index
 
     def _batch(self, some: Sequence[Encoded], texts: Sequence[Text]) -> None:
@@ -138,7 +144,7 @@ class Examples:
         stacks = dict(zip(self._plan.encoder.stacks, tokens, strict=True))
         with Evaluating(self._model.network):
             value = run(self._plan, tokens)[self._site.path].float()
-        scores, keys = self._pointed(value, stacks) if self._points else (self._strength(self._site.cells(value)), None)
+        scores, keys = self._pointed(value, stacks) if self.points else (self._strength(self._site.cells(value)), None)
         own = stacks[self._site.stack]
         scores = scores.masked_fill(~valid_cells(own), float("-inf")).cpu()
         strongest = scores.max(1)

@@ -20,6 +20,7 @@ from clearhead.explorer.answering.analyses import (
     neighbours,
     statistics,
 )  # fmt: skip
+from clearhead.explorer.answering.examples import ExamplesQuestion, examples, has_data
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
@@ -43,7 +44,7 @@ class Handler(Generic[Q]):
 
 
 HANDLERS: dict[str, Handler[Any]] = {
-    "about": Handler(Asked, lambda opened, _: Reply({**about(opened), "answers": list(HANDLERS)})),
+    "about": Handler(Asked, lambda opened, _: Reply({**about(opened), "answers": _answers(opened)})),
     "run": Handler(OfRun, run),
     "values": Handler(ValuesQuestion, values),
     "weights": Handler(WeightsQuestion, weights),
@@ -54,11 +55,17 @@ HANDLERS: dict[str, Handler[Any]] = {
     "statistics": Handler(StatisticsQuestion, statistics),
     "lens": Handler(LensQuestion, lens),
     "attribution": Handler(AttributionQuestion, attribution),
+    "examples": Handler(ExamplesQuestion, examples, locks=False),
     "neighbours": Handler(NeighboursQuestion, neighbours),
     "generate": Handler(GenerateQuestion, generate),
     "export": Handler(ExportQuestion, export, locks=False),
 }
 """By the `ask` of a question."""
+
+
+def _answers(opened: Opened) -> list[str]:
+    """The questions that this session answers: examples only where there are texts to look through."""
+    return [ask for ask in HANDLERS if ask != "examples" or has_data(opened)]
 
 
 class Session(Opened):

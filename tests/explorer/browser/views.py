@@ -14,6 +14,7 @@ VIEWS = {
     "tokens": "Text → tokens", "image": "Image → patches", "embedding": "Embedding", "position": "+ Position",
     "attention": "Softmax", "output": "Concat · W_O", "norm": "Add & norm", "ffn": "FFN", "logits": "Logits → word",
     "heads": "Heads", "residual": "Residual stream", "lens": "Logit lens", "geometry": "Geometry",
+    "examples": "Examples",
     "scale": "Why √dₖ", "generation": "Generation", "training": "Training time",
 }  # fmt: skip
 
