@@ -48,18 +48,21 @@ class Example:
     tokens: tuple[str, ...]
     values: tuple[float, ...]
 
+    @property
+    def pieces(self) -> list[str]:
+        """The tokens as they stand in a text, with the space before them."""
+        spaced = any(SPACE in token for token in self.tokens)
+        return [
+            token.replace(SPACE, " ") if spaced or i == 0 else token[2:] if token.startswith("##") else f" {token}"
+            for i, token in enumerate(self.tokens)
+        ]
+
     def marked(self) -> str:
         """The text with its strongest token in brackets: `the [cat] sat`."""
-        spaced = any(SPACE in token for token in self.tokens)
-        found = ""
-        for i, token in enumerate(self.tokens):
-            piece = token.removeprefix("##").replace(SPACE, " ")
-            joins = spaced or token.startswith("##") or not found
-            before = " " if piece.startswith(" ") or not joins else ""
-            found += (
-                f"{before}[{piece.strip()}]" if i == self.position else before + piece.removeprefix(" " * bool(before))
-            )
-        return found.strip()
+        pieces = self.pieces
+        here = pieces[self.position]
+        pieces[self.position] = f"{' ' * here.startswith(' ')}[{here.strip()}]"
+        return "".join(pieces).strip()
 
 
 class Examples:

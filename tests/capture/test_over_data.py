@@ -8,7 +8,7 @@ import torch
 
 from clearhead.analysis import ablation, lens
 from clearhead.api import Model
-from clearhead.capture import Examples, capture, drawn, effects
+from clearhead.capture import Example, Examples, capture, drawn, effects
 from clearhead.errors import UserError
 from clearhead.tasks.resampling import intervals_of_means
 from clearhead.trace import trace
@@ -151,3 +151,15 @@ def test_a_trace_of_a_few_paths_ends_with_them() -> None:
     with torch.no_grad(), recording(model.network, {"decoder.blocks.0.no_such"}) as seen:
         model.network(ids)
     assert (ran, len(seen)) == (["head"], 0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "marked"),
+    [
+        (("[CLS]", "un", "##able", "to"), "[CLS] un[able] to"),
+        (("<s>", "▁un", "able", "▁to"), "<s> un[able] to"),
+        (("one", "two", "three", "four"), "one two [three] four"),
+    ],
+)
+def test_a_marked_text_has_its_own_spaces(tokens: tuple[str, ...], marked: str) -> None:
+    assert Example(0, None, 1.0, 2, None, tokens, (0.0,) * 4).marked() == marked

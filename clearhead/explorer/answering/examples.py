@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model
-from clearhead.capture import Examples, drawn
+from clearhead.capture import Example, Examples, drawn
 from clearhead.capture.texts import Text
 from clearhead.data.sources import rows_of
 from clearhead.data.tables import read_rows
@@ -117,10 +117,10 @@ def _measure(found: Examples, question: ExamplesQuestion) -> str:
     return "value" if Address.parse(question.at).index and not found.width else "norm"
 
 
-def _row(one: Any) -> dict[str, Any]:
+def _row(one: Example) -> dict[str, Any]:
     text, target = (one.text, None) if isinstance(one.text, str) else (*one.text, None)[:2]
     shown = {"text": text, "target": target, "value": one.value, "position": one.position, "key": one.key}
-    return {**shown, "tokens": one.tokens, "values": [round(value, 5) for value in one.values]}
+    return {**shown, "tokens": one.pieces, "values": [round(value, 5) for value in one.values]}
 
 
 # --- where the texts come from --------------------------------------------------------------------------------------

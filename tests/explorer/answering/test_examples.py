@@ -49,7 +49,8 @@ def test_the_strongest_texts_arrive_while_they_are_found(
     best = Examples(of.model, known, at, top=3).all()
     for row, one in zip(reply["rows"], best, strict=True):
         assert (row["text"], row["target"], row["position"], row["key"]) == (one.text, None, one.position, one.key)
-        assert tuple(row["tokens"]) == one.tokens
+        assert row["tokens"] == one.pieces
+        assert "".join(row["tokens"]).strip() == one.text
         assert row["values"] == pytest.approx(one.values, abs=1e-5)
 
 

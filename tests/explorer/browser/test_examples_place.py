@@ -38,7 +38,7 @@ def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, f
         eventually(is_right)
     best = Examples(served.model, TEXTS, f"{AT}.attn.weights[h=1]", top=12).all()
     opened.page.locator("main .segmented button", has_text="where it looks").click()
-    eventually(lambda: items.first.click())
+    eventually(items.first.click)
     becomes(lambda: opened.fragment().get("view", "attention"), "attention")
     becomes(lambda: opened.fragment()["s"], best[0].text)
     state = opened.fragment()

@@ -201,7 +201,7 @@ export interface ExamplesReply {
   from: "given" | "valid" | "train" | "samples";
   rows: ExampleRow[];
 }
-/** The tokens are those of the stack that the address names; `key` is the token that a weight is on. */
+/** The tokens are those of the stack that the address names, with the spaces before them; `key` is the token that a weight is on. */
 export interface ExampleRow {
   text: string; target: string | null; value: number; position: number; key: number | null; tokens: string[]; values: number[];
 }
