@@ -6,6 +6,7 @@ shard, lists the complete ones with their SHA-256 sums. A shard that it does not
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,6 +32,8 @@ from clearhead.storage.tensors import model_tensors
 from clearhead.weights.documents import read_json
 
 SHARD_BYTES = 128 << 20
+MOST_SHARDS = 4000
+_log = logging.getLogger("clearhead")
 
 
 class CaptureSettings(Config):
@@ -120,6 +123,11 @@ class _Writer:
         """Writes a shard soon. Raises the error of the one before."""
         if self._waiting is not None:
             self._waiting.result()
+        if len(self._entries) > MOST_SHARDS:
+            raise UserError(
+                f"--shard-mb: expected at most {MOST_SHARDS:,} shards, for which the manifest has room, got more;"
+                " try larger ones in another --out"
+            )
         self._waiting = self._thread.submit(self._write, window, tensors)
 
     def end(self) -> None:
@@ -240,6 +248,13 @@ def _begin(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Entry], in
         return entries, 0, None
     manifest = verify(folder, others=True, remedy="move this folder away")
     _require_same(folder, read_json(folder / ABOUT), about)
+    if manifest.environment["threads"] != str(torch.get_num_threads()):
+        _log.warning(
+            "%s: captured with %s threads until now and with %s from here on: the last bits may differ",
+            folder,
+            manifest.environment["threads"],
+            torch.get_num_threads(),
+        )
     entries = dict(manifest.files)
     shards = [name for name in entries if name not in (ABOUT, INDEX)]
     digest = Captured(folder).facts(shards[-1])["read"] if shards else None

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,15 @@ def capture_command(
     if begun:
         tell(f"{out}: goes on after {begun:,} texts")
     began = time.monotonic()
-    with held(out), progress():
-        found = capture(model, texts, at, out, name=name, shard_bytes=shard_mb << 20, **settings)
+    is_new = not out.exists()
+    try:
+        with held(out), progress():
+            found = capture(model, texts, at, out, name=name, shard_bytes=shard_mb << 20, **settings)
+    except UserError:
+        if is_new:
+            with suppress(OSError):  # There is something in it.
+                out.rmdir()
+        raise
     took, n_bytes = time.monotonic() - began, sum((out / shard).stat().st_size for shard in found.shards)
     tell(
         f"{out}: {found.n_texts:,} texts, {len(found.addresses)} addresses, {len(found.shards)} shards of"

@@ -48,6 +48,10 @@ def test_files_of_every_form_are_one_data_set(folder: str, files: Path, capsys: 
         main(["capture", folder, "--data", "a-*", *at, "--out", "lines", "--positions", "mean"])
     told = capsys.readouterr().err.splitlines()[-1]
     assert told == "error: lines: expected --positions all, as it began, got mean; give another --out"
+    with pytest.raises(SystemExit):
+        main(["capture", folder, "--data", "a-*", "--at", "decoder.no_such", "--out", "wrong"])
+    assert "decoder.no_such: expected an address of this model" in capsys.readouterr().err
+    assert not Path("wrong").exists()
     assert sorted(path.name for path in Path("lines").iterdir()) == [
         "MANIFEST.json", "capture.json", "index.json", "shard-00000.safetensors"
     ]  # fmt: skip
