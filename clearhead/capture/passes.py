@@ -137,7 +137,7 @@ def windows(
         encoded = {one.row: one for one in plan.encoder.encoded(some, row)}
         for text in some:
             one = encoded.get(row)
-            kept = {} if one is None else plan.kept(one)
+            kept: dict[str, np.ndarray] = {} if one is None else plan.kept(one)
             own = sum(len(kept[group]) * sizes[group] for group in kept)
             length = 0 if one is None else one.length
             full = size + own > n_numbers or n_tokens + length > MOST_TOKENS

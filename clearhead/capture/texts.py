@@ -83,7 +83,8 @@ class Encoder:
     @cached_property
     def limits(self) -> list[int]:
         """The longest length of each stack that runs."""
-        own = [self.model.config.stacks[name].max_length or LONGEST for name in self.stacks]
+        stacks = self.model.config.stacks.items()
+        own = [stack.max_length or LONGEST for name, stack in stacks if name in self.stacks]
         return own if self.length is None else [min(self.length, one) for one in own]
 
     def encoded(self, texts: Sequence[Text], first: int) -> list[Encoded]:

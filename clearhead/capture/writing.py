@@ -209,7 +209,7 @@ def fingerprint(model: Model) -> str:
     found = hashlib.sha256(model.config.model_dump_json().encode())
     for name, tensor in sorted(model_tensors(model.network).items()):
         found.update(f"{name} {tensor.dtype} {[*tensor.shape]}".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 

@@ -118,7 +118,8 @@ def _measure(found: Examples, question: ExamplesQuestion) -> str:
 
 
 def _row(one: Example) -> dict[str, Any]:
-    text, target = (one.text, None) if isinstance(one.text, str) else (*one.text, None)[:2]
+    both = (one.text,) if isinstance(one.text, str) else one.text or ()
+    text, target = (*both, None, None)[:2]
     shown = {"text": text, "target": target, "value": one.value, "position": one.position, "key": one.key}
     return {**shown, "tokens": one.pieces, "values": [round(value, 5) for value in one.values]}
 
