@@ -1,5 +1,6 @@
 """The place of the examples: the texts that Python finds, streamed, and what a click on one opens."""
 
+from clearhead.api import load
 from clearhead.capture import Examples
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.page import becomes, eventually, fragment
@@ -10,8 +11,6 @@ AT = "decoder.blocks.1"
 
 
 def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, folder_of) -> None:
-    from clearhead.api import load
-
     folder = folder_of("writer")
     served = serve("writer with data", load(folder), folder=folder, data=TEXTS)
     opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1))
@@ -33,7 +32,7 @@ def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, f
                 one.tokens[one.position].replace("▁", " ").strip() for one in best
             ]
             for shown, one in zip(items.locator("b").all_inner_texts(), best, strict=True):
-                assert abs(float(shown.replace("−", "-")) - one.value) < 0.006 * max(1, abs(one.value))
+                _agrees(shown, one.value)
 
         eventually(is_right)
     best = Examples(served.model, TEXTS, f"{AT}.attn.weights[h=1]", top=12).all()
@@ -43,3 +42,20 @@ def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, f
     becomes(lambda: opened.fragment()["s"], best[0].text)
     state = opened.fragment()
     assert (int(state.get("query", 0)), int(state.get("key", 0))) == (best[0].position, best[0].key)
+
+
+def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) -> None:
+    folder = folder_of("writer")
+    served = serve("writer with data", load(folder), folder=folder, data=TEXTS)
+    for view, at in (("heads", f"{AT}.attn.weights[h=1]"), ("ffn", f"{AT}.ffn.post[f=5]")):
+        dim = {"dim": 5} if view == "ffn" else {}
+        opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1, view=view, **dim))
+        opened.settled()
+        opened.page.get_by_role("button", name="Which texts excite it most?").click()
+        best = Examples(served.model, TEXTS, at, top=12).all()
+        first = opened.page.locator("main ul li b").first
+        eventually(lambda first=first, best=best: _agrees(first.inner_text(), best[0].value))
+
+
+def _agrees(shown: str, value: float) -> None:
+    assert abs(float(shown.replace("−", "-")) - value) < 0.006 * max(1, abs(value))
