@@ -14,16 +14,19 @@ from functools import cache
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
+import torch
 
 from clearhead.api import Model, load
 from clearhead.api.predicting import numbered, task_of
+from clearhead.capture.passes import Plan, Positions, recorded, windows
 from clearhead.config import ClassificationHead
 from clearhead.errors import UserError
-from clearhead.trace import Address
 
 Columns: TypeAlias = Mapping[str, Sequence[Any] | np.ndarray]
 """A value for each row, by the column's name."""
 B = TypeVar("B")
+WINDOW = 1 << 24
+"""Numbers that `Capture` records before it hands them out."""
 
 
 @cache
@@ -148,51 +151,32 @@ class Translate(Batched):
 class Capture(Batched):
     """Adds a column for each address: the values of the forward pass there, as in `Model.trace`.
 
-    A value has axes b t and others, which become one. `positions` takes the mean over a text's tokens, the first or the
-    last token, or all of them, as a list for each text. `clearhead explore` shows the addresses of a model.
+    A value has positions and other axes, which become one. `positions` takes the mean or the maximum over a text's
+    tokens, the first or the last token, or all of them, as a list for each text. `clearhead explore` shows the
+    addresses of a model, and `clearhead capture` writes the values of whole files to a folder.
     """
 
     addresses: tuple[str, ...] = ()
     target: str | None = None
     """Column of the targets of an encoder-decoder."""
-    positions: Literal["mean", "first", "last", "all"] = "mean"
+    positions: Positions = "mean"
 
     def columns(self, model: Model, batch: object) -> Columns:
         if not self.addresses:
             raise UserError("addresses: expected at least one, such as encoder.blocks.0.resid_post, got none")
         texts = texts_in(batch, self.text)
-        targets = [""] * len(texts) if self.target is None else texts_in(batch, self.target)
-        rows = [self.values(model, text, target) for text, target in zip(texts, targets, strict=True)]
-        return {address: self.together([row.get(address) for row in rows]) for address in self.addresses}
-
-    def values(self, model: Model, text: str, target: str) -> dict[str, np.ndarray]:
-        """The values of one text by address; none if it is blank."""
-        if not text.strip():
-            return {}
-        seen, _ = model.trace(text, target or None)
-        found: dict[str, np.ndarray] = {}
-        for address in self.addresses:
-            value, where = seen[address], Address.parse(address)
-            names = [name for name in seen.axes[where.path].split() if name not in dict(where.index)]
-            if names[:2] != ["b", "t"] or "s" in names:
-                got = " ".join(names)
-                raise UserError(
-                    f"{address}: expected axes b t and others of fixed size, got {got}; try another address"
-                )
-            found[address] = self.pooled(value[0].flatten(1).float().cpu().numpy())
-        return found
-
-    def pooled(self, value: np.ndarray) -> np.ndarray:
-        """t d -> d, or t d for all positions."""
-        match self.positions:
-            case "mean":
-                return value.mean(0)
-            case "first":
-                return value[0]
-            case "last":
-                return value[-1]
-            case "all":
-                return value
+        targets = [None] * len(texts) if self.target is None else texts_in(batch, self.target)
+        pairs = [text if other is None else (text, other) for text, other in zip(texts, targets, strict=True)]
+        plan = Plan.of(model, self.addresses, positions=self.positions)
+        found: dict[str, list[np.ndarray | None]] = {str(site.address): [None] * len(texts) for site in plan.sites}
+        for window in windows(plan, pairs, WINDOW):
+            values = recorded(plan, window, torch.float32)
+            for site in plan.sites:
+                rows, starts = np.unique(window.rows(site.group)["text"], return_index=True)
+                vectors = np.split(values[str(site.address)].flatten(1).numpy(), starts[1:])
+                for row, mine in zip(rows.tolist(), vectors, strict=len(rows) > 0):
+                    found[str(site.address)][row] = mine if self.positions == "all" else mine[0]
+        return {address: self.together(rows) for address, rows in found.items()}
 
     def together(self, values: Sequence[np.ndarray | None]) -> Sequence[Any] | np.ndarray:
         """One array of vectors, or lists of vectors."""

@@ -49,8 +49,9 @@ def tell_padding(**real: Tensor | None) -> None:
 
 
 def tracing() -> bool:
-    """Whether a trace runs in this thread. An op that hides a tapped value then takes its explicit form."""
-    return bool(_tracers) and threading.get_ident() in _tracers
+    """Whether a trace of this thread wants values that fast ops hide. Such an op then takes its explicit form."""
+    tracer = _tracers.get(threading.get_ident()) if _tracers else None
+    return tracer is not None and tracer.explicit
 
 
 def looked_at(owner: nn.Module, name: str) -> bool:
@@ -140,6 +141,10 @@ class Trace:
     used: set[str] = field(default_factory=set)
     without: frozenset[str] = frozenset()
     """Names, such as heads, that are not recorded unless edited. They must follow from other values."""
+    only: frozenset[str] | None = None
+    """The paths that are recorded; None for all."""
+    explicit: bool = True
+    """Whether ops that hide values take their explicit form."""
     real: dict[str, Tensor | None] = field(default_factory=dict)
     """By axis, b n: the cells of the running pass that hold tokens; None for all."""
     _values: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -147,6 +152,8 @@ class Trace:
     def wants(self, owner: nn.Module, name: str) -> bool:
         """Whether the value is recorded or edited."""
         path = f"{self.paths.get(owner)}.{name}"
+        if self.only is not None:
+            return path in self.only
         return name not in self.without or any(address.path == path for address, _ in self.edits)
 
     def visit(self, owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
@@ -155,6 +162,8 @@ class Trace:
         if prefix is None:
             return value
         path = f"{prefix}.{name}" if prefix else name
+        if self.only is not None and path not in self.only:
+            return value
         if len(axes.split()) != value.ndim:
             raise AssertionError(f"{path}: axes {axes!r} do not fit shape {tuple(value.shape)}")
         for address, edit in self.edits:
@@ -163,6 +172,8 @@ class Trace:
                 self.used.add(path)
         self.axes[path] = axes
         self._values.setdefault(path, []).append(value)
+        if self.only is not None and len(self._values) == len(self.only):
+            raise _Complete
         return value
 
     def _within_text(self, value: Tensor, edited: Tensor, names: list[str]) -> Tensor:
@@ -211,6 +222,22 @@ class Trace:
         return len(self._values)
 
 
+class _Complete(Exception):
+    """Ends a forward pass of which nothing more is wanted."""
+
+
+@contextmanager
+def recording(network: nn.Module, paths: Collection[str], *, explicit: bool = False) -> Iterator[Trace]:
+    """Records the values at these paths alone during one forward pass, and ends it as soon as it has them.
+
+    The block ends where the pass ends. The pass is padded, and takes its fast form unless `explicit`: the values that
+    fast ops hide, such as attention weights and the parts of norms, are missing then.
+    """
+    paths_of = _paths(network)
+    with suppress(_Complete), _running(Trace(paths_of, only=frozenset(paths), explicit=explicit)) as current:
+        yield current
+
+
 @contextmanager
 def trace(
     network: nn.Module, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
@@ -224,9 +251,6 @@ def trace(
 
     Compiled code runs eagerly meanwhile. Raises UserError for an edit that no forward pass met.
     """
-    thread = threading.get_ident()
-    if thread in _tracers:
-        raise RuntimeError("a trace is already running; traces do not nest")
     if not isinstance(network, nn.Module):
         raise UserError(
             f"trace: expected a network, got {type(network).__name__}; try model.network or model.tracing()"
@@ -234,9 +258,19 @@ def trace(
     if edit is not None and not isinstance(edit, Mapping):
         raise UserError(f"edit: expected edits by address, such as {{address: 0.0}}, got {type(edit).__name__}")
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
-    # torch.compile wraps a module in another, which no address names.
-    paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
-    current = Trace(paths, edits, without=frozenset(without))
+    with _running(Trace(_paths(network), edits, without=frozenset(without))) as current:
+        yield current
+    for address, _ in edits:
+        if address.path not in current.used:
+            raise UserError(f"{address.path}: edited, but no value has this address{nearest(address.path, current)}")
+
+
+@contextmanager
+def _running(current: Trace) -> Iterator[Trace]:
+    """Makes this the trace of the thread while the block runs."""
+    thread = threading.get_ident()
+    if thread in _tracers:
+        raise RuntimeError("a trace is already running; traces do not nest")
     _tracers[thread] = current
     try:
         # Importing the compiler takes seconds. If it is not imported, nothing is compiled.
@@ -245,9 +279,11 @@ def trace(
             yield current
     finally:
         del _tracers[thread]
-    for address, _ in edits:
-        if address.path not in current.used:
-            raise UserError(f"{address.path}: edited, but no value has this address{nearest(address.path, current)}")
+
+
+def _paths(network: nn.Module) -> dict[nn.Module, str]:
+    """The path of each module. torch.compile wraps a module in another, which no address names."""
+    return {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
 
 
 def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:

@@ -24,6 +24,7 @@ PARTS = {
     "planning": "Planning",
     "explorer": "The explorer",
     "batch": "Batches",
+    "capture": "Capture",
     "errors": "Errors",
     "lab": "The lab",
 }

@@ -149,7 +149,7 @@ def test_values_inside(encoder: str, form: str) -> None:
 
 def test_values_of_one_head(encoder: str) -> None:
     with pytest.raises(
-        UserError, match=r"weights: expected axes b t and others of fixed size, got b h t s; try another"
+        UserError, match=r"weights: expected vectors of one size for all texts, got axes b h t s; choose one key"
     ):
         called(Capture(encoder, addresses=("encoder.blocks.0.attn.weights",)))
     with pytest.raises(UserError, match=r"^addresses: expected at least one"):

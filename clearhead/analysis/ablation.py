@@ -103,6 +103,17 @@ class Ablations:
         """KL(plain || these), in nats, the mean over the rows."""
         return max(0.0, float((self._expected.exp() * (self._expected - logs)).sum(-1).mean()))
 
+    def divergences(self, logs: Tensor) -> Tensor:
+        """b: KL(plain || these), in nats, the mean over the rows of each text of the batch."""
+        each = (self._expected.exp() * (self._expected - logs)).sum(-1)
+        valid = real(layouts(self._network, self._tokens)[self._last])
+        if isinstance(self._network.config.head, c.LanguageHead | c.TaggingHead):
+            counts = _counted(valid, self._position).sum(1)
+        else:
+            counts = torch.full((len(valid),), len(each) // len(valid), device=each.device)
+        owner = torch.arange(len(valid), device=each.device).repeat_interleave(counts)
+        return each.new_zeros(len(valid)).index_add_(0, owner, each).div_(counts).clamp_(min=0.0)
+
     def _without(self, parts: "Sequence[_Part]") -> Tensor:
         """n v: log probabilities with each part switched off in its own copy of the batch."""
         x, layout = _ablated(self._network, self._tokens, self._plain, parts)

@@ -98,7 +98,7 @@ class Reader:
         ids = ids[: ids.index(end) + 1] if end in ids else ids
         if limit is not None and len(ids) > limit:
             ids = [*ids[: limit - 1], ids[-1]]
-        return ids + [self._fill(None)] * (limit - len(ids)) if head.fills and limit is not None else ids
+        return ids + [self.fill(None)] * (limit - len(ids)) if head.fills and limit is not None else ids
 
     def marks(self) -> Marks:
         """The special tokens around a text of the first stack."""
@@ -157,7 +157,7 @@ class Reader:
                 f"trace: expected inputs, and a target for each or none, got {len(texts)} and {len(second)}"
             )
         rows = [self.inputs(text, other, generation) for text, other in zip(texts, second, strict=True)]
-        fill = 0 if len(texts) == 1 or self.reads_images else self._fill(generation.pad_id)
+        fill = 0 if len(texts) == 1 or self.reads_images else self.fill(generation.pad_id)
         return [_together(stack, fill=fill) for stack in zip(*rows, strict=True)]
 
     def until_padding(self, ids: list[int], pad_id: int | None) -> list[int]:
@@ -178,7 +178,7 @@ class Reader:
             )
         return ids
 
-    def _fill(self, pad_id: int | None) -> int:
+    def fill(self, pad_id: int | None) -> int:
         """The id in padded cells. No real position reads it, so any row of the table works."""
         found = (self.words.pad_id if pad_id is None else pad_id) or 0
         reads = self.config.first.input
@@ -193,7 +193,7 @@ class Reader:
         encoded = (encode or self.ids)([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
-        return Tokens.pad(encoded, fill=self._fill(pad_id))
+        return Tokens.pad(encoded, fill=self.fill(pad_id))
 
 
 def _together(rows: Sequence[Tokens], *, fill: int) -> Tokens:

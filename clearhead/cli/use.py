@@ -107,6 +107,8 @@ def explore(
     /,
     *,
     target: Text | None = None,
+    data: Files = (),
+    column: str | None = None,
     export: Path | None = None,
     port: int | None = None,
     browser: bool = True,
@@ -126,6 +128,8 @@ def explore(
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         text: The first input; an image file if the model reads images (default: an example).
         target: Input of the decoder of an encoder-decoder (default: its own output).
+        data: Files of texts, as for capture, in which the page looks for examples (default: the run's own data).
+        column: Column of the texts in them.
         export: HTML file to write in place of serving.
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
@@ -135,7 +139,16 @@ def explore(
     from clearhead.commands.explore import explore_command
 
     explore_command(
-        model, text, target=target, export=export, port=port or 0, browser=browser, revision=revision, device=device
+        model,
+        text,
+        target=target,
+        export=export,
+        port=port or 0,
+        browser=browser,
+        revision=revision,
+        device=device,
+        data=data,
+        column=column,
     )
 
 

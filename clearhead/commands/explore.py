@@ -1,12 +1,14 @@
 """`clearhead explore`."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clearhead.api import load
+from clearhead.capture.texts import Texts, texts_in
 from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
+from clearhead.commands.use import check_file
 from clearhead.errors import UserError
 from clearhead.explorer.export.page import write
 from clearhead.explorer.hosting.serving import serving
@@ -27,6 +29,8 @@ def explore_command(
     browser: bool,
     revision: str | None,
     device: str,
+    data: Sequence[str] = (),
+    column: str | None = None,
 ) -> None:
     """Serves the explorer on a model until Ctrl-C, or writes it to a file. Prints one line: the address."""
     check_built()  # Before anything slow, like the check of the port.
@@ -34,7 +38,15 @@ def explore_command(
         print(write(opened(name, text, target=target, revision=revision, device=device), export))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
         return
-    serve(lambda: opened(name, text, target=target, revision=revision, device=device), port=port, browser=browser)
+    for file in data:
+        if "*" not in file:
+            check_file(Path(file))
+    given = texts_in(*data, text=column) if data else None
+    serve(
+        lambda: opened(name, text, target=target, revision=revision, device=device, data=given),
+        port=port,
+        browser=browser,
+    )
 
 
 def serve(make: Callable[[], Session], *, port: int, browser: bool, fragment: str = "") -> None:
@@ -57,8 +69,16 @@ def serve(make: Callable[[], Session], *, port: int, browser: bool, fragment: st
                     leave_unless(server.ended.is_set())
 
 
-def opened(name: str, text: str | None, *, target: str | None, revision: str | None, device: str) -> Session:
-    """A session with the model of a folder or a name, and its first input."""
+def opened(
+    name: str,
+    text: str | None,
+    *,
+    target: str | None,
+    revision: str | None,
+    device: str,
+    data: Texts | None = None,
+) -> Session:
+    """A session with the model of a folder or a name, its first input, and the texts of its examples."""
     model = load(name, revision=revision, device=device)
     folder = Path(name) if Path(name).is_dir() else None
     image = Path(text) if text is not None and model.reader.reads_images else None
@@ -66,7 +86,7 @@ def opened(name: str, text: str | None, *, target: str | None, revision: str | N
         raise UserError(f"{image}: expected an image file, as this model reads images, found none; try another path")
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..") else name
-    return Session(model, name=called, folder=folder, text=text, target=target, image=image)
+    return Session(model, name=called, folder=folder, text=text, target=target, image=image, data=data)
 
 
 def show(url: str) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from clearhead.data.files import nearest, read_lines
@@ -10,6 +9,7 @@ from clearhead.data.guessing import SEPARATORS, TEXT_NAMES, is_table
 from clearhead.data.tables import column_names, read_rows, table_format
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
+from clearhead.recipe.places import Place
 
 Texts: TypeAlias = str | tuple[str, ...]
 """A text, or two."""
@@ -36,7 +36,7 @@ class InputColumns:
         return [column if isinstance(column, str) else name for name, column in given]
 
 
-def read_inputs(path: Path, columns: InputColumns) -> Iterator[Texts]:
+def read_inputs(path: Place, columns: InputColumns) -> Iterator[Texts]:
     """Yields the inputs in a file: its lines, or the texts in the columns of a table.
 
     Raises UserError, which names the file and the line, for a missing column and a cell that is no text.
@@ -49,7 +49,7 @@ def read_inputs(path: Path, columns: InputColumns) -> Iterator[Texts]:
     return read_lines(path)
 
 
-def _found(path: Path, columns: InputColumns) -> tuple[Table, list[Column]]:
+def _found(path: Place, columns: InputColumns) -> tuple[Table, list[Column]]:
     """The table as it is written, and the columns to read.
 
     Without names from the user they are those of the training data, else the usual ones; last, the numbers of the
@@ -78,7 +78,7 @@ def _found(path: Path, columns: InputColumns) -> tuple[Table, list[Column]]:
     )
 
 
-def _second(path: Path, columns: InputColumns, there: Sequence[str]) -> list[Column]:
+def _second(path: Place, columns: InputColumns, there: Sequence[str]) -> list[Column]:
     """The column of the second text, if there is one."""
     name = columns.text_pair or next(iter(columns.usual[1:]), None)
     if name is not None and _is_there(name, there):
@@ -93,7 +93,7 @@ def _is_there(name: str, names: Sequence[str]) -> bool:
     return name in names or name.split(".", maxsplit=1)[0] in names
 
 
-def _readings(path: Path) -> Iterator[Table]:
+def _readings(path: Place) -> Iterator[Table]:
     """The ways in which a table with a header may be written, the usual one first."""
     table = Table(path=path, text=0, header=True)
     yield table
@@ -101,7 +101,7 @@ def _readings(path: Path) -> Iterator[Table]:
         yield from (table.model_copy(update={"delimiter": separator}) for separator in SEPARATORS)
 
 
-def _as_trained(path: Path, columns: InputColumns) -> tuple[Table, list[Column]] | None:
+def _as_trained(path: Place, columns: InputColumns) -> tuple[Table, list[Column]] | None:
     """The table as the training data were written, if it can have the same columns."""
     train = columns.trained.get("train")
     if not isinstance(train, Mapping) or train.get("kind") != "table" or train.get("text") is None:

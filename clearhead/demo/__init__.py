@@ -98,7 +98,7 @@ def run_demo(
         own = translate_own(model, corpus, phrases)
         page = folder / PAGE
         text = own[0].source if own else corpus.test[0].source
-        session = Session(model, name=str(folder), folder=folder, text=text)
+        session = Session(model, name=str(folder), folder=folder, text=text, data=[*pairs_of(corpus.valid)])
         write_page(session, page, corpus, outputs, own)
         figures = replace(figures, seconds=time.perf_counter() - began)
         (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": run.name}, indent=2), encoding="utf-8")

@@ -30,6 +30,7 @@ from clearhead.explorer.answering.circuits import (
     edges,
     faithfulness,
 )  # fmt: skip
+from clearhead.explorer.answering.examples import ExamplesQuestion, examples, has_data
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.patching import PatchingQuestion, patching
@@ -55,7 +56,7 @@ class Handler(Generic[Q]):
 
 
 HANDLERS: dict[str, Handler[Any]] = {
-    "about": Handler(Asked, lambda opened, _: Reply({**about(opened), "answers": list(HANDLERS)})),
+    "about": Handler(Asked, lambda opened, _: Reply({**about(opened), "answers": _answers(opened)})),
     "run": Handler(OfRun, run),
     "values": Handler(ValuesQuestion, values),
     "weights": Handler(WeightsQuestion, weights),
@@ -73,11 +74,17 @@ HANDLERS: dict[str, Handler[Any]] = {
     "edges": Handler(EdgesQuestion, edges),
     "faithfulness": Handler(FaithfulnessQuestion, faithfulness),
     "edge": Handler(EdgeQuestion, edge),
+    "examples": Handler(ExamplesQuestion, examples, locks=False),
     "neighbours": Handler(NeighboursQuestion, neighbours),
     "generate": Handler(GenerateQuestion, generate),
     "export": Handler(ExportQuestion, export, locks=False),
 }
 """By the `ask` of a question."""
+
+
+def _answers(opened: Opened) -> list[str]:
+    """The questions that this session answers: examples only where there are texts to look through."""
+    return [ask for ask in HANDLERS if ask != "examples" or has_data(opened)]
 
 
 class Session(Opened):

@@ -59,6 +59,12 @@ def difference(first: ScoredRows, second: ScoredRows) -> Difference:
     return Difference(value, _middle(found), float((extreme.sum() + 1) / (len(found) + 1)))
 
 
+def intervals_of_means(values: np.ndarray) -> np.ndarray:
+    """m 2: the 95% percentile bootstrap intervals of the means of the columns of `values`, n m, over its rows."""
+    means = np.stack([values[draw].mean(0) for draw in _draws(len(values))])
+    return np.quantile(means, [(1 - SHARE) / 2, (1 + SHARE) / 2], axis=0).T
+
+
 def _draws(n: int) -> Iterator[np.ndarray]:
     random = np.random.default_rng(0)
     return (random.integers(n, size=n) for _ in range(RESAMPLES))

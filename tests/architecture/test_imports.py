@@ -15,7 +15,7 @@ BASE = {"brief", "errors", "config", "recipe", "randomness", "json_text", "progr
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
 FLOOR = TASKS | {"storage", "machine", "planning", "weights", "families", "analysis"}
-ENGINE = FLOOR | {"api", "training"}
+ENGINE = FLOOR | {"api", "training", "capture"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "trace": BASE,
@@ -31,9 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "training": TASKS | {"storage", "machine", "planning"},
     "analysis": NETWORK | {"generation"},
     "api": FLOOR,
+    "capture": FLOOR | {"api"},
     "foundation": ENGINE,
     "runs": ENGINE | {"foundation"},
-    "batch": {"api", "config", "errors", "trace"},
+    "batch": {"api", "capture", "config", "errors", "trace"},
     "web": {"errors"},
     "explorer": ENGINE | {"web"},
     "live": BASE | {"storage", "web"},

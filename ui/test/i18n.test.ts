@@ -24,7 +24,7 @@ const positions = "sinusoidal learned rotary relative alibi none";
 const heads = "language classification tagging span none";
 const kinds = "previous same next first uniform other";
 const views = "tokens image embedding position attention heads output norm ffn residual logits generation "
-  + "lens circuits geometry scale patching training";
+  + "lens circuits examples geometry scale patching training";
 const steps = [...code.matchAll(/\bstep\(([^[]+), \[/g)].flatMap((call) => call[1]!.match(/\w+(?=")/g) ?? []).join(" ");
 const followers: Record<string, string> = {
   "answer.": heads,
@@ -34,6 +34,9 @@ const followers: Record<string, string> = {
   "do.": "zero mean set scale close patch",
   "embedding.": "sinusoid copy norm unfold linear prepend",
   "embedding.lookup_": "ids types positions",
+  "examples.from.": "given valid train samples",
+  "examples.kind.": "weights output unit state",
+  "examples.measure.": "weight norm value towards",
   "exercise.told.": "nothing outside fails other",
   "explain.": "qkv scores scaled masked softmax weighted",
   "ffn.name.": "relu gelu gelu_tanh silu tanh",

@@ -1,12 +1,13 @@
 """`Opened`: a model, opened in a page. All answers are computed from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue
 
 from clearhead.api import Model
+from clearhead.capture.texts import Text
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
@@ -15,6 +16,7 @@ from clearhead.explorer.answering.starts import starts
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
+T = TypeVar("T")
 UNNAMED = "model"
 """The name of a model that was opened from Python, whose origin the page does not know."""
 
@@ -32,15 +34,24 @@ class Opened:
         target: str | None = None,
         image: "Picture | None" = None,
         walks: Sequence[Mapping[str, JsonValue]] = (),
+        data: Iterable[Text] | None = None,
     ) -> None:
         """`folder` is the folder of the model: that of a run has a history. `walks` lead along this model
-        (ui/src/core/walk.ts). The rest is what the page begins with.
+        (ui/src/core/walk.ts). `data` are texts in which the page looks for examples; None: those of the run. The rest
+        is what the page begins with.
         """
-        self.name, self.model, self.walks = name, model, walks
+        self.name, self.model, self.walks, self.folder, self.data = name, model, walks, folder, data
+        self._kept: dict[type, Any] = {}
         self.start, self.examples, pictures = starts(model, folder, text, target, image)
         self.passes = Passes(model, folder, pictures)
         self.circuits: LRUCache[Any] = LRUCache(2)
         """What was found of the circuits between two runs (answering/circuits.py)."""
+
+    def kept(self, kind: type[T], make: Callable[[], T]) -> T:
+        """What the answers of one kind keep for the next question; `make` makes it at the first."""
+        if kind not in self._kept:
+            self._kept[kind] = make()
+        return self._kept[kind]
 
 
 def stated(run: RunRequest) -> dict[str, JsonValue]:

@@ -7,16 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from clearhead.analysis.comparison import states
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.variants import changed
+from clearhead.capture.addresses import every_address
 from clearhead.config import (
     ClassificationHead,
-    Continuous,
     LanguageHead,
     ModelConfig,
     StackConfig,
@@ -33,9 +32,7 @@ from clearhead.explorer.answering.writing import EditedGeneration, greedy
 from clearhead.explorer.recording.recording import Recording, observe
 from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
 from clearhead.machine.precision import Arithmetic, quickest
-from clearhead.model import Tokens
 from clearhead.model.linear import shapes
-from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, Trace
 
 if TYPE_CHECKING:
@@ -134,7 +131,7 @@ class Passes:
     def axes_of(self, run: RunRequest) -> dict[str, str]:
         """The axes of every address, the batch first."""
         model = self.model_of(run)
-        return self._axes.get(self._variant(run), lambda: axes_of(model))
+        return self._axes.get(self._variant(run), lambda: every_address(model).axes)
 
     def _variant(self, run: RunRequest) -> str:
         step = self.moments.step if run.step is None else run.step
@@ -210,20 +207,6 @@ class Passes:
         first = _read(model, run.text, "", []) if model.is_encoder_decoder else _read(model, run.text)
         edit: dict[str, Edit] = dict(functions(possible, self._value, window))
         return EditedGeneration(model, first.inputs, edit, window, left_out)
-
-
-def axes_of(model: Model) -> dict[str, str]:
-    """The axes of every address, read from a pass over the smallest possible input."""
-    inputs: list[Tokens] = []
-    for stack in model.config.stacks.values():
-        if isinstance(reads := stack.input, Continuous):
-            smallest = torch.zeros(1, *reads.shape)
-        else:
-            smallest = torch.zeros(1, 1, dtype=torch.long)
-        inputs.append(model.here(Tokens(smallest)))
-    with Evaluating(model.network), torch.no_grad(), model.tracing() as seen:
-        model.network(*inputs)
-    return dict(seen.axes)
 
 
 def _read(model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None) -> ReadInput:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model
+from clearhead.capture.addresses import every_address
 from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import functions, placed
-from clearhead.explorer.answering.passes import axes_of
 from clearhead.explorer.answering.requests import Change, EditRequest
 from clearhead.lab.exercises.exercise import Answer, Exercise, ids_of
 from clearhead.model import Tokens
@@ -97,7 +97,7 @@ class Subject:
         key = _key(change)
         if key not in self._variants:
             model = self.model if key == (True, None) else self.model.changed(scale=key[0], positions=key[1])
-            self._variants[key] = model, axes_of(model)
+            self._variants[key] = model, every_address(model).axes
         return self._variants[key]
 
 

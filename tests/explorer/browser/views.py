@@ -14,8 +14,8 @@ VIEWS = {
     "tokens": "Text → tokens", "image": "Image → patches", "embedding": "Embedding", "position": "+ Position",
     "attention": "Softmax", "output": "Concat · W_O", "norm": "Add & norm", "ffn": "FFN", "logits": "Logits → word",
     "heads": "Heads", "residual": "Residual stream", "lens": "Logit lens", "circuits": "Circuits",
-    "geometry": "Geometry", "scale": "Why √dₖ", "generation": "Generation", "patching": "Patching",
-    "training": "Training time",
+    "geometry": "Geometry", "examples": "Examples", "scale": "Why √dₖ", "generation": "Generation",
+    "patching": "Patching", "training": "Training time",
 }  # fmt: skip
 
 

@@ -116,6 +116,8 @@ export interface Questions {
   faithfulness(asked: EdgesAsked & { share: number }): FaithfulnessReply;
   /** How the score of an edge comes about, and what patching it measures. */
   edge(asked: EdgesAsked & { writer: string; reader: string; terms: number }): EdgeReply;
+  /** The texts of the data set that excite a part most. Asked again, the host looks at more texts: until `done`. */
+  examples(asked: { at: string; towards?: { run: RunRequest; at: string }; top: number }): ExamplesReply;
   /** The nearest rows of the token table by cosine: of a token, or of the vector at an address. */
   neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
   /** How the model goes on from the run's text (an encoder-decoder: writes its target). */
@@ -237,6 +239,23 @@ export interface EdgeReply {
 }
 
 export interface NeighboursReply { ids: number[]; cosines: number[]; words: Record<string, string> }
+
+export interface ExamplesReply {
+  /** What the strength of a token is: a number, the norm of a vector, its length along the direction, or the largest
+   *  weight on a token that is neither the first nor a special one. */
+  measure: "value" | "norm" | "towards" | "weight";
+  /** Texts that have been looked at, of how many. */
+  read: number;
+  of: number;
+  done: boolean;
+  /** Which texts: those that the host was given, the run's validation or training data, or its last samples. */
+  from: "given" | "valid" | "train" | "samples";
+  rows: ExampleRow[];
+}
+/** The tokens are those of the stack that the address names, with the spaces before them; `key` is the token that a weight is on. */
+export interface ExampleRow {
+  text: string; target: string | null; value: number; position: number; key: number | null; tokens: string[]; values: number[];
+}
 
 export interface GenerateSettings {
   max_new_tokens: number; beams: number; temperature: number; top_k: number | null; top_p: number | null; seed: number;

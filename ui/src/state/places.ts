@@ -38,6 +38,7 @@ const ROWS = [
   { name: "residual", list: "whole", chapter: "residuals", values: /\.resid_/ },
   { name: "lens", list: "whole", chapter: "residuals" },
   { name: "circuits", list: "whole", chapter: "residuals" },
+  { name: "examples", list: "whole", of: "head", when: ({ kind, has_tokenizer }) => kind !== "image" && has_tokenizer },
   { name: "geometry", list: "whole", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head" },
   { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },

@@ -1,0 +1,21 @@
+"""What happens inside a model over a data set: activations on disk, effects with intervals, strongest examples."""
+
+from clearhead.capture.effects import Effect, effects
+from clearhead.capture.examples import Example, Examples
+from clearhead.capture.reading import Captured, Rows
+from clearhead.capture.texts import Texts, drawn, texts_in
+from clearhead.capture.writing import CaptureSettings, capture
+
+__all__ = [
+    "CaptureSettings",
+    "Captured",
+    "Effect",
+    "Example",
+    "Examples",
+    "Rows",
+    "Texts",
+    "capture",
+    "drawn",
+    "effects",
+    "texts_in",
+]

@@ -1,0 +1,127 @@
+"""Effects of parts over a data set: each is a mean over texts, with a bootstrap interval."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearhead.analysis.ablation import Ablations
+from clearhead.analysis.comparison import LOGITS, states
+from clearhead.analysis.lens import read
+from clearhead.api import Model
+from clearhead.capture.addresses import Site, sites_of
+from clearhead.capture.passes import batches
+from clearhead.capture.texts import AT_ONCE, Encoder, Text, valid_cells
+from clearhead.config import LanguageHead, TaggingHead
+from clearhead.errors import UserError
+from clearhead.model import Tokens
+from clearhead.progress import counted
+from clearhead.tasks.resampling import intervals_of_means
+from clearhead.trace import Address
+
+NAMED = {"heads": ("*.blocks.*.attn.z", "*.blocks.*.cross.z"), "neurons": ("*.blocks.*.ffn.post",)}
+"""The addresses of the heads and of the neurons of a model."""
+LAYERS = "layers"
+AXES = {"z": "h", "post": "f"}
+"""The axis of the parts of a value, by its name."""
+BATCH_TOKENS = 512
+"""Of one batch, fewer than for a capture, because an answer has a number for each entry of the vocabulary."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How much the answer changes, in nats: the mean over the texts of a data set."""
+
+    site: str
+    mean: float
+    interval: tuple[float, float]
+    """The 95% percentile bootstrap interval of the mean, over texts."""
+    n_texts: int
+
+
+def effects(
+    model: Model, texts: Iterable[Text], sites: str | Sequence[str] = "heads", *, length: int | None = None
+) -> list[Effect]:
+    """KL(plain || without the part) for each head or neuron over a data set, largest mean first.
+
+    `sites` are "heads", "neurons", or addresses: of single parts such as `decoder.blocks.3.ffn.post[f=7]`, or of all
+    parts of a value such as `decoder.blocks.*.attn.z`. With "layers", it is KL(plain || answer after this block), the
+    answer that the logit lens reads of each block's `resid_post` (nostalgebraist 2020).
+
+    A text counts as the mean over its positions. Texts are as in `capture`. Raises UserError for a model without
+    answers, and for data without texts.
+    """
+    encoder = Encoder(model, tuple(model.config.stacks), length)
+    rows, every = 0, iter(texts)
+    known = encoder.encoded([], 0)
+    while some := [*itertools.islice(every, AT_ONCE)]:
+        known += encoder.encoded(some, rows)
+        rows += len(some)
+    if not known:
+        raise UserError("effects: expected texts, got none that are not blank; try other data")
+    wanted = _layers(model) if sites == LAYERS else parts(model, sites)
+    values = np.empty((len(known), len(wanted)))
+    for batch in counted(batches(known, tokens=BATCH_TOKENS), "effects"):
+        tokens = encoder.batch([known[i] for i in batch])
+        found = _of_layers(model, wanted, tokens) if sites == LAYERS else _of_parts(model, wanted, tokens)
+        values[batch] = found.double().cpu().numpy()
+    bounds = intervals_of_means(values)
+    result = [
+        Effect(site, float(mean), (float(low), float(high)), len(known))
+        for site, mean, (low, high) in zip(wanted, values.mean(0), bounds, strict=True)
+    ]
+    return result if sites == LAYERS else sorted(result, key=lambda one: -one.mean)
+
+
+def parts(model: Model, sites: str | Sequence[str]) -> list[str]:
+    """The address of each head or neuron that is meant. Raises UserError for an address of something else."""
+    named = list(NAMED.get(sites, (sites,))) if isinstance(sites, str) else list(sites)
+    if isinstance(sites, str) and sites == "heads" and not model.is_encoder_decoder:
+        named.pop()
+    return [part for site in sites_of(model, named) for part in _parts(site)]
+
+
+def _parts(site: Site) -> list[str]:
+    """The address itself, or those of all its parts."""
+    axis = AXES.get(site.path.rpartition(".")[2])
+    if axis is None or set(site.index) - {axis}:
+        raise UserError(f"{site.address}: expected heads (….attn.z) or neurons (….ffn.post), got another value")
+    if axis in site.index:
+        return [str(site.address)]
+    left = [name for name in site.axes.split() if name not in ("b", site.letter)]
+    return [str(Address(site.path, ((axis, i),))) for i in range(site.shape[left.index(axis)])]
+
+
+def _of_parts(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
+    """b m: the effect of each part on each text."""
+    ablations = Ablations(model.network, tokens)
+    found = {site: ablations.divergences(logs) for site, logs in ablations.answers(wanted)}
+    return torch.stack([found[site] for site in wanted], -1)
+
+
+def _layers(model: Model) -> list[str]:
+    """The state after each block of the last stack."""
+    if not isinstance(model.config.head, LanguageHead | TaggingHead):
+        raise UserError(
+            f"layers: expected a model that answers at each position, got a {model.config.head.kind} head; try heads"
+        )
+    last = list(model.config.stacks)[-1]
+    return [f"{last}.blocks.{i}.resid_post" for i in range(model.config.stacks[last].n_layers)]
+
+
+def _of_layers(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
+    """b m: how far the lens after each block is from the answer of each text."""
+    seen, valid = states(model.network, tokens), valid_cells(tokens[-1])
+    with torch.inference_mode():
+        final = seen[LOGITS][valid].float().log_softmax(-1)
+        counts = valid.sum(1)
+        owner = torch.arange(len(valid), device=valid.device).repeat_interleave(counts)
+        found: list[Tensor] = []
+        for address in wanted:
+            logs = read(model.network, seen[address][valid][:, None])[:, 0].float().log_softmax(-1)
+            each = (final.exp() * (final - logs)).sum(-1)
+            found.append(each.new_zeros(len(valid)).index_add_(0, owner, each).div_(counts).clamp_(min=0.0))
+    return torch.stack(found, -1)

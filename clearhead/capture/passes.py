@@ -1,0 +1,233 @@
+"""Forward passes over a data set that record a few addresses: windows of texts, batches of similar lengths.
+
+What a window holds depends on the texts and the settings alone, so that a capture that goes on after a kill makes the
+same batches, and the same bytes, as one that was never interrupted.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearhead.api import Model
+from clearhead.capture.addresses import Site, needs_explicit, sites_of
+from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares, valid_cells
+from clearhead.errors import UserError
+from clearhead.model import Tokens
+from clearhead.model.mode import Evaluating
+from clearhead.progress import counted
+from clearhead.trace import recording
+
+Positions: TypeAlias = Literal["all", "first", "last", "mean", "max"]
+BATCH_TOKENS = 4096
+"""Tokens of one batch, padding included."""
+MOST_TEXTS, MOST_TOKENS = 1 << 16, 1 << 22
+"""Of one window, so that windows fit into memory if few of their positions are kept."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to record of each text."""
+
+    model: Model
+    sites: tuple[Site, ...]
+    positions: Positions = "all"
+    sample: float = 1.0
+    """The share of the rows that are kept."""
+    seed: int = 0
+    length: int | None = None
+    """Tokens of each text at most."""
+
+    @classmethod
+    def of(cls, model: Model, at: Sequence[str], **settings: object) -> "Plan":
+        """The plan for these addresses. Raises UserError for a model of images or sounds, or a wrong address."""
+        if model.reader.reads_images or model.reader.reads_sounds:
+            raise UserError("capture: expected a model that reads texts, got one of images or sounds; try model.trace")
+        return cls(model, tuple(sites_of(model, at)), **settings)  # pyrefly: ignore[bad-argument-type]
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Reads the texts for the stacks that the sites need: the decoder of none, if all are the encoder's."""
+        names = tuple(self.model.config.stacks)
+        alone = all(site.path.startswith("encoder.") for site in self.sites)
+        return Encoder(self.model, names[:1] if alone else names, self.length)
+
+    @cached_property
+    def explicit(self) -> bool:
+        """Whether ops take their explicit form."""
+        return needs_explicit(self.model, self.sites)
+
+    @cached_property
+    def groups(self) -> dict[str, Site]:
+        """One site of each group."""
+        return {site.group: site for site in reversed(self.sites)}
+
+    def kept(self, one: Encoded) -> dict[str, np.ndarray]:
+        """The positions of a text that are kept, by group; -1 where a row stands for the whole text."""
+        return {group: self._kept(one, site) for group, site in self.groups.items()}
+
+    def reduces(self, site: Site) -> bool:
+        """Whether a row is the mean or the maximum over a text."""
+        return site.letter is not None and site.position is None and self.positions in ("mean", "max")
+
+    def _kept(self, one: Encoded, site: Site) -> np.ndarray:
+        n, at = self._length(one, site.stack), site.position
+        if site.key is not None and site.key >= self._length(one, self._key_stack(site)):
+            return np.empty(0, np.int64)
+        if site.letter is None or self.reduces(site):
+            found = np.array([-1])
+        elif at is not None:
+            found = np.array([at % n] if -n <= at < n else [], np.int64)
+        else:
+            found = {"all": np.arange(n), "first": np.array([0]), "last": np.array([n - 1])}[self.positions]
+        return found if self.sample >= 1.0 else found[shares(self.seed, one.row, found) < self.sample]
+
+    def _length(self, one: Encoded, stack: str) -> int:
+        return len(one.ids[self.encoder.stacks.index(stack)])
+
+    @staticmethod
+    def _key_stack(site: Site) -> str:
+        return "encoder" if ".cross." in site.path else site.stack
+
+
+@dataclass(eq=False)
+class Window:
+    """Consecutive texts whose rows belong together, such as in one shard."""
+
+    begin: int
+    """The number of its first text."""
+    end: int
+    """The number of the first text after it."""
+    digest: str
+    """Of all texts before its end."""
+    texts: list[Encoded] = field(default_factory=list[Encoded])
+    kept: list[dict[str, np.ndarray]] = field(default_factory=list[dict[str, np.ndarray]])
+    n_cut: int = 0
+
+    def rows(self, group: str) -> dict[str, np.ndarray]:
+        """The text and the position of each row of a group, in order."""
+        counts = [len(one[group]) for one in self.kept]
+        return {
+            "text": np.repeat(np.array([one.row for one in self.texts], np.int64), counts),
+            "position": np.concatenate([np.empty(0, np.int64), *(one[group] for one in self.kept)]).astype(np.int32),
+        }
+
+
+def windows(
+    plan: Plan, texts: Iterable[Text], n_numbers: int, *, skip: int = 0, expected: str | None = None
+) -> Iterator[Window]:
+    """Yields the windows of a data set, each of at most `n_numbers` in its rows and at least one text.
+
+    `skip` texts belong to windows that are done. Raises UserError unless their digest is the expected one.
+    """
+    sizes = {group: sum(int(np.prod(s.shape)) for s in plan.sites if s.group == group) for group in plan.groups}
+    digest, every, row = Digest(), iter(texts), 0
+    for text in itertools.islice(every, skip):
+        digest.add(text)
+        row += 1
+    if row < skip or (expected is not None and str(digest) != expected):
+        raise UserError("--data: expected the texts that the capture began with, got others; try another --out")
+    window, size, n_tokens = Window(row, row, str(digest)), 0, 0
+    while some := [*itertools.islice(every, AT_ONCE)]:
+        encoded = {one.row: one for one in plan.encoder.encoded(some, row)}
+        for text in some:
+            one = encoded.get(row)
+            kept: dict[str, np.ndarray] = {} if one is None else plan.kept(one)
+            own = sum(len(kept[group]) * sizes[group] for group in kept)
+            length = 0 if one is None else one.length
+            full = size + own > n_numbers or n_tokens + length > MOST_TOKENS
+            if row > window.begin and (full or row - window.begin >= MOST_TEXTS):
+                yield window
+                window, size, n_tokens = Window(row, row, ""), 0, 0
+            digest.add(text)
+            row += 1
+            window.end, window.digest = row, str(digest)
+            if one is not None and own:
+                window.texts.append(one)
+                window.kept.append(kept)
+                window.n_cut += one.is_cut
+                size, n_tokens = size + own, n_tokens + length
+    if window.end > window.begin:
+        yield window
+
+
+def batches(texts: Sequence[Encoded], *, tokens: int = BATCH_TOKENS) -> list[list[int]]:
+    """The numbers of the texts of each batch: similar lengths, and about `tokens` with the padding at most."""
+    order = sorted(range(len(texts)), key=lambda i: (-texts[i].length, i))
+    found: list[list[int]] = []
+    width = 0
+    for i in order:
+        if not found or (len(found[-1]) + 1) * width > tokens:
+            found.append([])
+            width = texts[i].length
+        found[-1].append(i)
+    return found
+
+
+def run(plan: Plan, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
+    """The values at the sites' paths in one forward pass, which ends after the last of them."""
+    network = plan.model.network
+    paths = {site.path for site in plan.sites}
+    with torch.inference_mode(), recording(network, paths, explicit=plan.explicit) as seen:
+        if len(tokens) == len(network.stacks()):
+            network(*tokens)
+        else:
+            network.encode(tokens[0])
+    return {path: seen[path] for path in paths}
+
+
+def recorded(plan: Plan, window: Window, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The rows of a window by address, in the order of `Window.rows`, and the token of each row as `GROUP.token`."""
+    starts = {group: np.cumsum([0, *(len(one[group]) for one in window.kept)]) for group in plan.groups}
+    found = {
+        str(site.address): torch.empty(int(starts[site.group][-1]), *site.shape, dtype=dtype) for site in plan.sites
+    }
+    tokens = {group: torch.full((int(starts[group][-1]),), -1, dtype=torch.int32) for group in plan.groups}
+    with Evaluating(plan.model.network):
+        for batch in counted(batches(window.texts), f"texts {window.begin:,} to {window.end:,}"):
+            inputs = plan.encoder.batch([window.texts[i] for i in batch])
+            values = run(plan, inputs)
+            stacks = dict(zip(plan.encoder.stacks, inputs, strict=True))
+            chosen = {group: _chosen(window, batch, group, starts[group]) for group in plan.groups}
+            for group, site in plan.groups.items():
+                batch_rows, at, into = chosen[group]
+                if site.letter is not None and not plan.reduces(site):
+                    tokens[group][into] = stacks[site.stack].ids[batch_rows, at].int().cpu()
+            for site in plan.sites:
+                batch_rows, at, into = chosen[site.group]
+                if len(into):
+                    cells = site.cells(values[site.path])
+                    rows = _rows(plan, site, cells, valid_cells(stacks[site.stack]), batch_rows, at)
+                    found[str(site.address)][into] = rows.to("cpu", dtype)
+    return found | {f"{group}.token": value for group, value in tokens.items()}
+
+
+def _chosen(window: Window, batch: Sequence[int], group: str, starts: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """n, n, n: for each row that is kept of a batch, its text there, its position, and its place in the window."""
+    counts = [len(window.kept[i][group]) for i in batch]
+    at = np.concatenate([window.kept[i][group] for i in batch])
+    into = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in batch])
+    return (
+        torch.arange(len(batch)).repeat_interleave(torch.tensor(counts)),
+        torch.from_numpy(at),
+        torch.from_numpy(into),
+    )
+
+
+def _rows(plan: Plan, site: Site, cells: Tensor, valid: Tensor, batch_rows: Tensor, at: Tensor) -> Tensor:
+    """n …: the rows of a site among its cells, b t … or b …."""
+    batch_rows, at = batch_rows.to(cells.device), at.to(cells.device)
+    if site.letter is None:
+        return cells[batch_rows]
+    if not plan.reduces(site):
+        return cells.flatten(0, 1).index_select(0, batch_rows * cells.shape[1] + at)
+    real = valid.view(*valid.shape, *[1] * (cells.ndim - 2))
+    if plan.positions == "max":
+        return cells.masked_fill(~real, float("-inf")).amax(1)[batch_rows]
+    n = valid.sum(1).view(-1, *[1] * (cells.ndim - 2))
+    return (cells.masked_fill(~real, 0.0).sum(1) / n)[batch_rows]

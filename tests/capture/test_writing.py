@@ -1,0 +1,256 @@
+"""A capture holds the numbers of `Model.trace`, and a killed one goes on to equal bytes."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.api import Model
+from clearhead.capture import Captured, capture, texts_in
+from clearhead.capture.addresses import every_address, needs_explicit, sites_of
+from clearhead.capture.texts import shares
+from clearhead.errors import UserError
+from tests import processes
+from tests.explorer.traced import CONFIGS, model_of
+from tests.later import later
+
+pa = later("pyarrow")
+KINDS = ["decoder_rotary_grouped", "decoder_alibi_capped", "encoder_masked_language", "encoder_classifier"]
+TEXTS = ["one two three", "four", "", "two two one four three one", "three one", "one", "two four one", "  ", "one two"]
+PAIRS = [("one two three", "eins zwei"), ("four", "vier vier drei"), ("", ""), ("two one", "zwei")]
+RESID = "*.blocks.*.resid_post"
+
+
+def decoder() -> Model:
+    return model_of(CONFIGS["decoder_rotary_grouped"])
+
+
+def fixed(model: Model) -> list[str]:
+    """Every address of a model whose vectors have one size."""
+    found: list[str] = []
+    every = every_address(model)
+    for address in every:
+        wanted = address + ("[s=0]" if {"t", "s"} <= set(every.axes[address].split()) else "")
+        try:
+            sites_of(model, [wanted], every=every)
+            found.append(wanted)
+        except UserError:
+            assert "r" in every.axes[address].split()  # A table of distances
+    return found
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("name", [*KINDS, "encoder_decoder_relative"])
+def test_every_vector_is_the_one_of_a_trace(name: str, tmp_path: Path) -> None:
+    model = model_of(CONFIGS[name])
+    texts: list[Any] = PAIRS if model.is_encoder_decoder else TEXTS
+    found = capture(model, texts, fixed(model), tmp_path / "out", shard_bytes=15_000)
+    assert len(found.shards) > 1
+    assert found.n_texts == len(texts)
+    assert len(found.addresses) > 20
+    values = {address: (found[address], found.rows(address)) for address in found}
+    for row, text in enumerate(texts):
+        alone = text if isinstance(text, str) else text[0]
+        if not alone.strip():
+            assert not (values[found.addresses[-1]][1].text == row).any()
+            continue
+        seen, _ = model.trace(alone, None if isinstance(text, str) else text[1])
+        for address in found:
+            captured, rows = values[address]
+            mine, value = captured[rows.text == row], seen[address][0]
+            axes = [axis for axis in seen.axes[address.partition("[")[0]].split()[1:] if f"[{axis}=" not in address]
+            at = next((axis for axis in "ts" if axis in axes), None)
+            expected = value[None] if at is None else value.movedim(axes.index(at), 0)
+            torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-4)
+            if at is not None:
+                assert rows.position[rows.text == row].tolist() == [*range(len(expected))]
+
+
+def test_reductions_positions_and_tokens(tmp_path: Path) -> None:
+    model, at = decoder(), "decoder.blocks.1.attn.z[h=2]"
+    whole = capture(model, TEXTS, [at], tmp_path / "all")
+    rows, value = whole.rows(at), whole[at]
+    texts = rows.text.unique().tolist()
+    assert texts == [i for i, text in enumerate(TEXTS) if text.strip()]
+    assert rows.token[rows.text == 3].tolist() == model.reader.ids([TEXTS[3]])[0]
+    each = [value[rows.text == row] for row in texts]
+    expected = {
+        "first": torch.stack([one[0] for one in each]),
+        "last": torch.stack([one[-1] for one in each]),
+        "mean": torch.stack([one.mean(0) for one in each]),
+        "max": torch.stack([one.amax(0) for one in each]),
+    }
+    for positions, values in expected.items():
+        found = capture(model, TEXTS, [at], tmp_path / positions, positions=positions)
+        torch.testing.assert_close(found[at], values)
+        assert (found.rows(at).position < 0).all() == (positions in ("mean", "max"))
+    chosen = [f"{at[:-1]},t=-1]", f"{at[:-1]},t=2]"]
+    found = capture(model, TEXTS, chosen, tmp_path / "chosen", dtype="float16")
+    torch.testing.assert_close(found[chosen[0]], expected["last"].half(), atol=1e-3, rtol=1e-3)
+    assert found.rows(chosen[1]).text.tolist() == [row for row in texts if len(TEXTS[row].split()) > 2]
+
+
+def test_a_sample_depends_on_text_and_position_alone(tmp_path: Path) -> None:
+    model, at, texts = decoder(), "decoder.embed.sum", TEXTS * 40
+    whole = capture(model, texts, [at], tmp_path / "all")
+    some = capture(model, texts, [at], tmp_path / "some", sample=0.3, seed=5, shard_bytes=700)
+    rows, kept = whole.rows(at), some.rows(at)
+    chosen = torch.from_numpy(shares(5, rows.text.numpy(), rows.position.numpy()) < 0.3)
+    assert 0.2 < chosen.float().mean() < 0.4
+    assert torch.equal(kept.text, rows.text[chosen])
+    assert torch.equal(kept.position, rows.position[chosen])
+    torch.testing.assert_close(some[at], whole[at][chosen])
+
+
+class Killed(BaseException):
+    """Nothing catches it, as nothing catches a kill."""
+
+
+@pytest.fixture
+def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Ends the process, as it were, at the n-th call that touches the disk."""
+    real, left = {name: getattr(os, name) for name in ("replace", "fsync")}, [-1]
+
+    def failing(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+            return real[name](*arguments) if name == "replace" else None
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, failing(name))
+
+    def arm(n: int) -> None:
+        left[0] = n
+
+    return arm
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "parquet"])
+def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(
+    kind: str, tmp_path: Path, dies: Callable[[int], None]
+) -> None:
+    if kind == "parquet":
+        _ = pa.table
+    model = decoder()
+
+    def begin(folder: Path) -> None:
+        capture(model, TEXTS, [RESID.replace("*.", "decoder.", 1)], folder, shard_bytes=900, format=kind)
+
+    begin(tmp_path / "whole")
+    expected, n = bytes_of(tmp_path / "whole"), 0
+    assert len(expected) > 5
+    while True:
+        n += 1
+        dies(n)
+        try:
+            begin(tmp_path / f"{n}")
+            break
+        except Killed:
+            dies(-1)
+            begin(tmp_path / f"{n}")
+        assert bytes_of(tmp_path / f"{n}") == expected
+    assert n > 30
+    dies(-1)
+    stays = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
+    begin(tmp_path / "whole")
+    assert stays == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
+
+
+CODE = """
+import sys
+from pathlib import Path
+from clearhead.capture import capture, texts_in
+from tests.capture.test_writing import decoder
+print("begins", flush=True)
+capture(decoder(), texts_in(sys.argv[1]), ["decoder.blocks.*.resid_post"], sys.argv[2], shard_bytes=40_000)
+"""
+
+
+@pytest.mark.slow
+def test_a_real_kill_at_random_moments(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(" ".join(TEXTS[(i * 7) % 6].split() * (1 + i % 3)) for i in range(3000)), "utf-8")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    begun = time.monotonic()
+    processes.run([sys.executable, "-c", CODE, lines, whole], check=True)
+    took, n_kills = time.monotonic() - begun, 0
+    for share in (0.5, 0.6, 0.7, 0.55, 0.8, 0.65):
+        with processes.started([sys.executable, "-c", CODE, lines, killed]) as process:
+            time.sleep(took * share)
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                n_kills += 1
+    processes.run([sys.executable, "-c", CODE, lines, killed], check=True)
+    assert n_kills > 2
+    assert bytes_of(killed) == bytes_of(whole)
+
+
+def test_parquet_holds_the_same_numbers(tmp_path: Path) -> None:
+    model, at = decoder(), "decoder.blocks.1.attn.z"
+    _ = pa.table
+    first = capture(model, TEXTS, [at], tmp_path / "safetensors")
+    other = capture(model, TEXTS, [at], tmp_path / "parquet", format="parquet", shard_bytes=600)
+    assert len(other.shards) > 1
+    torch.testing.assert_close(other[at], first[at])
+    for name in ("text", "position", "token"):
+        assert torch.equal(getattr(first.rows(at), name), getattr(other.rows(at), name))
+    with pytest.raises(UserError, match=r"^--format parquet: expected addresses with the same positions"):
+        capture(model, TEXTS, [at, f"{at}[t=0]"], tmp_path / "two", format="parquet")
+
+
+def test_another_capture_is_refused(tmp_path: Path) -> None:
+    model, at, out = decoder(), "decoder.blocks.1.resid_post", tmp_path / "out"
+    capture(model, TEXTS, [at], out)
+    wrong: list[tuple[str, Callable[[], object]]] = [
+        (
+            "expected --dtype float32, as it began, got float16",
+            lambda: capture(model, TEXTS, [at], out, dtype="float16"),
+        ),
+        ("expected the same model, got another", lambda: capture(model_of(CONFIGS[KINDS[1]]), TEXTS, [at], out)),
+        ("expected the texts of this capture", lambda: capture(model, [*TEXTS, "one"], [at], out)),
+        ("expected --at decoder.blocks.1.resid_post", lambda: capture(model, TEXTS, ["decoder.embed.sum"], out)),
+        ("expected a new folder or one of a capture", lambda: capture(model, TEXTS, [at], tmp_path)),
+        ("no_such: expected an address of this model", lambda: capture(model, TEXTS, ["no_such"], tmp_path / "new")),
+        ("--sample: .*less than or equal to 1", lambda: capture(model, TEXTS, [at], tmp_path / "new", sample=2)),
+        ("expected a folder that clearhead capture wrote", lambda: Captured(tmp_path)),
+    ]
+    for told, call in wrong:
+        with pytest.raises(UserError, match=told):
+            call()
+    assert not (tmp_path / "new").exists()
+    unfinished = tmp_path / "unfinished"
+    capture(model, TEXTS, [at], unfinished, shard_bytes=500)
+    for name in ("index.json", "MANIFEST.json"):
+        (unfinished / name).unlink()
+    (out / "shard-00000.safetensors").write_bytes(b"other")
+    with pytest.raises(UserError, match=r"shard-00000.safetensors: expected \d+ bytes, got 5"):
+        Captured(out).verify()
+
+
+def test_fast_forms_are_left_only_where_they_hide_a_value() -> None:
+    model = decoder()
+    for fast in (RESID, "*.blocks.0.attn.q", "*.blocks.1.ffn_norm.out", "*.blocks.0.attn.heads"):
+        assert not needs_explicit(model, sites_of(model, [fast]))
+    for hidden in ("*.blocks.0.attn.weights[s=0]", "*.blocks.1.ffn_norm.rstd"):
+        assert needs_explicit(model, sites_of(model, [hidden]))
+
+
+def test_long_texts_are_cut_with_their_marks(tmp_path: Path) -> None:
+    model, (lines, out) = decoder(), (tmp_path / "lines.txt", tmp_path / "out")
+    lines.write_text("one two three four\n\ntwo\n", "utf-8")
+    found = capture(model, texts_in(lines), ["decoder.embed.sum"], out, length=3)
+    assert found.rows("decoder.embed.sum").text.tolist() == [0, 0, 0, 2]
+    assert found.facts(found.shards[0])["cut"] == 1

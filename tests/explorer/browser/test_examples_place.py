@@ -1,0 +1,61 @@
+"""The place of the examples: the texts that Python finds, streamed, and what a click on one opens."""
+
+from clearhead.api import load
+from clearhead.capture import Examples
+from tests.explorer.browser.conftest import Open, Serve
+from tests.explorer.browser.page import becomes, eventually, fragment
+from tests.explorer.browser.views import show
+from tests.small_models import TEXTS
+
+AT = "decoder.blocks.1"
+
+
+def test_the_strongest_texts_and_what_they_open(open_page: Open, serve: Serve, folder_of) -> None:
+    folder = folder_of("writer")
+    served = serve("writer with data", load(folder), folder=folder, data=TEXTS)
+    opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1))
+    show(opened, "examples")
+    kinds = {
+        "where it looks": f"{AT}.attn.weights[h=1]",
+        "what it writes": f"{AT}.attn.z[h=1]",
+        "unit 1": f"{AT}.ffn.post[f=0]",
+    }
+    items = opened.page.locator("main ul li button")
+    for name, at in kinds.items():
+        opened.page.locator("main .segmented button", has_text=name).click()
+        best = Examples(served.model, TEXTS, at, top=12).all()
+
+        def is_right(best=best) -> None:
+            assert items.count() == len(best)
+            marked = opened.page.locator("main ul li .here").all_inner_texts()
+            assert [text.strip() for text in marked] == [
+                one.tokens[one.position].replace("▁", " ").strip() for one in best
+            ]
+            for shown, one in zip(items.locator("b").all_inner_texts(), best, strict=True):
+                _agrees(shown, one.value)
+
+        eventually(is_right)
+    best = Examples(served.model, TEXTS, f"{AT}.attn.weights[h=1]", top=12).all()
+    opened.page.locator("main .segmented button", has_text="where it looks").click()
+    eventually(items.first.click)
+    becomes(lambda: opened.fragment().get("view", "attention"), "attention")
+    becomes(lambda: opened.fragment()["s"], best[0].text)
+    state = opened.fragment()
+    assert (int(state.get("query", 0)), int(state.get("key", 0))) == (best[0].position, best[0].key)
+
+
+def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) -> None:
+    folder = folder_of("writer")
+    served = serve("writer with data", load(folder), folder=folder, data=TEXTS)
+    for view, at in (("heads", f"{AT}.attn.weights[h=1]"), ("ffn", f"{AT}.ffn.post[f=5]")):
+        dim = {"dim": 5} if view == "ffn" else {}
+        opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1, view=view, **dim))
+        opened.settled()
+        opened.page.get_by_role("button", name="Which texts excite it most?").click()
+        best = Examples(served.model, TEXTS, at, top=12).all()
+        first = opened.page.locator("main ul li b").first
+        eventually(lambda first=first, best=best: _agrees(first.inner_text(), best[0].value))
+
+
+def _agrees(shown: str, value: float) -> None:
+    assert abs(float(shown.replace("−", "-")) - value) < 0.006 * max(1, abs(value))
