@@ -6,11 +6,11 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearhead.cli import data, judging, lab, models, planning, predicting, training, use
+from clearhead.cli import data, judging, lab, looking, models, planning, predicting, training, use
 from clearhead.cli.app import app
 from clearhead.commands.failures import explained
 
-__all__ = ["app", "data", "judging", "lab", "models", "planning", "predicting", "run", "training", "use"]
+__all__ = ["app", "data", "judging", "lab", "looking", "models", "planning", "predicting", "run", "training", "use"]
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -32,7 +32,7 @@ class LayerNorm(_Gain):
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
-            return F.layer_norm(x, self.weight.shape, self.gain, self.bias, self.eps)
+            return tap(self, "out", F.layer_norm(x, self.weight.shape, self.gain, self.bias, self.eps), self.axes)
         mean = tap(self, "mean", x.mean(-1, keepdim=True), self.axes)
         variance = (x - mean).square().mean(-1, keepdim=True)
         rstd = tap(self, "rstd", (variance + self.eps).rsqrt(), self.axes)
@@ -52,7 +52,7 @@ class RMSNorm(_Gain):
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
-            return F.rms_norm(x, self.weight.shape, self.gain, self.eps)
+            return tap(self, "out", F.rms_norm(x, self.weight.shape, self.gain, self.eps), self.axes)
         rstd = tap(self, "rstd", (x.square().mean(-1, keepdim=True) + self.eps).rsqrt(), self.axes)
         return tap(self, "out", x * rstd * self.gain, self.axes)
 

@@ -29,7 +29,7 @@ from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
 from clearhead.model.reach import Reach, ReachSteps
-from clearhead.trace import tell_padding, tracing
+from clearhead.trace import Attached, tell_padding, tracing
 
 
 class LayerKind(NamedTuple):
@@ -186,6 +186,8 @@ class Transformer(nn.Module):
         self.head = heads.build_head(config)
         self.compiles_steps = False
         """Whether compiled steps generate a text that is alone in its batch."""
+        self.attached: list[Attached] = []
+        """Numbers with addresses of their own in every trace, such as the features of a sparse autoencoder."""
         self.tie()
         initialize(self, config.init)
 
