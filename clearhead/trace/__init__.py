@@ -163,8 +163,8 @@ class Trace:
         return value
 
     def _keep(self, path: str, value: Tensor, axes: str) -> None:
+        self.axes[path] = axes
         if self.records:
-            self.axes[path] = axes
             self._values.setdefault(path, []).append(value)
 
     def _within_text(self, value: Tensor, edited: Tensor, names: list[str]) -> Tensor:
@@ -270,4 +270,4 @@ def _running(
         del _tracers[thread]
     for at in [address.path for address, _ in edits] + [at for a in attached for at in (a.reads, a.writes)]:
         if at not in current.used:
-            raise UserError(f"{at}: edited, but no value has this address{nearest(at, current)}")
+            raise UserError(f"{at}: edited, but no value has this address{nearest(at, current.axes)}")

@@ -73,8 +73,14 @@ def mean(value: Tensor) -> Tensor:
 
 
 def add(change: Tensor) -> Callable[[Tensor], Tensor]:
-    """Edit: the value plus `change`, whose last axis is the value's; it is the same at all positions."""
-    return lambda value: value + change.to(value)
+    """Edit: the value plus `change`, d, at all positions. Raises UserError for a value of another width."""
+
+    def added(value: Tensor) -> Tensor:
+        if value.shape[-1] != change.shape[-1]:
+            raise UserError(f"add: expected a value of width {change.shape[-1]}, got {value.shape[-1]}")
+        return value + change.to(value)
+
+    return added
 
 
 def scale(factor: float) -> Callable[[Tensor], Tensor]:

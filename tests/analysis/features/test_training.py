@@ -35,7 +35,7 @@ def test_planted_directions_are_found_back() -> None:
     values, directions = planted(4096)
     with torch.no_grad():
         learner = learner_of(values, values)
-        for at in itertools.islice(itertools.cycle(torch.arange(4096).split(256)), 1000):
+        for at in itertools.islice(itertools.cycle(torch.arange(4096).split(256)), 400):
             found = learner.update(values[at], values[at], lr=3e-3)
         features = learner.features(Site(AT, AT))
         alike = (directions @ features.w_dec.T).max(1).values
