@@ -24,7 +24,8 @@ def features_train(
     kind: Literal["sae", "transcoder"] = "sae",
     width: str = "16x",
     active: int = 32,
-    minutes: float = 10.0,
+    minutes: float | None = None,
+    steps: int | None = None,
     seed: int = 0,
     device: Device = "cpu",
 ) -> None:
@@ -43,7 +44,8 @@ def features_train(
         kind: sae explains a value by itself; transcoder explains what an FFN writes by what it reads.
         width: Number of features, such as 4096, or 16x for sixteen times the width of the model.
         active: Features that are active at a position.
-        minutes: Time to train.
+        minutes: Time to train (default: 10, unless --steps is given).
+        steps: Updates to make at most.
         seed: Seed of all random numbers.
         device: Where the model computes; the features train on the CPU.
     """
@@ -56,7 +58,8 @@ def features_train(
         kind=kind,
         width=width,
         k=active,
-        minutes=minutes,
+        minutes=10.0 if minutes is None and steps is None else minutes,
+        steps=steps,
         seed=seed,
         out=out,
         device=device,
