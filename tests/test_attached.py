@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from clearhead.analysis.ablation import effects
 from clearhead.analysis.features import Features, Site
 from clearhead.api import Model
 from clearhead.api.features import attach
@@ -77,13 +78,21 @@ def test_two_sets_need_two_names() -> None:
 
 
 def test_features_of_another_place_are_refused() -> None:
-    model = model_of("nano", n_layers=2)
-    attach(model.network, features_at("decoder.blocks.9.resid_post", "decoder.blocks.9.resid_post"))
-    with pytest.raises(UserError, match=r"decoder.blocks.9.resid_post: edited, but no value"):
-        read(model)
-    attach(model.network, features_at("decoder.blocks.0.ffn.post", "decoder.blocks.0.ffn.post"))
+    model, at = model_of("nano", n_layers=2), "decoder.blocks.0.ffn.post"
+    with pytest.raises(UserError, match=r"decoder.blocks.9.resid_post: expected features of a value of this network"):
+        attach(model.network, features_at("decoder.blocks.9.resid_post", "decoder.blocks.9.resid_post"))
+    attach(model.network, features_at(at, at))
     with pytest.raises(UserError, match=r"the features read \d+ numbers, got"):
         read(model)
+
+
+def test_what_runs_a_part_of_the_network_does_not_need_them() -> None:
+    model = model_of("nano", n_layers=2)
+    attach(model.network, features_at("decoder.blocks.0.resid_pre", "decoder.blocks.0.resid_pre"))
+    tokens, site = model.reader.inputs("one two three", None, model.generation), "decoder.blocks.1.attn.z[h=1]"
+    found = effects(model.network, tokens, [site])[site]
+    attach(model.network)
+    assert found == effects(model.network, tokens, [site])[site] > 0
 
 
 @pytest.mark.parametrize(

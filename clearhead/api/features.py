@@ -12,7 +12,9 @@ from clearhead.api import foreign_features
 from clearhead.config.base import Config
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.model.record import ops_of
 from clearhead.storage import checkpoints
+from clearhead.trace import nearest
 from clearhead.weights.documents import CONFIG_LIMIT, is_there, read_json
 from clearhead.weights.safetensors import with_metadata
 
@@ -76,8 +78,13 @@ def load_features(
 def attach(network: Transformer, *several: Features) -> None:
     """Gives features addresses in every trace of this network, in place of those that it had.
 
-    Raises UserError for two of the same address; `dataclasses.replace(features, name=…)` gives another.
+    Raises UserError for features of a value that the network does not have, and for two of the same address;
+    `dataclasses.replace(features, name=…)` gives another.
     """
+    known = {op.out for op in ops_of(network.config)}
+    for at in (at for one in several for at in (one.reads, one.writes)):
+        if at not in known:
+            raise UserError(f"{at}: expected features of a value of this network, got others{nearest(at, known)}")
     addresses = [one.address for one in several]
     twice = next((at for at in addresses if addresses.count(at) > 1), None)
     if twice is not None:

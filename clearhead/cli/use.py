@@ -121,6 +121,7 @@ def explore(
     /,
     *,
     target: Text | None = None,
+    features: Repeated = (),
     export: Path | None = None,
     port: int | None = None,
     browser: bool = True,
@@ -140,6 +141,7 @@ def explore(
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         text: The first input; an image file if the model reads images (default: an example).
         target: Input of the decoder of an encoder-decoder (default: its own output).
+        features: Folders of `clearhead features train`, SAELens or circuit-tracer (FOLDER:LAYER), to see and edit.
         export: HTML file to write in place of serving.
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
@@ -149,7 +151,15 @@ def explore(
     from clearhead.commands.explore import explore_command
 
     explore_command(
-        model, text, target=target, export=export, port=port or 0, browser=browser, revision=revision, device=device
+        model,
+        text,
+        target=target,
+        features=features,
+        export=export,
+        port=port or 0,
+        browser=browser,
+        revision=revision,
+        device=device,
     )
 
 

@@ -20,6 +20,7 @@ from clearhead.explorer.answering.analyses import (
     neighbours,
     statistics,
 )  # fmt: skip
+from clearhead.explorer.answering.features import FeaturesQuestion, features
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
@@ -55,6 +56,7 @@ HANDLERS: dict[str, Handler[Any]] = {
     "lens": Handler(LensQuestion, lens),
     "attribution": Handler(AttributionQuestion, attribution),
     "neighbours": Handler(NeighboursQuestion, neighbours),
+    "features": Handler(FeaturesQuestion, features),
     "generate": Handler(GenerateQuestion, generate),
     "export": Handler(ExportQuestion, export, locks=False),
 }

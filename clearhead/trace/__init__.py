@@ -133,8 +133,6 @@ class Trace:
         for change in self._changes.pop(path, ()):
             value = value + change.to(value)
         for numbers in self.attached:
-            if path in (numbers.reads, numbers.writes):
-                self.used.add(path)
             if path == numbers.reads:
                 value = self._through(numbers, value, axes)
         self._keep(path, value, axes)
@@ -268,6 +266,6 @@ def _running(
             yield current
     finally:
         del _tracers[thread]
-    for at in [address.path for address, _ in edits] + [at for a in attached for at in (a.reads, a.writes)]:
+    for at in [address.path for address, _ in edits]:
         if at not in current.used:
             raise UserError(f"{at}: edited, but no value has this address{nearest(at, current.axes)}")
