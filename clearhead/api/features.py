@@ -1,6 +1,7 @@
 """Folders of features: ours, and those of SAELens and circuit-tracer."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -72,7 +73,8 @@ def load_features(
     name = features.reads.split(".")[0]
     if name not in network.stacks():
         raise UserError(f"{folder}: expected features of {' or '.join(network.stacks())}, got {features.reads}")
-    return features
+    more = "" if layer is None else f", layer={layer}"
+    return replace(features, source=f"{str(path)!r}, model.network{more}")
 
 
 def attach(network: Transformer, *several: Features) -> None:

@@ -22,7 +22,7 @@ const positions = "sinusoidal learned rotary relative alibi none";
 const heads = "language classification tagging span none";
 const kinds = "previous same next first uniform other";
 const views = "tokens image embedding position attention heads output norm ffn residual logits generation lens "
-  + "geometry scale training";
+  + "geometry scale features training";
 const steps = [...code.matchAll(/\bstep\(([^[]+), \[/g)].flatMap((call) => call[1]!.match(/\w+(?=")/g) ?? []).join(" ");
 const followers: Record<string, string> = {
   "answer.": heads,

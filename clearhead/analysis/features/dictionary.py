@@ -90,6 +90,8 @@ class Features:
     w_skip: Tensor | None = None
     """d d: from what they read to what they write."""
     name: str = "features"
+    source: str = ""
+    """The arguments of `load_features` that read them, as Python, if they come from files."""
 
     def __post_init__(self) -> None:
         n, (d_in, d_out) = len(self.b_enc), (self.w_enc.shape[0], len(self.b_dec))

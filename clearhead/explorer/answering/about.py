@@ -38,7 +38,7 @@ def about(opened: Opened) -> dict[str, Any]:
         "languages": ["en", *other_texts()],
         "walks": list(opened.walks),
         "features": [
-            {"address": one.address, "writes": one.writes, "n": one.n}
+            {"address": one.address, "writes": one.writes, "n": one.n, "source": one.source}
             for one in model.network.attached
             if isinstance(one, Features)
         ],

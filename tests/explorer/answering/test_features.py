@@ -32,7 +32,7 @@ def ask(session: Session, ask: str, **fields: Any) -> dict[str, Any]:
 
 def test_the_most_active_features_of_a_position(session: Session) -> None:
     (about,) = ask(session, "about")["features"]
-    assert about == {"address": f"{AT}.features", "writes": AT, "n": 40}
+    assert about == {"address": f"{AT}.features", "writes": AT, "n": 40, "source": ""}
     run = {"text": "one two three"}
     found = ask(session, "features", run=run, at=about["address"], position=1, k=4, also=[7])
     seen, _ = session.model.trace("one two three")

@@ -39,6 +39,7 @@ const ROWS = [
   { name: "lens", list: "whole", chapter: "residuals" },
   { name: "geometry", list: "whole", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head" },
+  { name: "features", list: "whole", when: ({ features, answers }) => Boolean(features?.length) && answers.includes("features") },
   { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
   { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },
 ] as const satisfies readonly PlaceRow[];
