@@ -52,6 +52,7 @@ def test_an_edited_feature(session: Session) -> None:
     _, expected = session.model.trace("one two three", edit={at: 25.0})
     reply = asked(session, "values", run=run, at=["head.logits"])[1]["head.logits"]
     assert torch.allclose(reply, expected, atol=1e-4)
+    assert ask(session, "check", run=run)["check"]["recompute_max_relative"] < 1e-5, "what it writes to is overwritten"
     ask(session, "lens", run=run)
     ask(session, "effects", run=run, at=["decoder.blocks.1.attn.z[h=0]"])
 
