@@ -106,7 +106,10 @@ def _own(folder: Path) -> Features:
     missing = {"w_enc", "b_enc", "w_dec", "b_dec"} - tensors.keys()
     if missing or tensors.keys() - set(TENSORS):
         raise UserError(f"{folder / WEIGHTS}: expected the tensors {', '.join(TENSORS)}, got {', '.join(tensors)}")
-    return checked(Features(Site(about.reads, about.writes), k=about.k, name=about.name, **tensors), folder)
+    w_enc, b_enc, w_dec, b_dec = (tensors[name] for name in TENSORS[:4])
+    threshold, skip = tensors.get("threshold"), tensors.get("w_skip")
+    site = Site(about.reads, about.writes)
+    return checked(Features(site, w_enc, b_enc, w_dec, b_dec, threshold, about.k, skip, about.name), folder)
 
 
 def checked(features: Features, folder: Path) -> Features:

@@ -90,30 +90,37 @@ def _of_sae_lens(folder: Path, network: Transformer, stack: str) -> Features:
     reads = _place(facts.get("hook_name"), network, stack, f"{where}:hook_name")
     is_transcoder = architecture.endswith("transcoder")
     writes = _place(facts.get("hook_name_out"), network, stack, f"{where}:hook_name_out") if is_transcoder else reads
-    names = {"w_enc": "W_enc", "b_enc": "b_enc", "w_dec": "W_dec", "b_dec": "b_dec"}
-    found = {name: _tensor(tensors, theirs, folder / WEIGHTS) for name, theirs in names.items()}
+    file, is_topk = folder / WEIGHTS, "topk" in (base, facts.get("activation_fn_str", facts.get("activation_fn")))
     threshold = tensors.get("threshold")
     if threshold is None and "log_threshold" in tensors:
         threshold = tensors["log_threshold"].exp()
     if (base == "jumprelu") != (threshold is not None):
-        raise UserError(f"{folder / WEIGHTS}: expected a threshold with jumprelu alone, got {', '.join(tensors)}")
-    k = (
-        _k(facts, where)
-        if base == "topk" or facts.get("activation_fn_str", facts.get("activation_fn")) == "topk"
-        else None
+        raise UserError(f"{file}: expected a threshold with jumprelu alone, got {', '.join(tensors)}")
+    made = Features(
+        Site(reads.address, writes.address),
+        *(_tensor(tensors, name, file) for name in ("W_enc", "b_enc", "W_dec", "b_dec")),
+        threshold=None if threshold is None else threshold.float(),
+        k=_k(facts, where) if is_topk else None,
+        w_skip=tensors["W_skip"].float().T.contiguous() if "W_skip" in tensors else None,
     )
+    return _after_gain(_folded(made, facts, subtracts=not is_transcoder), reads, writes, where)
+
+
+def _folded(features: Features, facts: Mapping[str, JsonValue], *, subtracts: bool) -> Features:
+    """The features with what a config says of their input and their lengths as a part of their weights.
+
+    `subtracts` is what an absent apply_b_dec_to_input means.
+    """
+    w_enc, b_enc, w_dec = features.w_enc, features.b_enc, features.w_dec
     if facts.get("rescale_acts_by_decoder_norm"):
-        length = found["w_dec"].norm(dim=1)
-        found |= {"w_enc": found["w_enc"] * length, "b_enc": found["b_enc"] * length}
-        found["w_dec"] = found["w_dec"] / length[:, None]
-    if facts.get("apply_b_dec_to_input", not is_transcoder):
-        found["b_enc"] = found["b_enc"] - found["b_dec"] @ found["w_enc"]
+        length = w_dec.norm(dim=1)
+        w_enc, b_enc, w_dec = w_enc * length, b_enc * length, w_dec / length[:, None]
+    if facts.get("apply_b_dec_to_input", subtracts):
+        b_enc = b_enc - features.b_dec @ w_enc
     kwargs = facts.get("model_from_pretrained_kwargs")
     if isinstance(kwargs, dict) and kwargs.get("center_writing_weights"):
-        found["w_enc"] = found["w_enc"] - found["w_enc"].mean(0)
-    skip = tensors["W_skip"].T.contiguous() if "W_skip" in tensors else None
-    made = Features(Site(reads.address, writes.address), **found, threshold=threshold, k=k, w_skip=skip)
-    return _after_gain(made, reads, writes, where)
+        w_enc = w_enc - w_enc.mean(0)
+    return replace(features, w_enc=w_enc, b_enc=b_enc, w_dec=w_dec)
 
 
 def _k(facts: Mapping[str, JsonValue], where: Path) -> int:
@@ -155,7 +162,7 @@ def _of_circuit_tracer(folder: Path, network: Transformer, layer: int | None, st
         _tensor(tensors, "b_dec", file),
         threshold=threshold,
         k=int(facts["k"]) if activation == "topk" else None,
-        w_skip=tensors["W_skip"].T.contiguous() if "W_skip" in tensors else None,
+        w_skip=tensors["W_skip"].float().T.contiguous() if "W_skip" in tensors else None,
     )
     return _after_gain(made, reads, writes, where)
 

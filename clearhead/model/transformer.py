@@ -29,7 +29,7 @@ from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
 from clearhead.model.reach import Reach, ReachSteps
-from clearhead.trace import Attached, tell_padding, tracing
+from clearhead.trace import HasAttached, tell_padding, tracing
 
 
 class LayerKind(NamedTuple):
@@ -171,7 +171,7 @@ class Stack(nn.Module):
             )
 
 
-class Transformer(nn.Module):
+class Transformer(HasAttached):
     """An encoder, a decoder or both, and a head   (Vaswani et al. 2017, figure 1)
 
     `network(source, target)` for an encoder-decoder, `network(tokens)` for a single stack. Logits are b t v, or n v in
@@ -186,8 +186,6 @@ class Transformer(nn.Module):
         self.head = heads.build_head(config)
         self.compiles_steps = False
         """Whether compiled steps generate a text that is alone in its batch."""
-        self.attached: list[Attached] = []
-        """Numbers with addresses of their own in every trace, such as the features of a sparse autoencoder."""
         self.tie()
         initialize(self, config.init)
 

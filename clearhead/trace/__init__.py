@@ -23,6 +23,7 @@ __all__ = [
     "Address",
     "Attached",
     "Edit",
+    "HasAttached",
     "Trace",
     "add",
     "edited",
@@ -256,7 +257,7 @@ def _running(
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
     # torch.compile wraps a module in another, which no address names.
     paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
-    attached = tuple(network.attached) if isinstance(network, HasAttached) else ()
+    attached = tuple(one for module in paths if isinstance(module, HasAttached) for one in module.attached)
     current = Trace(paths, edits, without=frozenset(without), attached=attached, records=records)
     _tracers[thread] = current
     try:

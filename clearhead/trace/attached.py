@@ -1,8 +1,8 @@
 """Numbers that are read from a value, and write to one: what a trace records and edits beside the network's own."""
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Attached(Protocol):
@@ -32,8 +32,10 @@ class Attached(Protocol):
         ...
 
 
-@runtime_checkable
-class HasAttached(Protocol):
-    """A network that numbers are attached to."""
+class HasAttached(nn.Module):
+    """A network that numbers can be attached to."""
 
-    attached: list[Attached]
+    def __init__(self) -> None:
+        super().__init__()
+        self.attached: list[Attached] = []
+        """Numbers with addresses of their own in every trace, such as the features of a sparse autoencoder."""

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from clearhead.analysis.features import Features
+from clearhead.api import load
 from clearhead.api.features import load_features
 from clearhead.cli import main
+from clearhead.commands.explore import attach_all
 from clearhead.commands.features import _windows
+from clearhead.explorer.session import Session
 from tests.small_models import TEXTS, model_of
 
 
@@ -35,6 +39,11 @@ def test_train_and_show(folder: Path, data: Path, tmp_path: Path, capsys: pytest
     assert about["trained"]["k"] == 8
     features = load_features(out, model_of("nano", n_layers=2).network)
     assert (features.n, features.k) == (64, 8)
+    session = Session(load(folder), name="nano", text="one")
+    attach_all(session, [str(out)])
+    (attached,) = session.model.network.attached
+    assert isinstance(attached, Features)
+    assert attached.source == f"{str(out)!r}, model.network"
     main(["features", "show", str(folder), str(out), "one two three", "--top", "2"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("\t")[0] for line in lines][:3] == ["'one'", "'two'", "'three'"]

@@ -36,11 +36,10 @@ def test_planted_directions_are_found_back() -> None:
     with torch.no_grad():
         learner = learner_of(values, values)
         for at in itertools.islice(itertools.cycle(torch.arange(4096).split(256)), 400):
-            found = learner.update(values[at], values[at], lr=3e-3)
+            learner.update(values[at], values[at], lr=3e-3)
         features = learner.features(Site(AT, AT))
         alike = (directions @ features.w_dec.T).max(1).values
     assert (alike > 0.95).float().mean() > 0.85
-    assert found.explained > 0.9
     again = features.reconstructed(values)
     assert 1 - (again - values).square().sum() / (values - values.mean(0)).square().sum() > 0.9, "scaling folded in"
     assert torch.allclose(features.w_dec.norm(dim=1), torch.ones(48), atol=1e-5)
