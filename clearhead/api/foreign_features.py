@@ -149,7 +149,7 @@ def _of_circuit_tracer(folder: Path, network: Transformer, layer: int | None, st
         for hook, side in zip(hooks, ("input", "output"), strict=True)
     )
     activation = facts.get("activation")
-    threshold = tensors.get("activation_function.threshold") if activation is None else None
+    threshold = tensors["activation_function.threshold"].float() if _jumps(tensors, activation) else None
     if activation not in (None, "topk", "relu"):
         raise UserError(f"{where}:activation: expected topk or relu, got {activation!r}")
     if activation == "topk" and not facts.get("k", "").isdigit():
@@ -165,6 +165,11 @@ def _of_circuit_tracer(folder: Path, network: Transformer, layer: int | None, st
         w_skip=tensors["W_skip"].float().T.contiguous() if "W_skip" in tensors else None,
     )
     return _after_gain(made, reads, writes, where)
+
+
+def _jumps(tensors: Mapping[str, Tensor], activation: str | None) -> bool:
+    """Whether thresholds decide which features are active: if the config names no other way."""
+    return activation is None and "activation_function.threshold" in tensors
 
 
 def _fields(path: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ from clearhead.analysis.features.buffer import Inputs
 from clearhead.analysis.features.dictionary import Features
 from clearhead.analysis.values import rows_at
 from clearhead.brief import brief
+from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.loss import IGNORED
@@ -20,7 +21,11 @@ from clearhead.trace import Edit, edited
 
 @dataclass(frozen=True)
 class Report:
-    """What features keep on some texts. Losses are in nats a token, or KL from the plain network's answers."""
+    """What features keep on some texts.
+
+    Losses are those of the network's head, such as nats a token; without labels the KL divergence of its answers from
+    the plain ones, or for a network that ends in states their squared distance from the plain ones by their length.
+    """
 
     __repr__ = brief
 
@@ -63,8 +68,8 @@ class Report:
 def report(network: Transformer, inputs: Inputs, features: Features, labels: Sequence[Tensor] | None = None) -> Report:
     """Measures features on batches of texts, with the labels of each batch if the network's head has a loss.
 
-    Labels are those of a task's batches: for a language model the token after each real position. Without them a loss
-    is the KL divergence of the answers from the plain network's. Raises UserError for no texts.
+    Labels are those of a task's batches: for a language model the token after each real position. Raises UserError for
+    no texts.
     """
     if not inputs:
         raise UserError("features: expected texts to measure on, got none")
@@ -110,7 +115,8 @@ class _Losses:
 
     def __init__(self, network: Transformer, inputs: Inputs, labels: Sequence[Tensor] | None) -> None:
         self.network, self.inputs, self.labels = network, inputs, labels
-        self.plain = None if labels is not None else [self.logs(batch) for batch in inputs]
+        self.has_answers = not isinstance(network.config.head, NoHead | VectorHead)
+        self.plain = None if labels is not None else [self.answers(batch) for batch in inputs]
 
     def of(self, edit: dict[str, Edit]) -> float:
         """The loss with these edits."""
@@ -122,17 +128,23 @@ class _Losses:
                     count += int((self.labels[i] != IGNORED).sum())
                     continue
                 assert self.plain is not None
-                total += float(F.kl_div(self.logs(batch), self.plain[i], log_target=True, reduction="sum"))
-                count += self.plain[i][..., 0].numel()
+                found, plain = self.answers(batch), self.plain[i]
+                if self.has_answers:
+                    total += float(F.kl_div(found, plain, log_target=True, reduction="sum"))
+                else:
+                    total += float(((found - plain).square().sum(-1) / plain.square().sum(-1)).sum())
+                count += plain[..., 0].numel()
         return total / count
 
-    def logs(self, batch: Sequence[Tokens]) -> Tensor:
-        """Log probabilities of a batch, the real positions alone where each position has an answer."""
+    def answers(self, batch: Sequence[Tokens]) -> Tensor:
+        """Log probabilities, or the last states, of the real positions where each position has an answer."""
         with Evaluating(self.network), torch.no_grad():
-            logits = self.network(*batch)
-        if logits.ndim == 3:
-            logits = batch[-1].padded().real(logits)
-        return logits.float().log_softmax(-1)
+            found = self.network(*batch)
+        if found.ndim == 3:
+            found = batch[-1].padded().real(found)
+        elif found.ndim == 2 and batch[-1].rows is not None:
+            found = found[: len(batch[-1].rows)]
+        return found.float().log_softmax(-1) if self.has_answers else found.float()
 
 
 def _share(worst: float, found: float, best: float) -> float:

@@ -7,12 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead import config as c
 from clearhead.analysis.features import Ended, Features, Settings, Site, Stepped, report, top_examples, train
 from clearhead.analysis.features.buffer import Buffer
 from clearhead.analysis.features.learner import AUX, Learner
 from clearhead.analysis.values import rows_at
 from clearhead.errors import UserError
-from clearhead.model import Tokens
+from clearhead.model import Tokens, Transformer
 from tests.small_models import TEXTS, model_of
 
 AT = "decoder.blocks.0.resid_post"
@@ -128,6 +129,18 @@ def test_the_report_of_perfect_and_of_useless_features() -> None:
     with torch.no_grad():
         total = sum(float(network(*batch, labels=own)) for batch, own in zip(inputs, labels, strict=True))
     assert found.plain == pytest.approx(total / sum(map(len, labels)), rel=1e-5)
+
+
+def test_the_report_of_a_network_that_ends_in_states() -> None:
+    stack, at = model_of("demo").config.encoder, "encoder.blocks.0.resid_post"
+    torch.manual_seed(0)
+    network = Transformer(c.ModelConfig(encoder=stack, head=c.NoHead())).eval()
+    d = network.config.output.d_model
+    features = Features(Site(at, at), torch.eye(d), torch.zeros(d), torch.eye(d), torch.zeros(d))
+    found = report(network, batches(3), features)  # Without the negative half of each vector.
+    assert found.plain == 0
+    assert 0 < found.reconstructed < found.zero
+    assert 0 < found.recovered < 1
 
 
 def test_the_buffer_reads_all_texts_and_shuffles_them() -> None:
