@@ -61,6 +61,8 @@ def generate(
     min_p: float | None = None,
     repetition_penalty: float | None = None,
     stop: Repeated = (),
+    edit: Path | None = None,
+    strength: float = 1.0,
     seed: int = 0,
     int8: Flag = False,
     compile: Flag = False,  # noqa: A002
@@ -81,6 +83,8 @@ def generate(
         min_p: Draw from tokens at least this fraction as likely as the likeliest, 0 to 1.
         repetition_penalty: Above 1, tokens that already occur become less likely.
         stop: Strings before which the text ends.
+        edit: Direction of `clearhead steer make`, which is added while the text is written.
+        strength: How much of it to add; below 0 the other way.
         seed: The same seed writes the same text.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
@@ -97,7 +101,17 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    generate_command(model, prompt, file=file, sampling=sampling, stop=stop, int8=int8, compiles=compile, device=device)
+    generate_command(
+        model,
+        prompt,
+        file=file,
+        sampling=sampling,
+        stop=stop,
+        edit=(edit, strength),
+        int8=int8,
+        compiles=compile,
+        device=device,
+    )
 
 
 @app.command(sort_key=6, help_epilogue="")
@@ -109,6 +123,7 @@ def explore(
     target: Text | None = None,
     data: Files = (),
     column: str | None = None,
+    features: Repeated = (),
     export: Path | None = None,
     port: int | None = None,
     browser: bool = True,
@@ -130,6 +145,7 @@ def explore(
         target: Input of the decoder of an encoder-decoder (default: its own output).
         data: Files of texts, as for capture, in which the page looks for examples (default: the run's own data).
         column: Column of the texts in them.
+        features: Folders of `clearhead features train`, SAELens or circuit-tracer (FOLDER:LAYER), to see and edit.
         export: HTML file to write in place of serving.
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
@@ -142,6 +158,7 @@ def explore(
         model,
         text,
         target=target,
+        features=features,
         export=export,
         port=port or 0,
         browser=browser,
@@ -162,6 +179,7 @@ def serve(
     slots: int = 32,
     queue: int = 256,
     max_length: int = 4096,
+    edit: Repeated = (),
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     int8: Flag = False,
     revision: str | None = None,
@@ -181,6 +199,7 @@ def serve(
         slots: Texts that are generated at once.
         queue: Prompts that wait at most; further requests are refused until there is room.
         max_length: Tokens of a prompt with its continuation at most; fewer where the model's positions end.
+        edit: Directions of `clearhead steer make` that requests may name: FILE, named as the file is, or NAME=FILE.
         dtype: Type to compute in (default: that of the weights).
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         revision: Branch, tag or commit on the hub.
@@ -195,6 +214,7 @@ def serve(
         slots=slots,
         queue=queue,
         max_length=max_length,
+        edits=edit,
         dtype=dtype,
         int8=int8,
         revision=revision,

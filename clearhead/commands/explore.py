@@ -4,7 +4,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from clearhead.analysis.features import Features
 from clearhead.api import load
+from clearhead.api.features import attach, load_features
 from clearhead.capture.texts import Texts, texts_in
 from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
@@ -24,6 +26,7 @@ def explore_command(
     text: str | None,
     *,
     target: str | None,
+    features: Sequence[str] = (),
     export: Path | None,
     port: int,
     browser: bool,
@@ -34,19 +37,21 @@ def explore_command(
 ) -> None:
     """Serves the explorer on a model until Ctrl-C, or writes it to a file. Prints one line: the address."""
     check_built()  # Before anything slow, like the check of the port.
-    if export is not None:
-        print(write(opened(name, text, target=target, revision=revision, device=device), export))
-        tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
-        return
+
+    def make() -> Session:
+        session = opened(name, text, target=target, revision=revision, device=device, data=given)
+        attach_all(session, features)
+        return session
+
     for file in data:
         if "*" not in file:
             check_file(Path(file))
     given = texts_in(*data, text=column) if data else None
-    serve(
-        lambda: opened(name, text, target=target, revision=revision, device=device, data=given),
-        port=port,
-        browser=browser,
-    )
+    if export is not None:
+        print(write(make(), export))
+        tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
+        return
+    serve(make, port=port, browser=browser)
 
 
 def serve(make: Callable[[], Session], *, port: int, browser: bool, fragment: str = "") -> None:
@@ -87,6 +92,16 @@ def opened(
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..") else name
     return Session(model, name=called, folder=folder, text=text, target=target, image=image, data=data)
+
+
+def attach_all(session: Session, folders: Sequence[str]) -> None:
+    """Attaches the features of each folder, or of one of its layers: FOLDER:LAYER."""
+    network, found = session.model.network, list[Features]()
+    for given in folders:
+        folder, colon, layer = given.rpartition(":")
+        has_layer = bool(colon) and layer.isdigit()
+        found.append(load_features(folder if has_layer else given, network, layer=int(layer) if has_layer else None))
+    attach(network, *found)
 
 
 def show(url: str) -> None:

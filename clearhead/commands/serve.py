@@ -3,11 +3,13 @@
 import json
 import os
 import re
+from collections.abc import Sequence
 
 from clearhead.api import load
 from clearhead.api.predicting import reads_pairs
 from clearhead.commands import check_positive, tell
 from clearhead.commands.ending import leave_unless
+from clearhead.commands.steer import named_directions
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
@@ -31,6 +33,7 @@ def serve_command(
     slots: int,
     queue: int,
     max_length: int,
+    edits: Sequence[str] = (),
     dtype: str | None,
     int8: bool,
     revision: str | None,
@@ -45,7 +48,8 @@ def serve_command(
         port = listener.getsockname()[1]
         keep_freed_memory()
         model = load(name, revision=revision, dtype=dtype, device=device, int8=int8)
-        service = Service(model, name.rstrip("/") or name, slots=slots, max_length=max_length)
+        directions = named_directions(edits)
+        service = Service(model, name.rstrip("/") or name, slots=slots, max_length=max_length, edits=directions)
         worker = worker_of(service, queue=queue)
         url = f"http://{host}:{port}"
         worker.start()

@@ -10,6 +10,7 @@ from typing import Any
 
 from clearhead.api import Model, load, predicting
 from clearhead.commands import tell
+from clearhead.commands.steer import steered
 from clearhead.data.files import opened, read_lines, read_text
 from clearhead.data.languages import language, languages, reading
 from clearhead.data.tags import known_tags, tag_for
@@ -170,13 +171,16 @@ def generate_command(
     file: Path | None,
     sampling: Mapping[str, Any],
     stop: Sequence[str],
+    edit: tuple[Path | None, float] = (None, 1.0),
     int8: bool,
     compiles: bool,
     device: str,
 ) -> None:
-    """Print the prompt and its continuation as it is written."""
+    """Print the prompt and its continuation as it is written; `edit` is the file of a direction, and its strength."""
     if file is not None and prompt is not None:
         raise UserError(f"--file {file}: expected it alone, got a prompt on the line too; leave out one of the two")
+    if edit[0] is not None and compiles:
+        raise UserError("--compile: expected it without --edit, got both; leave out one of the two")
     prompt = (prompt or "\n") if file is None else read_text(file).removesuffix("\n")
     keep_freed_memory()
     model = load(name, int8=int8, compile=compiles, device=device)
@@ -190,7 +194,8 @@ def generate_command(
         tell("note: before the second token a step is compiled, which takes from half a minute to minutes")
     print(prompt, end="", flush=True)
     try:
-        for piece in pieces:
-            print(piece, end="", flush=True)
+        with steered(model, *edit):
+            for piece in pieces:
+                print(piece, end="", flush=True)
     finally:
         print(flush=True)

@@ -31,6 +31,7 @@ from clearhead.explorer.answering.circuits import (
     faithfulness,
 )  # fmt: skip
 from clearhead.explorer.answering.examples import ExamplesQuestion, examples, has_data
+from clearhead.explorer.answering.features import FeaturesQuestion, features
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.patching import PatchingQuestion, patching
@@ -76,6 +77,7 @@ HANDLERS: dict[str, Handler[Any]] = {
     "edge": Handler(EdgeQuestion, edge),
     "examples": Handler(ExamplesQuestion, examples, locks=False),
     "neighbours": Handler(NeighboursQuestion, neighbours),
+    "features": Handler(FeaturesQuestion, features),
     "generate": Handler(GenerateQuestion, generate),
     "export": Handler(ExportQuestion, export, locks=False),
 }

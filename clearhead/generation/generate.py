@@ -18,7 +18,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.model.packing import forget, packed, ready
 from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.trace import tracing
+from clearhead.trace import tracing, watched
 
 PATIENCE = 16
 """Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
@@ -145,8 +145,8 @@ class Decoding:
 
     @property
     def reading(self) -> Transformer:
-        """The network that reads the next tokens: the original one while it is traced."""
-        return self.network if tracing() else self.fast
+        """The network that reads the next tokens: the original one while it is traced or edited."""
+        return self.network if watched() else self.fast
 
     def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
         """Read source and prompts -> b v: logits of the first new token."""
@@ -165,7 +165,7 @@ class Decoding:
         """One or more tokens for each slot -> n v: logits of the next token."""
         with self.evaluating, _no_gradients():
             self.n_steps += 1
-            if self.network.compiles_steps and self.alone is not None and self.cache.length and not tracing():
+            if self.network.compiles_steps and self.alone is not None and self.cache.length and not watched():
                 self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.alone)
                 self.cache = self.compiled.cache
                 return self.compiled(tokens, self.memory)[:, -1]

@@ -29,7 +29,7 @@ from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
 from clearhead.model.reach import Reach, ReachSteps
-from clearhead.trace import tell_padding, tracing
+from clearhead.trace import HasAttached, tell_padding, tracing
 
 
 class LayerKind(NamedTuple):
@@ -171,7 +171,7 @@ class Stack(nn.Module):
             )
 
 
-class Transformer(nn.Module):
+class Transformer(HasAttached):
     """An encoder, a decoder or both, and a head   (Vaswani et al. 2017, figure 1)
 
     `network(source, target)` for an encoder-decoder, `network(tokens)` for a single stack. Logits are b t v, or n v in

@@ -20,6 +20,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.model.packing import packed
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
+from clearhead.serve.edits import steered
 from clearhead.serve.slots import Slots
 from clearhead.serve.worker import INTERNAL, Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, ScoredToken, Update, Writing
@@ -110,7 +111,9 @@ class Engine(Worker[Prompt, Update]):
         """Prefill: reads the next tokens of each prompt. Prompts that have been read completely join the batch."""
         start, size = reading.past.length, PIECE if len(reading.arrivals) == 1 else AT_ONCE
         pieces = [prompt.ids[start : start + size] for _, prompt in reading.arrivals]
-        states, layout = self.decoder(Tokens.pad(pieces, packed=True).to(self.device), None, reading.past)
+        tokens = Tokens.pad(pieces, packed=True).to(self.device)
+        with steered(self.network, [prompt.steering for _, prompt in reading.arrivals], tokens):
+            states, layout = self.decoder(tokens, None, reading.past)
         states = layout.trim(states) if states.dim() == 2 else states.flatten(0, 1)
         of_each = states.split([len(piece) for piece in pieces])
         for (_, prompt), own, scores in zip(reading.arrivals, of_each, reading.scores, strict=True):
@@ -154,8 +157,9 @@ class Engine(Worker[Prompt, Update]):
 
     def step(self) -> Tensor:
         """Runs the last token of every row through the network -> n v: the logits of the next token."""
-        last = torch.tensor([[row.written[-1]] for row in self.rows], device=self.device)
-        return self.network.decode(Tokens(last), None, self.slots)[:, -1]
+        last = Tokens(torch.tensor([[row.written[-1]] for row in self.rows], device=self.device))
+        with steered(self.network, [row.prompt.steering for row in self.rows], last):
+            return self.network.decode(last, None, self.slots)[:, -1]
 
     def write(self, logits: Tensor, *, first: int = 0) -> None:
         """Samples a token per row from `first` on, removes finished rows and notifies clients."""

@@ -25,6 +25,7 @@ MOST_STOPS = 4
 LONGEST_STOP = 1000
 """Characters of a stop string."""
 MOST_LIKELIEST = 20
+MOST_EDITS = 16
 
 Texts = Annotated[list[str], Field(fail_fast=True)]
 """Stops at the first mistake of a list: an error for each of millions of members would take gigabytes."""
@@ -74,6 +75,13 @@ class StreamOptions(Strict):
     include_usage: bool = False
 
 
+class NamedEdit(Strict):
+    """A direction that the server was started with, and how much of it to add."""
+
+    name: str
+    strength: float = 1.0
+
+
 class Writes(Request):
     """How to continue a text. None keeps the model's setting."""
 
@@ -89,6 +97,7 @@ class Writes(Request):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
+    edit: NamedEdit | Annotated[list[NamedEdit], Field(max_length=MOST_EDITS)] | None = None
 
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -115,6 +124,20 @@ class Writes(Request):
     def stops(self) -> tuple[str, ...]:
         """The stop strings."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @field_validator("edit", mode="wrap")
+    @classmethod
+    def _named(cls, value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            what = f'{{"name": NAME, "strength": NUMBER}}, or a list of up to {MOST_EDITS} of them'
+            raise ValueError(f"expected {what}") from None
+
+    @property
+    def edits(self) -> list[NamedEdit]:
+        """The directions to add."""
+        return [self.edit] if isinstance(self.edit, NamedEdit) else self.edit or []
 
     @property
     def counts_tokens(self) -> bool:

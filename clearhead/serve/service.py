@@ -1,9 +1,10 @@
 """Turns a request into prompts for the engine: checks the model, the settings and the lengths."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.api.classifying import TEMPLATE, ZeroShot
 from clearhead.api.predicting import Row, lines_of, task_of
@@ -12,6 +13,7 @@ from clearhead.data.chat import render
 from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.serve.edits import Steering, check
 from clearhead.serve.lengths import Encode, TooLong, bounded, extent, most_characters
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, PredictionRequest, Writes, Wrong
 from clearhead.serve.writing import Prompt
@@ -30,8 +32,13 @@ FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 class Service:
     """A model with its name and the limits of requests."""
 
-    def __init__(self, model: Model, name: str, *, slots: int, max_length: int) -> None:
-        """Raises UserError for a model that does not read text, or that no task knows."""
+    def __init__(
+        self, model: Model, name: str, *, slots: int, max_length: int, edits: Mapping[str, Direction] | None = None
+    ) -> None:
+        """`edits` are the directions that requests may name.
+
+        Raises UserError for a model that does not read text, or that no task knows, and for edits that do not fit it.
+        """
         if isinstance(reads := model.config.first.input, Continuous):
             verb = "transcribe" if model.reader.reads_sounds else "predict"
             raise UserError(
@@ -42,6 +49,12 @@ class Service:
         self.task = None if isinstance(model.config.head, NoHead | VectorHead) else task_of(model, name=name)
         """None for a model that has no head, and only embeds."""
         self.does = _kind(model, self.task)
+        self.edits = edits or {}
+        for edit, direction in self.edits.items():
+            if self.does != "complete":
+                what = ROUTES[self.does][0]
+                raise UserError(f"--edit {edit}: expected a model that continues texts, got one that {what}")
+            check(model.network, direction, f"--edit {edit}")
         decoder, encoder = model.config.decoder, model.config.encoder
         self.max_length = min(max_length, (decoder.max_length if decoder else None) or max_length)
         """The most positions of a prompt with its continuation."""
@@ -197,7 +210,7 @@ class Service:
             raise Wrong(f"n: expected at most {self.slots}, as many as are written at once, got {n}", "n")
         if asked.stream_options is not None and not asked.stream:
             raise Wrong("stream_options: expected stream to be true with it", "stream_options")
-        config = self.settings(asked)
+        config, steering = self.settings(asked), self.steering(asked)
         if n > 1 and config.temperature == 0:
             raise Wrong(f"n: expected 1 at temperature 0, where all texts are alike, got {n}", "n")
         most = config.max_new_tokens if max_tokens is None else max_tokens
@@ -212,9 +225,18 @@ class Service:
                 streams=bool(asked.stream),
                 likeliest=likeliest,
                 scores_prompt=scores_prompt,
+                steering=steering,
             )
             for number, ids in enumerate(several)
         ]
+
+    def steering(self, asked: Writes) -> tuple[Steering, ...]:
+        """The directions that a request names. Raises Wrong for a name that the server does not have."""
+        for one in asked.edits:
+            if one.name not in self.edits:
+                known = ", ".join(self.edits) or "none; start the server with --edit FILE"
+                raise Wrong(f"edit: expected a name that this server has, {known}, got {one.name:.100}", "edit")
+        return tuple(Steering(self.edits[one.name], one.strength) for one in asked.edits if one.strength)
 
     def settings(self, asked: Writes) -> GenerationConfig:
         """The model's settings with those of the request. Draws a seed if the request has none."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.generation import History, Sampler
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.serve.edits import Steering
 from clearhead.serve.worker import Ticket
 
 FinishReason = Literal["stop", "length"]
@@ -32,6 +33,8 @@ class Prompt:
     """How many of the likeliest tokens to list in each place, with the token's log-probability; None for neither."""
     scores_prompt: bool = False
     """Whether the prompt's tokens get log-probabilities too."""
+    steering: tuple[Steering, ...] = ()
+    """What is added to the values of its texts."""
 
 
 @dataclass(frozen=True)

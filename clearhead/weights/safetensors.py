@@ -35,6 +35,13 @@ def read(folder: Path, *, quantized: bool = False) -> dict[str, Tensor]:
     raise UserError(f"{folder}: expected {MODEL} or {INDEX}, got neither; try a folder that a model was saved in")
 
 
+def with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of one file, and the texts that describe it. Raises UserError, which names the file."""
+    tensors = _read_file(path, quantized=False)
+    with _guarded(path), safe_open(path, framework="pt") as file:
+        return tensors, dict(file.metadata() or {})
+
+
 def shards(
     tensors: Mapping[str, Tensor], *, limit_bytes: int
 ) -> tuple[dict[str, dict[str, Tensor]], JsonObject | None]:

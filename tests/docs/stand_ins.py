@@ -109,7 +109,18 @@ def texts(folder: Path) -> None:
     for name in ("train", "some", "other", "a", "b", "v", "part-1", "part-2"):
         for language in ("en", "de", "fr"):
             lines(folder / f"{name}.{language}", [sentence(draw) for _ in range(6 if name == "some" else N)])
-    lengths = {"book": 600, "other": 600, "a": 600, "b": 600, "v": 300, "lines": N, "texts": 6, "story": 2}
+    lengths = {
+        "book": 600,
+        "other": 600,
+        "a": 600,
+        "b": 600,
+        "v": 300,
+        "lines": N,
+        "texts": 6,
+        "story": 2,
+        "joyful": 6,
+        "gloomy": 6,
+    }
     for name, n in lengths.items():
         lines(folder / f"{name}.txt", [f"{sentence(draw).capitalize()}." for _ in range(n)])
 

@@ -56,7 +56,7 @@ def engine_of(model: Model, *, slots: int = 4, most_cells: int = 64, most_waitin
 
 def ask(model: Model, ids: Sequence[int], *, limit: int = 12, **fields: Any) -> Prompt:
     """A prompt with the model's own settings, but for these."""
-    names = {"n", "number", "stop", "streams", "likeliest", "scores_prompt"}
+    names = {"n", "number", "stop", "streams", "likeliest", "scores_prompt", "steering"}
     given = {name: value for name, value in fields.items() if name in names}
     settings = {name: value for name, value in fields.items() if name not in names}
     config = GenerationConfig.model_validate(model.settings().model_dump() | settings)

@@ -23,8 +23,8 @@ const walks = files.filter((path) => path.startsWith("walks/")).map(read).join("
 const positions = "sinusoidal learned rotary relative alibi none";
 const heads = "language classification tagging span none";
 const kinds = "previous same next first uniform other";
-const views = "tokens image embedding position attention heads output norm ffn residual logits generation "
-  + "lens circuits examples geometry scale patching training";
+const views = "tokens image embedding position attention heads output norm ffn residual logits generation lens "
+  + "circuits examples features geometry scale patching training";
 const steps = [...code.matchAll(/\bstep\(([^[]+), \[/g)].flatMap((call) => call[1]!.match(/\w+(?=")/g) ?? []).join(" ");
 const followers: Record<string, string> = {
   "answer.": heads,

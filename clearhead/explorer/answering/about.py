@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from clearhead.analysis.features import Features
 from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ClassificationHead, ModelConfig, TaggingHead
 from clearhead.errors import UserError
@@ -36,6 +37,11 @@ def about(opened: Opened) -> dict[str, Any]:
         "examples": [stated(example) for example in opened.examples],
         "languages": ["en", *other_texts()],
         "walks": list(opened.walks),
+        "features": [
+            {"address": one.address, "writes": one.writes, "n": one.n, "source": one.source}
+            for one in model.network.attached
+            if isinstance(one, Features)
+        ],
         "changes": {"scale": changed(config, scale=False) != config, "positions": position_kinds(config)},
     }
 

@@ -118,6 +118,7 @@ def observe(
     with Evaluating(model.network), torch.no_grad(), model.tracing(edit, without=MADE_AGAIN if lean else ()) as seen:
         model.network(*reading.inputs)
     by_hand = frozenset(Address.parse(address).path for address in edit or {})
+    by_hand |= {one.writes for one in model.network.attached if f"{one.reads}.{one.name}" in by_hand}
     values = {a: seen[a][0].float().cpu() for a in seen if a in by_hand or not a.endswith(".masked")}
     axes = {address: seen.axes[address].removeprefix("b ") for address in values}
     if isinstance(reads := config.first.input, Continuous):

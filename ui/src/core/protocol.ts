@@ -120,6 +120,8 @@ export interface Questions {
   examples(asked: { at: string; towards?: { run: RunRequest; at: string }; top: number }): ExamplesReply;
   /** The nearest rows of the token table by cosine: of a token, or of the vector at an address. */
   neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
+  /** The features that are most active at a position, and those in `also`. */
+  features(asked: { run: RunRequest; at: string; position: number; k: number; also: number[] }): FeaturesReply;
   /** How the model goes on from the run's text (an encoder-decoder: writes its target). */
   generate(asked: { run: RunRequest; settings: GenerateSettings }): GenerateReply;
   /** Every text of the page in another language, by key. */
@@ -131,6 +133,10 @@ export interface Questions {
 export type Ask = keyof Questions;
 export type Asked<A extends Ask> = Parameters<Questions[A]>[0];
 export type Answered<A extends Ask> = Reply<ReturnType<Questions[A]>>;
+
+/** Features that are attached to the model: their address, and the Python arguments that load them. */
+export interface AttachedFeatures { address: string; writes: string; n: number; source: string }
+export interface FeaturesReply { active: { feature: number; value: number; words: string[] }[]; count: number }
 
 export interface About {
   name: string;
@@ -156,6 +162,7 @@ export interface About {
   answers: Ask[];
   /** Languages of the page's texts, English first: see `texts`. */
   languages: string[];
+  features?: AttachedFeatures[];
   /** Changes that this model can take: `positions` lists kinds, its own first. */
   changes: { scale: boolean; positions: string[] };
 }

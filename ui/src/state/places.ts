@@ -41,6 +41,7 @@ const ROWS = [
   { name: "examples", list: "whole", of: "head", when: ({ kind, has_tokenizer }) => kind !== "image" && has_tokenizer },
   { name: "geometry", list: "whole", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head" },
+  { name: "features", list: "whole", when: ({ features, answers }) => Boolean(features?.length) && answers.includes("features") },
   { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
   { name: "patching", list: "whole", when: ({ plan: { config } }) => (config.encoder ?? config.decoder)!.input.kind === "tokens" && /^(language|classification|tagging)$/.test(config.head.kind) },
   { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },

@@ -16,6 +16,11 @@ export function asPython(about: About, run: Run, position: number): string {
   if (request.edits.some((edit) => Array.isArray(edit.value))) lines.unshift("import torch");
   if (names.size) lines.push(`from clearhead.trace import ${[...names].sort().join(", ")}`);
   lines.push("", `model = clearhead.load(${text(opened(about, request))})`);
+  const attached = (about.features ?? []).filter((one) => one.source && request.edits.some((edit) => edit.at.startsWith(one.address)));
+  if (attached.length) {
+    lines.splice(lines.indexOf(""), 0, "from clearhead.api.features import attach, load_features");
+    lines.push(`attach(model.network, ${attached.map((one) => `load_features(${one.source})`).join(", ")})`);
+  }
   lines.push(...before);
   if (changed) lines.push(`model = model.changed(${change(request)})`);
   if (edits.length) lines.push("edit = {", ...edits, "}");

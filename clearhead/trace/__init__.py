@@ -5,22 +5,42 @@ A trace neither records nor edits what other threads compute.
 """
 
 import itertools
-import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.brief import shape_of
 from clearhead.errors import UserError
+from clearhead.trace.address import Address, Edit, add, apply, mean, nearest, scale, zero
+from clearhead.trace.attached import Attached, HasAttached
 
-Edit = Tensor | float | Callable[[Tensor], Tensor]
+__all__ = [
+    "Address",
+    "Attached",
+    "Edit",
+    "HasAttached",
+    "Trace",
+    "add",
+    "edited",
+    "looked_at",
+    "mean",
+    "nearest",
+    "patch",
+    "recording",
+    "scale",
+    "tap",
+    "tell_padding",
+    "trace",
+    "tracing",
+    "watched",
+    "zero",
+]
 
 _tracers: dict[int, "Trace"] = {}
 """The running traces by thread."""
@@ -54,72 +74,15 @@ def tracing() -> bool:
     return tracer is not None and tracer.explicit
 
 
+def watched() -> bool:
+    """Whether a trace, `recording` or `edited` runs in this thread. It knows only the modules of its own network."""
+    return bool(_tracers) and threading.get_ident() in _tracers
+
+
 def looked_at(owner: nn.Module, name: str) -> bool:
     """Whether a trace wants this value. Values computed only for a trace are skipped otherwise."""
     tracer = _tracers.get(threading.get_ident()) if _tracers else None
     return tracer is not None and tracer.wants(owner, name)
-
-
-@dataclass(frozen=True)
-class Address:
-    """The address of a value: `decoder.blocks.3.attn.weights[h=2,t=0]`, with optional indices on axes."""
-
-    path: str
-    index: tuple[tuple[str, int], ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """Parses an address. Raises UserError if the text is none."""
-        if not isinstance(text, str):
-            raise UserError(f"address: expected text such as decoder.blocks.0.attn.weights, got {type(text).__name__}")
-        match = re.fullmatch(r"([A-Za-z_][\w.]*)(?:\[([^\]]*)\])?", text.strip())
-        if match is None:
-            raise UserError(f"{text!r}: expected an address such as decoder.blocks.0.attn.weights[h=2]")
-        index: list[tuple[str, int]] = []
-        for part in filter(None, (match[2] or "").split(",")):
-            pair = re.fullmatch(r"\s*([a-z])\s*=\s*(-?\d+)\s*", part)
-            if pair is None:
-                raise UserError(f"{text!r}: expected an index such as h=2, got {part.strip()!r}")
-            if pair[1] in dict(index):
-                raise UserError(f"{text!r}: expected one index of axis {pair[1]}, got two; leave one of them out")
-            index.append((pair[1], int(pair[2])))
-        return cls(match[1], tuple(index))
-
-    def __str__(self) -> str:
-        inside = ",".join(f"{axis}={i}" for axis, i in self.index)
-        return f"{self.path}[{inside}]" if inside else self.path
-
-    def slices(self, axes: str, shape: torch.Size) -> tuple[int | slice, ...]:
-        """The index into a value with these axes. Raises UserError for an axis or index that it does not have."""
-        names = axes.split()
-        result: list[int | slice] = [slice(None)] * len(names)
-        for axis, i in self.index:
-            if axis not in names:
-                raise UserError(f"{self}: axis {axis!r} is not one of {axes!r}")
-            dimension = names.index(axis)
-            if not -shape[dimension] <= i < shape[dimension]:
-                raise UserError(f"{self}: {axis}={i} is outside 0..{shape[dimension] - 1}")
-            result[dimension] = i
-        return tuple(result)
-
-    def of(self, value: Tensor, axes: str) -> Tensor:
-        """The value itself, so that its gradient can be kept, or the part that the indices select."""
-        return value[self.slices(axes, value.shape)] if self.index else value
-
-
-def zero(value: Tensor) -> Tensor:
-    """Edit: all zeros."""
-    return torch.zeros_like(value)
-
-
-def mean(value: Tensor) -> Tensor:
-    """Edit: the mean over the last axis."""
-    return value.mean(-1, keepdim=True).expand_as(value)
-
-
-def scale(factor: float) -> Callable[[Tensor], Tensor]:
-    """Edit: the value times `factor`."""
-    return lambda value: value * factor
 
 
 def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
@@ -141,20 +104,29 @@ class Trace:
     used: set[str] = field(default_factory=set)
     without: frozenset[str] = frozenset()
     """Names, such as heads, that are not recorded unless edited. They must follow from other values."""
+    real: dict[str, Tensor | None] = field(default_factory=dict)
+    """By axis, b n: the cells of the running pass that hold tokens; None for all."""
+    attached: tuple[Attached, ...] = ()
     only: frozenset[str] | None = None
     """The paths that are recorded; None for all."""
     explicit: bool = True
-    """Whether ops that hide values take their explicit form."""
-    real: dict[str, Tensor | None] = field(default_factory=dict)
-    """By axis, b n: the cells of the running pass that hold tokens; None for all."""
+    """Whether ops that hide values take their explicit form. If not, they are as fast as without a trace."""
     _values: dict[str, list[Tensor]] = field(default_factory=dict)
+    _changes: dict[str, list[Tensor]] = field(default_factory=dict)
+    """What edits of attached numbers add to a value that is still to come."""
 
     def wants(self, owner: nn.Module, name: str) -> bool:
         """Whether the value is recorded or edited."""
         path = f"{self.paths.get(owner)}.{name}"
-        if self.only is not None:
-            return path in self.only
-        return name not in self.without or any(address.path == path for address, _ in self.edits)
+        return self._touches(path) or (self._keeps(path) and name not in self.without)
+
+    def _touches(self, path: str) -> bool:
+        """Whether an edit changes this value, or attached numbers read or change it."""
+        edited = any(address.path == path for address, _ in self.edits)
+        return edited or any(path in (one.reads, one.writes) for one in self.attached)
+
+    def _keeps(self, path: str) -> bool:
+        return self.only is None or path in self.only
 
     def visit(self, owner: nn.Module, name: str, value: Tensor, axes: str) -> Tensor:
         """Applies the edits of a tapped value and records it. The network continues with the result."""
@@ -162,19 +134,52 @@ class Trace:
         if prefix is None:
             return value
         path = f"{prefix}.{name}" if prefix else name
-        if self.only is not None and path not in self.only:
+        self.axes[path] = axes
+        if not self._keeps(path) and not self._touches(path):
             return value
+        if not self.explicit and len(axes.split()) == value.ndim + 1:  # Packed.
+            if not axes.startswith("b t "):
+                return value
+            axes = f"m {axes[4:]}"
         if len(axes.split()) != value.ndim:
             raise AssertionError(f"{path}: axes {axes!r} do not fit shape {tuple(value.shape)}")
+        value = self._changed(path, value, axes)
+        for change in self._changes.pop(path, ()):
+            value = value + change.to(value)
+        for numbers in self.attached:
+            if path == numbers.reads:
+                value = self._through(numbers, value, axes)
+        self._keep(path, value, axes)
+        return value
+
+    def _through(self, numbers: Attached, value: Tensor, axes: str) -> Tensor:
+        """Reads attached numbers; what an edit of them changes is added to the value, or to the one that they write."""
+        path, axes = f"{numbers.reads}.{numbers.name}", f"{axes[:-1]}f"
+        before = numbers.encode(value)
+        after = self._changed(path, before, axes)
+        self._keep(path, after, axes)
+        if after is before:  # No error of theirs reaches an unedited pass.
+            return value
+        change = numbers.written(after - before)
+        if numbers.writes == numbers.reads:
+            return value + change.to(value)
+        self._changes.setdefault(numbers.writes, []).append(change)
+        return value
+
+    def _changed(self, path: str, value: Tensor, axes: str) -> Tensor:
+        """The value after the edits of its address."""
         for address, edit in self.edits:
             if address.path == path:
-                value = self._within_text(value, _edited(value, address, edit, axes), axes.split())
+                value = self._within_text(value, apply(value, address, edit, axes), axes.split())
                 self.used.add(path)
-        self.axes[path] = axes
-        self._values.setdefault(path, []).append(value)
-        if self.only is not None and len(self._values) == len(self.only):
-            raise _Complete
         return value
+
+    def _keep(self, path: str, value: Tensor, axes: str) -> None:
+        self.axes[path] = axes
+        if self._keeps(path):
+            self._values.setdefault(path, []).append(value)
+        if self.only and len(self._values) == len(self.only):
+            raise _Complete
 
     def _within_text(self, value: Tensor, edited: Tensor, names: list[str]) -> Tensor:
         """The edited value with the original padding. So no edit of padding reaches a real position."""
@@ -233,8 +238,7 @@ def recording(network: nn.Module, paths: Collection[str], *, explicit: bool = Fa
     The block ends where the pass ends. The pass is padded, and takes its fast form unless `explicit`: the values that
     fast ops hide, such as attention weights and the parts of norms, are missing then.
     """
-    paths_of = _paths(network)
-    with suppress(_Complete), _running(Trace(paths_of, only=frozenset(paths), explicit=explicit)) as current:
+    with suppress(_Complete), _running(network, only=frozenset(paths), explicit=explicit) as current:
         yield current
 
 
@@ -251,6 +255,27 @@ def trace(
 
     Compiled code runs eagerly meanwhile. Raises UserError for an edit that no forward pass met.
     """
+    with _running(network, edit, without=frozenset(without)) as current:
+        yield current
+
+
+@contextmanager
+def edited(network: nn.Module, edit: Mapping[str, Edit]) -> Iterator[None]:
+    """Makes these edits while the block runs, keeps no value, and leaves the network's fast kernels on.
+
+    So it cannot reach what a fused kernel hides, such as attention weights, and where a batch is packed, a value has
+    the axes m d, m counting its tokens. Raises UserError for an edit that no forward pass met; `trace` reaches all.
+    """
+    with _running(network, edit, only=frozenset(), explicit=False):
+        yield
+
+
+@contextmanager
+def _running(network: nn.Module, edit: Mapping[str, Edit] | None = None, **options: Any) -> Iterator[Trace]:
+    """A trace in this thread; `options` are fields of `Trace`."""
+    thread = threading.get_ident()
+    if thread in _tracers:
+        raise RuntimeError("a trace is already running; traces do not nest")
     if not isinstance(network, nn.Module):
         raise UserError(
             f"trace: expected a network, got {type(network).__name__}; try model.network or model.tracing()"
@@ -258,19 +283,10 @@ def trace(
     if edit is not None and not isinstance(edit, Mapping):
         raise UserError(f"edit: expected edits by address, such as {{address: 0.0}}, got {type(edit).__name__}")
     edits = [(Address.parse(address), value) for address, value in (edit or {}).items()]
-    with _running(Trace(_paths(network), edits, without=frozenset(without))) as current:
-        yield current
-    for address, _ in edits:
-        if address.path not in current.used:
-            raise UserError(f"{address.path}: edited, but no value has this address{nearest(address.path, current)}")
-
-
-@contextmanager
-def _running(current: Trace) -> Iterator[Trace]:
-    """Makes this the trace of the thread while the block runs."""
-    thread = threading.get_ident()
-    if thread in _tracers:
-        raise RuntimeError("a trace is already running; traces do not nest")
+    # torch.compile wraps a module in another, which no address names.
+    paths = {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
+    attached = tuple(one for module in paths if isinstance(module, HasAttached) for one in module.attached)
+    current = Trace(paths, edits, attached=attached, **options)
     _tracers[thread] = current
     try:
         # Importing the compiler takes seconds. If it is not imported, nothing is compiled.
@@ -279,38 +295,6 @@ def _running(current: Trace) -> Iterator[Trace]:
             yield current
     finally:
         del _tracers[thread]
-
-
-def _paths(network: nn.Module) -> dict[nn.Module, str]:
-    """The path of each module. torch.compile wraps a module in another, which no address names."""
-    return {m: path.removeprefix("_orig_mod").removeprefix(".") for path, m in network.named_modules()}
-
-
-def _edited(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
-    where = address.slices(axes, value.shape)
-    part = address.of(value, axes)
-    made = edit(part.clone()) if callable(edit) else edit  # A clone, because a function may write into its argument.
-    if isinstance(made, Real):
-        with suppress(OverflowError):  # Of a whole number that no float reaches.
-            made = torch.tensor(float(made))
-    if not isinstance(made, Tensor) or made.is_complex():
-        got = "complex numbers" if isinstance(made, Tensor) else "None" if made is None else type(made).__name__
-        what = "a function that returns a tensor or a number" if callable(edit) else "a tensor, a number or a function"
-        raise UserError(f"{address}: expected {what}, got {got}")
-    try:
-        new = made.to(part).expand_as(part)
-    except RuntimeError:
-        raise UserError(
-            f"{address}: expected an edit of shape {tuple(part.shape)}, got {tuple(made.shape)}; try a number"
-        ) from None
-    if not address.index:
-        return new
-    result = value.clone()
-    result[where] = new
-    return result
-
-
-def nearest(path: str, known: Iterable[str]) -> str:
-    """A suggestion for an error message: the known name that is most alike, if any."""
-    close = get_close_matches(path, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    for at in [address.path for address, _ in edits]:
+        if at not in current.used:
+            raise UserError(f"{at}: edited, but no value has this address{nearest(at, current.axes)}")

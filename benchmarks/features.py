@@ -1,0 +1,81 @@
+"""`python -m benchmarks.features MODEL`: what transcoders and sparse autoencoders keep of a small model's work.
+
+    clearhead train shakespeare --data.folder PATH/TO/tinyshakespeare --out runs/own
+    python -m benchmarks.features runs/own --kind transcoder --minutes 10
+
+Time is CPU time of one thread, so that other work on the machine does not count. docs/features.md has the figures.
+"""
+
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from cyclopts import App, Parameter
+
+from benchmarks.racing.machine import Machine
+from clearhead.analysis.features import Ended, Settings, Site, Stepped, report, train
+from clearhead.api import load
+from clearhead.commands.features import batches, number
+from clearhead.machine.device import keep_freed_memory
+
+app = App(name="python -m benchmarks.features", help="What features keep of a small model's work.")
+SHOWN_EVERY = 60.0
+"""Seconds between two lines about the training."""
+
+
+@app.default
+def main(
+    model: str,
+    *,
+    data: Annotated[Path | None, Parameter(help="Text file (default: the data of the run).")] = None,
+    kind: Literal["sae", "transcoder"] = "transcoder",
+    at: Annotated[tuple[str, ...], Parameter(help="Addresses (default: that of every block).")] = (),
+    minutes: float = 10.0,
+    width: str = "16x",
+    active: int = 32,
+    seed: int = 0,
+) -> None:
+    """Trains features at each address and prints a row of a table for each."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    machine = Machine.now(1)
+    loaded = load(model, dtype="float32")
+    network = loaded.network
+    last = list(network.stacks())[-1]
+    end = "ffn" if kind == "transcoder" else "resid_post"
+    at = at or tuple(f"{last}.blocks.{i}.{end}" for i in range(len(network.last_stack.blocks)))
+    learnt, held = batches(loaded, model, data).split()
+    parameters = sum(p.numel() for p in network.parameters())
+    print(f"{machine.processor}, {machine.environment}, one thread; {parameters:,} parameters, {kind}, k {active}")
+    print(
+        "| at | features | CPU minutes | loss recovered (mean) | plain, features, zero, mean | explained | L0 | dead |"
+    )
+    print("|---|---:|---:|---:|---|---:|---:|---:|", flush=True)
+    for address in at:
+        site = Site.of(network, address, kind)
+        settings = Settings(n=number(width, loaded, site), k=active, minutes=minutes, seed=seed)
+        begun, shown = time.perf_counter(), SHOWN_EVERY
+        for event in train(network, learnt.inputs, site, settings, clock=time.process_time):
+            match event:
+                case Stepped() if event.seconds > shown:
+                    shown += SHOWN_EVERY
+                    print(
+                        f"  {event.seconds:.0f} s  explained {event.explained:.1%}  {event.n_positions:,}", flush=True
+                    )
+                case Ended():
+                    found = report(network, held.inputs, event.features, held.labels)
+                    wall = (time.perf_counter() - begun) / 60
+                    print(
+                        f"| `{address}` | {settings.n:,} | {event.seconds / 60:.1f} ({wall:.0f} by the clock)"
+                        f" | {found.recovered:.3f} ({found.recovered_from_mean:.3f})"
+                        f" | {found.plain:.4f}, {found.reconstructed:.4f}, {found.zero:.4f}, {found.mean:.4f}"
+                        f" | {found.explained:.3f} | {found.active:.1f} | {found.dead:.1%} |",
+                        flush=True,
+                    )
+                case _:
+                    pass
+
+
+if __name__ == "__main__":
+    app()

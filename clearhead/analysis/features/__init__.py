@@ -1,0 +1,23 @@
+"""Features: sparse directions of a network's values, learned from its own passes, that can be seen and edited."""
+
+from clearhead.analysis.features.dictionary import Features, Site
+from clearhead.analysis.features.reading import Example, effect_on_logits, strongest, top_examples
+from clearhead.analysis.features.report import Report, replacing, report
+from clearhead.analysis.features.training import Ended, Event, Settings, Stepped, train
+
+__all__ = [
+    "Ended",
+    "Event",
+    "Example",
+    "Features",
+    "Report",
+    "Settings",
+    "Site",
+    "Stepped",
+    "effect_on_logits",
+    "replacing",
+    "report",
+    "strongest",
+    "top_examples",
+    "train",
+]

@@ -1,0 +1,112 @@
+"""`clearhead features` and `steer`."""
+
+from pathlib import Path
+from typing import Literal
+
+from cyclopts import App
+
+from clearhead.cli.app import Device, Text, app
+
+features = App(name="features", help="Train sparse features of a model's values, and see them.", sort_key=9)
+steer = App(name="steer", help="Make directions that steer what a model writes.", sort_key=9)
+app.command(features)
+app.command(steer)
+
+
+@features.command(name="train", help_epilogue="")
+def features_train(
+    model: str,
+    /,
+    *,
+    at: str,
+    out: Path,
+    data: Path | None = None,
+    kind: Literal["sae", "transcoder"] = "sae",
+    width: str = "16x",
+    active: int = 32,
+    minutes: float | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    device: Device = "cpu",
+) -> None:
+    """Train a sparse autoencoder or a transcoder on a model's values, and report what it keeps of the model's work.
+
+    Reads texts with the model while it trains, so no values have to be stored before. At the end a tenth of the texts,
+    which was kept apart, gives the report: the loss with what the features reconstruct in place of the value, against
+    the plain loss and against 0 or the mean in its place.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        at: Address of the value, such as decoder.blocks.3.resid_post; for a transcoder the FFN's, decoder.blocks.3.ffn.
+        out: New folder for the features.
+        data: Text file; an encoder-decoder reads a source and a target a line, with a tab between them (default: the
+            data of the run).
+        kind: sae explains a value by itself; transcoder explains what an FFN writes by what it reads.
+        width: Number of features, such as 4096, or 16x for sixteen times the width of the model.
+        active: Features that are active at a position.
+        minutes: Time to train (default: 10, unless --steps is given).
+        steps: Updates to make at most.
+        seed: Seed of all random numbers.
+        device: Where the model computes; the features train on the CPU.
+    """
+    from clearhead.commands.features import train_command
+
+    train_command(
+        model,
+        data=data,
+        at=at,
+        kind=kind,
+        width=width,
+        k=active,
+        minutes=10.0 if minutes is None and steps is None else minutes,
+        steps=steps,
+        seed=seed,
+        out=out,
+        device=device,
+    )
+
+
+@features.command(name="show", help_epilogue="")
+def features_show(
+    model: str,
+    folder: Path,
+    text: Text,
+    /,
+    *,
+    target: Text | None = None,
+    layer: int | None = None,
+    top: int = 5,
+) -> None:
+    """Print the strongest features of each token of a text, with the words that they make likelier.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        folder: Folder of features: of `clearhead features train`, of SAELens or of circuit-tracer.
+        text: The text.
+        target: Input of the decoder of an encoder-decoder.
+        layer: Layer, for a folder of circuit-tracer.
+        top: Features of each token.
+    """
+    from clearhead.commands.features import show_command
+
+    show_command(model, folder, text, target=target, layer=layer, k=top)
+
+
+@steer.command(name="make", help_epilogue="")
+def steer_make(model: str, /, *, positive: Path, negative: Path, at: str, out: Path, device: Device = "cpu") -> None:
+    """Make a direction: the mean of a value over some texts less its mean over others.
+
+    `clearhead generate --edit` and `clearhead serve --edit` add it with a strength. A strength of 1 moves the value by
+    as much as the two sets differ.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        positive: Text file, a text a line, of what the model shall write more like.
+        negative: Text file of what it shall write less like.
+        at: Address of the value, such as decoder.blocks.3.resid_post.
+        out: New file (.safetensors).
+        device: Where to compute.
+    """
+    from clearhead.commands.steer import make_command
+
+    make_command(model, positive=positive, negative=negative, at=at, out=out, device=device)

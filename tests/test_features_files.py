@@ -1,0 +1,179 @@
+"""Folders of features: our own, and those of SAELens and circuit-tracer, written here as their sources say."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from clearhead.analysis.features import Features, Site
+from clearhead.api.features import attach, load_features, save_features
+from clearhead.errors import UserError
+from clearhead.model import Transformer
+from clearhead.model.norm import LayerNorm
+from tests.small_models import model_of
+
+D, N = 16, 24
+
+
+@pytest.fixture
+def network() -> Transformer:
+    return model_of("nano", n_layers=2).network
+
+
+def weights(*, transcoder: bool = False) -> dict[str, Tensor]:
+    torch.manual_seed(4)
+    found = {"W_enc": torch.randn(D, N), "b_enc": torch.randn(N), "W_dec": torch.randn(N, D), "b_dec": torch.randn(D)}
+    return found | ({"W_skip": torch.randn(D, D)} if transcoder else {})
+
+
+def test_our_own(tmp_path: Path, network: Transformer) -> None:
+    w = weights(transcoder=True)
+    site = Site("decoder.blocks.1.ffn_norm.out", "decoder.blocks.1.ffn.out")
+    made = Features(site, w["W_enc"], w["b_enc"], w["W_dec"], w["b_dec"], torch.rand(N), 4, w["W_skip"], name="mine")
+    save_features(made, tmp_path / "f", report={"recovered": 0.9})
+    again = load_features(tmp_path / "f", network)
+    x = torch.randn(5, D)
+    assert (again.site, again.name, again.k) == (site, "mine", 4)
+    assert torch.equal(again.reconstructed(x), made.reconstructed(x))
+    attach(network, again)
+    with pytest.raises(UserError, match="expected nothing there"):
+        save_features(made, tmp_path / "f")
+    (tmp_path / "f" / "features.json").write_text('{"format": "clearhead-features/9", "reads": "a", "writes": "a"}')
+    with pytest.raises(UserError, match=r"features.json:format"):
+        load_features(tmp_path / "f", network)
+
+
+def sae_lens(folder: Path, tensors: dict[str, Tensor], **facts: object) -> Path:
+    folder.mkdir()
+    save_file({name: t.contiguous() for name, t in tensors.items()}, folder / "sae_weights.safetensors")
+    (folder / "cfg.json").write_text(json.dumps({"d_in": D, "d_sae": N, "dtype": "float32", **facts}))
+    return folder
+
+
+def test_sae_lens_standard(tmp_path: Path, network: Transformer) -> None:
+    """The flat config of older files; b_dec is subtracted before the encoder."""
+    w, x = weights(), torch.randn(7, D)
+    facts = {"architecture": "standard", "apply_b_dec_to_input": True, "hook_name": "blocks.1.hook_resid_pre"}
+    found = load_features(sae_lens(tmp_path / "a", w, **facts), network)
+    active = ((x - w["b_dec"]) @ w["W_enc"] + w["b_enc"]).relu()
+    assert found.reads == found.writes == "decoder.blocks.1.resid_pre"
+    assert torch.allclose(found.encode(x), active, atol=1e-4)
+    assert torch.allclose(found.reconstructed(x), active @ w["W_dec"] + w["b_dec"], atol=1e-4)
+    centred = load_features(
+        sae_lens(tmp_path / "b", w, **facts, model_from_pretrained_kwargs={"center_writing_weights": True}), network
+    )
+    assert torch.allclose(centred.encode(x), found.encode(x - x.mean(1, keepdim=True)), atol=1e-4)
+
+
+@pytest.mark.parametrize("rescales", [False, True])
+def test_sae_lens_topk(tmp_path: Path, network: Transformer, rescales: bool) -> None:
+    w, x = weights(), torch.randn(7, D)
+    facts = {"architecture": "topk", "k": 3, "apply_b_dec_to_input": False, "rescale_acts_by_decoder_norm": rescales}
+    found = load_features(
+        sae_lens(tmp_path / "a", w, **facts, metadata={"hook_name": "blocks.0.hook_mlp_out"}), network
+    )
+    length = w["W_dec"].norm(dim=1) if rescales else torch.ones(N)
+    before = (x @ w["W_enc"] + w["b_enc"]) * length
+    largest, at = before.topk(3)
+    active = torch.zeros_like(before).scatter(1, at, largest.relu())
+    assert found.reads == "decoder.blocks.0.ffn.out"
+    assert torch.allclose(found.encode(x), active, atol=1e-4)
+    assert torch.allclose(found.reconstructed(x), (active / length) @ w["W_dec"] + w["b_dec"], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["threshold", "log_threshold"])
+def test_sae_lens_jump_relu(tmp_path: Path, network: Transformer, name: str) -> None:
+    w, x = weights(), torch.randn(7, D)
+    threshold = torch.rand(N) * 3
+    stored = {name: threshold.log() if name.startswith("log") else threshold}
+    facts = {"architecture": "jumprelu", "apply_b_dec_to_input": False, "hook_name": "blocks.0.hook_resid_post"}
+    found = load_features(sae_lens(tmp_path / "a", w | stored, **facts), network)
+    before = x @ w["W_enc"] + w["b_enc"]
+    assert torch.allclose(found.encode(x), before.relu() * (before > threshold), atol=1e-4)
+
+
+@pytest.mark.parametrize("preset", ["gpt2", "nano"])
+def test_sae_lens_transcoder_reads_a_norm_before_its_gain(tmp_path: Path, preset: str) -> None:
+    network = model_of(preset, n_layers=2).network
+    w = weights(transcoder=True)
+    metadata = {"hook_name": "blocks.1.ln2.hook_normalized", "hook_name_out": "blocks.1.hook_mlp_out"}
+    folder = sae_lens(tmp_path / "a", w, architecture="skip_transcoder", metadata=metadata)
+    found = load_features(folder, network)
+    assert (found.reads, found.writes) == ("decoder.blocks.1.ffn_norm.out", "decoder.blocks.1.ffn.out")
+    norm = network.decoder.blocks[1].ffn_norm  # type: ignore[union-attr]
+    n = torch.randn(7, D)
+    out = n * norm.gain + (norm.bias if isinstance(norm, LayerNorm) else 0)  # type: ignore[operator, union-attr]
+    assert isinstance(norm, LayerNorm) == (preset == "gpt2")
+    expected = (n @ w["W_enc"] + w["b_enc"]).relu() @ w["W_dec"] + w["b_dec"] + n @ w["W_skip"].T
+    assert torch.allclose(found.reconstructed(out), expected, atol=1e-3)
+
+
+def circuit_tracer(folder: Path, config: str, **more: Tensor) -> Path:
+    folder.mkdir()
+    (folder / "config.yaml").write_text(config)
+    w = weights(transcoder=True)
+    w["W_enc"] = w["W_enc"].T
+    for layer in range(2):
+        named = {name: (t * (layer + 1)).contiguous() for name, t in (w | more).items()}
+        save_file(named, folder / f"layer_{layer}.safetensors")
+    return folder
+
+
+SET = """# transcoders
+model_name: "some/model"
+model_kind: transcoder_set
+feature_input_hook: hook_resid_mid   # the stream
+feature_output_hook: "hook_mlp_out"
+transcoders:
+  - "hf://some/where/layer_0.safetensors"
+"""
+
+
+@pytest.mark.parametrize("activation", ["", "activation: relu\n", "activation: topk\nk: 3\n"])
+def test_circuit_tracer(tmp_path: Path, network: Transformer, activation: str) -> None:
+    w, x, threshold = weights(transcoder=True), torch.randn(7, D), torch.rand(N) * 3
+    own = {} if activation else {"activation_function.threshold": threshold}
+    folder = circuit_tracer(tmp_path / "a", SET + activation, **own)
+    found = load_features(folder, network, layer=1)
+    assert (found.reads, found.writes) == ("decoder.blocks.1.resid_attn", "decoder.blocks.1.ffn.out")
+    before = (x @ w["W_enc"] + w["b_enc"]) * 2
+    active = before.relu() * (before > threshold * 2) if own else before.relu()
+    if "topk" in activation:
+        largest, at = before.topk(3)
+        active = torch.zeros_like(before).scatter(1, at, largest.relu())
+    assert torch.allclose(found.encode(x), active, atol=1e-4)
+    expected = active @ w["W_dec"] * 2 + w["b_dec"] * 2 + x @ w["W_skip"].T * 2
+    assert torch.allclose(found.reconstructed(x), expected, atol=1e-3)
+    with pytest.raises(UserError, match="expected the number of a layer"):
+        load_features(folder, network)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"architecture": "gated"}, "architecture: expected standard, topk, jumprelu or a transcoder, got 'gated'"),
+        ({"normalize_activations": "layer_norm"}, "normalize_activations: expected 'none', got 'layer_norm'"),
+        ({"hook_name": "blocks.0.attn.hook_z"}, "hook_name: expected blocks.0. and one of"),
+        ({"hook_name": "blocks.5.hook_resid_pre"}, "expected a block of this network's decoder"),
+        ({"hook_head_index": 2}, "hook_head_index: expected features of a whole value"),
+        ({"architecture": "topk"}, "k: expected a whole number with topk, got None"),
+        ({"architecture": "jumprelu"}, "expected a threshold with jumprelu alone"),
+    ],
+)
+def test_what_sae_lens_has_and_we_do_not(
+    tmp_path: Path, network: Transformer, facts: dict[str, object], message: str
+) -> None:
+    given = {"architecture": "standard", "hook_name": "blocks.0.hook_resid_pre", **facts}
+    with pytest.raises(UserError, match=message):
+        load_features(sae_lens(tmp_path / "a", weights(), **given), network)
+
+
+def test_folders_of_something_else(tmp_path: Path, network: Transformer) -> None:
+    with pytest.raises(UserError, match=r"expected features.json, cfg.json or config.yaml"):
+        load_features(tmp_path, network)
+    folder = circuit_tracer(tmp_path / "a", "model_kind: cross_layer_transcoder\n")
+    with pytest.raises(UserError, match=r"config.yaml:model_kind: expected transcoder_set"):
+        load_features(folder, network, layer=0)
