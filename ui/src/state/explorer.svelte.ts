@@ -249,6 +249,7 @@ export class Explorer {
     if (!stack) return;
     page.layer = clamp(page.layer, stack.n_layers);
     page.head = clamp(page.head, stack.n_heads);
+    page.heads = page.heads?.filter((head) => head < stack.n_heads) ?? null;
     if (!(config.encoder && config.decoder && page.stack === "decoder")) page.part = "attn";
   }
 
