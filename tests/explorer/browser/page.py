@@ -42,6 +42,8 @@ PLAIN = {
     "key",
     "walk",
     "stop",
+    "form",
+    "present",
 }
 SECONDS = 8.0
 
