@@ -44,6 +44,7 @@ PLAIN = {
     "stop",
     "form",
     "present",
+    "moment",
 }
 SECONDS = 8.0
 

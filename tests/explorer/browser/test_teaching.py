@@ -7,7 +7,7 @@ import pytest
 from tests.explorer.browser.conftest import Open, spot_of
 from tests.explorer.browser.numbers import NUMBER, agrees
 from tests.explorer.browser.page import becomes, eventually, fragment
-from tests.explorer.browser.seeing import SOURCE, TARGET, right
+from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, right
 from tests.explorer.browser.test_accessibility import axe, focused, violations  # noqa: F401 (axe is a fixture)
 from tests.explorer.browser.test_layout import SIZES, WIDE
 
@@ -62,22 +62,46 @@ def test_six_steps(see, name: str) -> None:
             page.press(".")
 
 
+def test_moments_of_a_vector(see) -> None:
+    """One number at a time on a token's way: each that is said is Python's."""
+    unit, word = 3, 1
+    spot = spot_of(see, "writer", view="norm", form="steps", dim=0)
+    page, logits = spot.seen.opened, spot.seen.logits.double()
+    said = page.page.locator(".stage .said b").last
+    norm = [spot.of(f"attn_norm.{name}")[0] for name in ("mean", "rstd", "out")]
+    stream = [spot.of("resid_attn")[0]]
+    ffn = [*(spot.of(f"ffn.{name}")[unit] for name in ("pre", "post")), spot.of("ffn.out")[unit]]
+    state = spot.seen.trace["decoder.final_norm.out"][0, word, 0]
+    for view, dim, wanted in (("norm", 0, [*norm, *stream]), ("ffn", unit, ffn), ("logits", 0, [state])):
+        page.follow(fragment(*INPUTS["writer"], view=view, form="steps", query=spot.t, dim=dim, position=word))
+        for i, value in enumerate(wanted):
+            becomes(partial(page.page.locator(".six button").nth(i).get_attribute, "aria-current"), "step")
+            if value is not None:
+                eventually(lambda value=value: right(said.inner_text(), value))
+            page.press(".")
+    becomes(page.page.locator(".six [aria-current]").inner_text, "2\n· W")
+    eventually(lambda: right(said.inner_text(), logits[word].max()))
+    page.press(".")
+    share = logits[word].softmax(-1).max()
+    eventually(lambda: right(said.inner_text(), share))
+    page.press("m")
+    becomes(lambda: page.fragment().get("form"), None)
+
+
 def test_no_finding_in_steps_and_lines(shared_page: Open, axe: str) -> None:  # noqa: F811
-    """axe on every step, on the lines of all heads, and on the projector; nothing is wider than its window."""
-    text = "six seven eight nine ten one"
-    for state in ({"form": "steps", "step": step} for step in STEPS):
-        opened = shared_page(
-            "writer", fragment("six seven eight nine ten one", layer=1, head=1, query=4, key=2, **state)
-        )
+    """axe on the steps, on the lines of all heads, and on the projector; nothing is wider than its window."""
+    of_writer = [{"form": "steps", "step": step} for step in STEPS] + [{"form": "steps", "view": "norm", "moment": 2}]
+    for state in of_writer:
+        opened = shared_page("writer", fragment("six seven eight nine ten one", head=1, query=4, key=2, **state))
         opened.quiet()
-        opened.page.locator(".stage table").first.wait_for()
-        assert violations(opened, axe, ("light", "dark")[: 1 + (state["step"] in ("scores", "softmax"))]) == [], state
+        opened.page.locator(".stage :is(table, dl)").first.wait_for()
+        assert violations(opened, axe, ("light",)) == [], state
     for state in ({"form": "lines", "heads": [0, 1]}, {"form": "steps", "step": "weighted", "present": 1}):
         opened = shared_page("translator", fragment(SOURCE, TARGET, stack="decoder", part="cross", layer=1, **state))
         opened.quiet()
         assert violations(opened, axe) == [], state
-        for name, size in SIZES.items():
-            opened.page.set_viewport_size(size)
+        for name in ("narrow", "zoomed to 200 %"):
+            opened.page.set_viewport_size(SIZES[name])
             opened.quiet()
             beyond, what = opened.page.evaluate(WIDE)
             assert beyond <= 0, (state, name, what)

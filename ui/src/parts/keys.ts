@@ -2,7 +2,7 @@
 
 import type { Explorer } from "../state/explorer.svelte";
 import { FORMS } from "../state/page";
-import { STEPS } from "../state/places";
+import { placeOf, STEPS } from "../state/places";
 import { walking } from "../state/walking.svelte";
 
 export const KEYS: readonly [keys: string, what: string][] = [
@@ -28,6 +28,7 @@ export function onkey(event: KeyboardEvent, state: Explorer, help: () => void): 
 function actions(state: Explorer, help: () => void): Record<string, () => void> {
   const { page } = state;
   const step = (by: number): void => {
+    if (page.form === "steps" && placeOf(page.view).moments) return state.go({ moment: Math.max(0, page.moment + by) });
     const next = STEPS[STEPS.indexOf(page.step) + by];
     if (next) state.go({ view: "attention", step: next });
   };
@@ -46,7 +47,10 @@ function actions(state: Explorer, help: () => void): Record<string, () => void> 
     e: () => document.querySelector<HTMLElement>(".clearhead #cell")?.focus(),
     p: () => void (state.pinned = !state.pinned), Escape: () => (state.page.present && !state.pinned ? state.go({ present: false }) : void (state.pinned = false)),
     u: () => void state.undo(), r: () => void state.redo(), "?": help, f: () => state.go({ present: !page.present }),
-    m: () => state.go({ view: "attention", form: FORMS[(FORMS.indexOf(page.form) + 1) % FORMS.length]! }),
+    m: () => {
+      if (placeOf(page.view).moments) state.go({ form: page.form === "steps" ? "map" : "steps" });
+      else state.go({ view: "attention", form: FORMS[(FORMS.indexOf(page.form) + 1) % FORMS.length]! });
+    },
     n: () => go(1), N: () => go(-1),
   };
 }

@@ -106,6 +106,7 @@ export class Explorer {
 
   /** Changes the selection. Undo does not step over it. */
   go(change: Partial<Page>): void {
+    if (change.view && change.view !== this.page.view) this.page.moment = 0;
     Object.assign(this.page, change);
     this.#clamp();
     this.onpage?.(toFragment(this.page));

@@ -37,6 +37,8 @@ export interface Page {
   walk: string;
   stop: number | string;
   form: Form;
+  /** Which moment of a token's way through a place is on the stage. */
+  moment: number;
   /** Heads whose lines are drawn; null: the head of the place alone. */
   heads: number[] | null;
   /** For a projector: without the panels, in larger type. */
@@ -47,7 +49,7 @@ export function plainPage(reads: Reads): Page {
   return {
     view: "attention", step: "softmax", stack: "encoder", layer: 0, part: "attn", head: 0, query: 0, key: 0, dim: null,
     position: null, side: "a", reads, other: null, edits: [], change: {}, temperature: 1, mode: "explore",
-    walk: "", stop: 0, form: "map", heads: null, present: false,
+    walk: "", stop: 0, form: "map", moment: 0, heads: null, present: false,
   };
 }
 

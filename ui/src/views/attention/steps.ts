@@ -60,7 +60,8 @@ export async function projected(run: Run, place: AttentionPlace, side: Letter, h
 
 /** Of each score the exponential of its distance from the largest, and their sum; -Infinity is closed. */
 export function exponentials(scores: ArrayLike<number>): { powers: number[]; sum: number } {
-  const most = Math.max(...Array.from(scores));
+  let most = -Infinity;
+  for (let i = 0; i < scores.length; i++) most = Math.max(most, scores[i]!);
   const powers = Array.from(scores, (x) => (x === -Infinity ? 0 : Math.exp(x - most)));
   return { powers, sum: powers.reduce((all, x) => all + x, 0) };
 }
