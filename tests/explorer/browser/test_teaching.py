@@ -1,6 +1,7 @@
 """What a teacher shows: the six steps of attention one by one, lines over the sentence, and the page on a projector."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -90,13 +91,16 @@ def test_moments_of_a_vector(see) -> None:
 
 def test_no_finding_in_steps_and_lines(shared_page: Open, axe: str) -> None:  # noqa: F811
     """axe on the steps, on the lines of all heads, and on the projector; nothing is wider than its window."""
-    of_writer = [{"form": "steps", "step": step} for step in STEPS] + [{"form": "steps", "view": "norm", "moment": 2}]
+    of_writer: list[dict[str, Any]] = [{"step": step} for step in STEPS] + [{"view": "norm", "moment": 2}]
     for state in of_writer:
-        opened = shared_page("writer", fragment("six seven eight nine ten one", head=1, query=4, key=2, **state))
+        opened = shared_page(
+            "writer", fragment("six seven eight nine ten one", head=1, query=4, key=2, form="steps", **state)
+        )
         opened.quiet()
         opened.page.locator(".stage :is(table, dl)").first.wait_for()
         assert violations(opened, axe, ("light",)) == [], state
-    for state in ({"form": "lines", "heads": [0, 1]}, {"form": "steps", "step": "weighted", "present": 1}):
+    others: list[dict[str, Any]] = [{"form": "lines", "heads": [0, 1]}, {"form": "steps", "present": 1}]
+    for state in others:
         opened = shared_page("translator", fragment(SOURCE, TARGET, stack="decoder", part="cross", layer=1, **state))
         opened.quiet()
         assert violations(opened, axe) == [], state
