@@ -6,11 +6,39 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearhead.cli import analyses, data, inside, judging, lab, looking, models, patching, planning, predicting, training, use
+from clearhead.cli import (
+    analyses,
+    data,
+    inside,
+    judging,
+    lab,
+    looking,
+    models,
+    patching,
+    planning,
+    predicting,
+    training,
+    use,
+)
 from clearhead.cli.app import app
 from clearhead.commands.failures import explained
 
-__all__ = ["analyses", "app", "data", "inside", "judging", "lab", "looking", "models", "patching", "planning", "predicting", "run", "training", "use"]
+__all__ = [
+    "analyses",
+    "app",
+    "data",
+    "inside",
+    "judging",
+    "lab",
+    "looking",
+    "models",
+    "patching",
+    "planning",
+    "predicting",
+    "run",
+    "training",
+    "use",
+]
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -38,15 +38,16 @@ def explore_command(
     """Serves the explorer on a model until Ctrl-C, or writes it to a file. Prints one line: the address."""
     check_built()  # Before anything slow, like the check of the port.
 
+    for file in data:
+        if "*" not in file:
+            check_file(Path(file))
+    given = texts_in(*data, text=column) if data else None
+
     def make() -> Session:
         session = opened(name, text, target=target, revision=revision, device=device, data=given)
         attach_all(session, features)
         return session
 
-    for file in data:
-        if "*" not in file:
-            check_file(Path(file))
-    given = texts_in(*data, text=column) if data else None
     if export is not None:
         print(write(make(), export))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")

@@ -40,6 +40,7 @@ const followers: Record<string, string> = {
   "exercise.told.": "nothing outside fails other",
   "explain.": "qkv scores scaled masked softmax weighted",
   "ffn.name.": "relu gelu gelu_tanh silu tanh",
+  "form.": "map steps lines",
   "geometry.from_": "embedding before a",
   "head.": heads,
   "heads.by_": "place effect kind",

@@ -42,6 +42,9 @@ PLAIN = {
     "key",
     "walk",
     "stop",
+    "form",
+    "present",
+    "moment",
 }
 SECONDS = 8.0
 

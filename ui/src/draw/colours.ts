@@ -67,11 +67,12 @@ export function contrast(one: Rgb, other: Rgb): number {
   return (Math.max(p, q) + 0.05) / (Math.min(p, q) + 0.05);
 }
 
-/** A colour as a browser computes it: #hex, rgb(), color(srgb …) or oklab(). Transparency is ignored. */
+/** A colour as a browser computes it: #hex, rgb(), color(srgb …), oklab() or oklch(). Transparency is ignored. */
 export function parseColour(css: string): Rgb {
   const hex = /^#([0-9a-f]{6})$/i.exec(css.trim());
   if (hex) return [0, 2, 4].map((at) => parseInt(hex[1]!.slice(at, at + 2), 16)) as unknown as Rgb;
   const [x = 0, y = 0, z = 0] = (css.match(/-?\d*\.?\d+(e-?\d+)?%?/gi) ?? []).map(parseFloat);
+  if (css.startsWith("oklch")) return fromOklab([x, y * Math.cos((z * Math.PI) / 180), y * Math.sin((z * Math.PI) / 180)]);
   if (css.startsWith("oklab")) return fromOklab([x, y, z]);
   return css.startsWith("color(") ? [x * 255, y * 255, z * 255] : [x, y, z];
 }

@@ -50,6 +50,20 @@ function largest(grid: Grid, region: Region): number {
   return top;
 }
 
+/** The largest weight of the rows that have a choice: a row with one open key gives it all. Undefined if none has. */
+export function topOfChoices(pixels: Uint8Array, max: Float32Array | undefined, rows: number, cols: number): number | undefined {
+  let top = 0;
+  for (let r = 0; r < rows; r++) {
+    let open = 0, most = 0;
+    for (let c = r * cols; c < (r + 1) * cols; c++) {
+      if (pixels[c]! > 0) open++;
+      if (pixels[c]! > most) most = pixels[c]!;
+    }
+    if (open > 1) top = Math.max(top, (most / 255) * (max?.[r] ?? 1));
+  }
+  return top || undefined;
+}
+
 /** Where a window of `size` begins so that `at` is in its middle, as far as the ends allow. */
 export function around(at: number, size: number, total: number): number {
   return Math.max(0, Math.min(total - size, Math.round(at - size / 2)));

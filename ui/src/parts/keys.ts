@@ -1,12 +1,13 @@
 /** The keys of the page. Fields and figures keep their own. */
 
 import type { Explorer } from "../state/explorer.svelte";
-import { STEPS } from "../state/places";
+import { FORMS } from "../state/page";
+import { placeOf, STEPS } from "../state/places";
 import { walking } from "../state/walking.svelte";
 
 export const KEYS: readonly [keys: string, what: string][] = [
   ["/", "text"], ["[ ]", "head"], ["{ }", "layer"], [", .", "step"], ["↑ ↓", "query"], ["← →", "key"],
-  ["a b d", "sides"], ["h", "head_off"], ["e", "edit"], ["p", "pin"], ["Esc", "release"], ["u", "undo"], ["r", "redo"], ["t", "table"], ["n N", "walk"], ["?", "help"],
+  ["a b d", "sides"], ["h", "head_off"], ["e", "edit"], ["p", "pin"], ["Esc", "release"], ["u", "undo"], ["r", "redo"], ["t", "table"], ["n N", "walk"], ["f", "present"], ["m", "form"], ["?", "help"],
 ];
 
 export function onkey(event: KeyboardEvent, state: Explorer, help: () => void): void {
@@ -27,6 +28,7 @@ export function onkey(event: KeyboardEvent, state: Explorer, help: () => void): 
 function actions(state: Explorer, help: () => void): Record<string, () => void> {
   const { page } = state;
   const step = (by: number): void => {
+    if (page.form === "steps" && placeOf(page.view).moments) return state.go({ moment: Math.max(0, page.moment + by) });
     const next = STEPS[STEPS.indexOf(page.step) + by];
     if (next) state.go({ view: "attention", step: next });
   };
@@ -43,7 +45,12 @@ function actions(state: Explorer, help: () => void): Record<string, () => void> 
     a: () => state.go({ side: "a" }), b: () => state.go({ side: "b" }), d: () => state.go({ side: "diff" }),
     h: () => void state.edit(head, state.editAt(head) ? null : { do: "zero" }),
     e: () => document.querySelector<HTMLElement>(".clearhead #cell")?.focus(),
-    p: () => void (state.pinned = !state.pinned), Escape: () => void (state.pinned = false),
-    u: () => void state.undo(), r: () => void state.redo(), "?": help, n: () => go(1), N: () => go(-1),
+    p: () => void (state.pinned = !state.pinned), Escape: () => (state.page.present && !state.pinned ? state.go({ present: false }) : void (state.pinned = false)),
+    u: () => void state.undo(), r: () => void state.redo(), "?": help, f: () => state.go({ present: !page.present }),
+    m: () => {
+      if (placeOf(page.view).moments) state.go({ form: page.form === "steps" ? "map" : "steps" });
+      else state.go({ view: "attention", form: FORMS[(FORMS.indexOf(page.form) + 1) % FORMS.length]! });
+    },
+    n: () => go(1), N: () => go(-1),
   };
 }

@@ -106,6 +106,7 @@ export class Explorer {
 
   /** Changes the selection. Undo does not step over it. */
   go(change: Partial<Page>): void {
+    if (change.view && change.view !== this.page.view) this.page.moment = 0;
     Object.assign(this.page, change);
     this.#clamp();
     this.onpage?.(toFragment(this.page));
@@ -249,6 +250,7 @@ export class Explorer {
     if (!stack) return;
     page.layer = clamp(page.layer, stack.n_layers);
     page.head = clamp(page.head, stack.n_heads);
+    page.heads = page.heads?.filter((head) => head < stack.n_heads) ?? null;
     if (!(config.encoder && config.decoder && page.stack === "decoder")) page.part = "attn";
   }
 

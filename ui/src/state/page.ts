@@ -5,6 +5,9 @@ import type { PlaceName, Step } from "./places";
 
 export type Part = "attn" | "cross";
 export type Side = "a" | "b" | "diff";
+/** How an attention is drawn: its matrices, one step after the other, or lines over the sentence. */
+export type Form = (typeof FORMS)[number];
+export const FORMS = ["map", "steps", "lines"] as const;
 
 export type Reads = Pick<RunRequest, "text" | "target" | "image" | "step">;
 
@@ -33,13 +36,20 @@ export interface Page {
   /** In Learn: the walk, by its name, and the stop, by its name or its number. "": the page's first walk. */
   walk: string;
   stop: number | string;
+  form: Form;
+  /** Which moment of a token's way through a place is on the stage. */
+  moment: number;
+  /** Heads whose lines are drawn; null: the head of the place alone. */
+  heads: number[] | null;
+  /** For a projector: without the panels, in larger type. */
+  present: boolean;
 }
 
 export function plainPage(reads: Reads): Page {
   return {
     view: "attention", step: "softmax", stack: "encoder", layer: 0, part: "attn", head: 0, query: 0, key: 0, dim: null,
     position: null, side: "a", reads, other: null, edits: [], change: {}, temperature: 1, mode: "explore",
-    walk: "", stop: 0,
+    walk: "", stop: 0, form: "map", moment: 0, heads: null, present: false,
   };
 }
 

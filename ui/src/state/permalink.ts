@@ -4,16 +4,17 @@
  */
 
 import type { Edit } from "../core/protocol";
-import { plainPage, type Page, type Reads } from "./page";
+import { FORMS, plainPage, type Page, type Reads } from "./page";
 import { PLACES, STEPS } from "./places";
 
 const VERSION = "1";
-const PLAIN = ["view", "step", "stack", "part", "side", "mode"] as const;
-const COUNTS = ["layer", "head", "query", "key", "stop"] as const;
+const PLAIN = ["view", "step", "form", "stack", "part", "side", "mode"] as const;
+const COUNTS = ["layer", "head", "query", "key", "stop", "moment"] as const;
 const NAME = /^[a-z][a-z0-9-]{0,60}$/;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
   view: PLACES.map((place) => place.name),
   step: STEPS,
+  form: FORMS,
   stack: ["encoder", "decoder"],
   part: ["attn", "cross"],
   side: ["a", "b", "diff"],
@@ -26,10 +27,11 @@ export function toFragment(page: Page): string {
   if (page.reads.target !== null) fields.set("t", page.reads.target);
   for (const name of [...PLAIN, ...COUNTS]) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
   if (page.walk) fields.set("walk", page.walk);
-  const { dim, position, other, edits, change, temperature } = page;
+  if (page.present) fields.set("present", "1");
+  const { dim, position, other, edits, change, temperature, heads } = page;
   const { image = null, step = null } = page.reads;
-  const rest = { dim, position, other, edits, change, temperature, image, step };
-  const empty = { dim: null, position: null, other: null, edits: [], change: {}, temperature: 1, image: null, step: null };
+  const rest = { dim, position, other, edits, change, temperature, heads, image, step };
+  const empty = { dim: null, position: null, other: null, edits: [], change: {}, temperature: 1, heads: null, image: null, step: null };
   if (JSON.stringify(rest) !== JSON.stringify(empty)) fields.set("e", encode(JSON.stringify(rest)));
   return `#${fields.toString()}`;
 }
@@ -51,12 +53,14 @@ export function fromFragment(fragment: string, start: Reads): Page | null {
   const stop = fields.get("stop") ?? "";
   if (NAME.test(walk)) page.walk = walk;
   if (NAME.test(stop)) page.stop = stop;
+  page.present = fields.get("present") === "1";
   try {
     const rest = JSON.parse(decode(fields.get("e") ?? "")) as Partial<Page> & { image?: string | null };
     if (Array.isArray(rest.edits)) page.edits = rest.edits.filter(isEdit);
     if (rest.change && typeof rest.change === "object") page.change = rest.change;
     if (rest.other && typeof rest.other.text === "string") page.other = rest.other;
     if (typeof rest.temperature === "number" && rest.temperature > 0) page.temperature = rest.temperature;
+    if (Array.isArray(rest.heads)) page.heads = rest.heads.filter(isCount);
     if (isCount(rest.position)) page.position = rest.position;
     if (isCount(rest.dim)) page.dim = rest.dim;
     if (typeof rest.image === "string") page.reads.image = rest.image;

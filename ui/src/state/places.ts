@@ -15,6 +15,8 @@ interface PlaceRow {
   chapter?: string;
   /** What of the model it shows, if not all: the crumbs lead there. */
   of?: "block" | "part" | "head";
+  /** Whether a token's way through it can be seen one moment after the other. */
+  moments?: true;
   /** The addresses of the values that are seen here; the first row that fits is taken. */
   values?: RegExp;
   /** Which models have it, if not all. */
@@ -24,16 +26,16 @@ interface PlaceRow {
 const ROWS = [
   { name: "image", list: "steps", chapter: "images", when: ({ kind }) => kind === "image" },
   { name: "tokens", list: "steps", chapter: "tokens", when: ({ kind }) => kind !== "image" },
-  { name: "embedding", list: "steps", chapter: "embeddings", values: /\.embed\.(?!positions$)/ },
+  { name: "embedding", list: "steps", chapter: "embeddings", moments: true, values: /\.embed\.(?!positions$)/ },
   { name: "position", list: "steps", chapter: "positions", values: /\.embed\.positions$/ },
   {
     name: "attention", list: "steps", chapter: "attention", of: "head", values: /\.(attn|cross)\.(?!(heads|out)$|[qk]_norm\.)/,
     steps: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
   },
   { name: "output", list: "steps", chapter: "heads", of: "part", values: /\.(attn|cross)\.(heads|out)$/ },
-  { name: "norm", list: "steps", chapter: "residuals", of: "block", values: /norm\.(mean|rstd|out)$|_sum$/ },
-  { name: "ffn", list: "steps", chapter: "feed-forward", of: "block", values: /\.ffn\./ },
-  { name: "logits", list: "steps", chapter: "training", values: /^head\./ },
+  { name: "norm", list: "steps", chapter: "residuals", of: "block", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
+  { name: "ffn", list: "steps", chapter: "feed-forward", of: "block", moments: true, values: /\.ffn\./ },
+  { name: "logits", list: "steps", chapter: "training", moments: true, values: /^head\./ },
   { name: "heads", list: "whole", chapter: "heads" },
   { name: "residual", list: "whole", chapter: "residuals", values: /\.resid_/ },
   { name: "lens", list: "whole", chapter: "residuals" },

@@ -81,7 +81,7 @@ export function placementOf(stop: Stop, walk: Walk, about: About, run: Run, read
   page.position = isLast ? query : null;
   page.edits = filledEdits(place.edits ?? [], addresses(page, about));
   page.side = requestB(page) ? "b" : "a";
-  const { walk: _, stop: __, mode: ___, ...placement } = page;
+  const { walk: _, stop: __, mode: ___, form: ____, heads: _____, present: ______, moment: _______, ...placement } = page;
   return placement;
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { around, follow, gridOf, pooled, whole } from "../../src/draw/grid";
+import { around, follow, gridOf, pooled, topOfChoices, whole } from "../../src/draw/grid";
 
 test("8-bit pixels are shares of their row's largest", () => {
   const grid = gridOf({ values: Uint8Array.of(255, 51, 0, 255), max: Float32Array.of(0.5, 0.25), rows: 2, cols: 2 });
@@ -44,4 +44,10 @@ test("pooling to more cells than there are changes nothing", () => {
 test("a window stays within and moves only when it must", () => {
   expect([around(0, 32, 100), around(50, 32, 100), around(99, 32, 100), around(3, 32, 8)]).toEqual([0, 34, 68, 0]);
   expect([follow(10, 41, 32, 100), follow(10, 42, 32, 100), follow(10, 9, 32, 100)]).toEqual([10, 26, 0]);
+});
+
+test("a head's colours follow its own weights, not the row that has no choice", () => {
+  const pixels = Uint8Array.of(255, 0, 0, 255, 204, 0, 255, 255, 255), max = Float32Array.of(1, 0.55, 0.33);
+  expect(topOfChoices(pixels, max, 3, 3)).toBeCloseTo(0.55);
+  expect(topOfChoices(Uint8Array.of(255), Float32Array.of(1), 1, 1)).toBeUndefined();
 });

@@ -133,6 +133,18 @@ describe("a walk on a decoder", () => {
     expect(isBare(again)).toBe(false);
     expect(isBare(fromFragment("#v=1&s=x&mode=learn&walk=word&stop=3", page.reads)!)).toBe(true);
     expect(fromFragment("#v=1&s=x&walk=<b>&stop=-1", page.reads)).toMatchObject({ walk: "", stop: 0 });
+    const shown = { form: "lines", heads: [0, 2], present: true } as const;
+    expect(fromFragment(toFragment({ ...page, ...shown, heads: [0, 2] }), page.reads)).toMatchObject(shown);
+    expect(fromFragment("#v=1&s=x&form=clouds&present=yes", page.reads)).toMatchObject({ form: "map", heads: null, present: false });
+  });
+
+  test("how the page is shown is the reader's, not the walk's", async () => {
+    const way = await opened(name);
+    way.app.go({ form: "steps", present: true });
+    await way.enter("word");
+    await way.go(6);
+    expect(way.app.page).toMatchObject({ form: "steps", present: true, mode: "learn" });
+    expect(way.away).toBe(false);
   });
 });
 

@@ -1,0 +1,74 @@
+/** What happens between the six steps of one attention, by the model's own list of ops. */
+
+import type { Op } from "../../core/protocol";
+import { row, toFloats } from "../../core/tensor";
+import { dot } from "../../core/vectors";
+import type { AttentionPlace } from "../../state/attention.svelte";
+import type { Run } from "../../state/run";
+
+/** The ops that lead from one value to another along their first inputs, in the order in which they run; none if they
+ *  do not. */
+export function opsBetween(opAt: (path: string) => Op | undefined, from: string, to: string): Op[] {
+  const found: Op[] = [];
+  for (let op = opAt(to); op; op = opAt(op.inputs?.[0] ?? "")) {
+    if (op.out === from) return found;
+    found.unshift(op);
+  }
+  return [];
+}
+
+/** What becomes of a score before the mask: it is scaled, capped, and told how far apart query and key are. */
+export function changesOfScores(run: Pick<Run, "op">, at: string): Op[] {
+  const masked = run.op(`${at}.masked`)?.inputs?.[0];
+  return masked === undefined ? [] : opsBetween((path) => run.op(path), `${at}.scores.product`, masked);
+}
+
+/** What becomes of a query or key after X W: it is normalised, and turned by its position. */
+export function changesOfSide(run: Pick<Run, "op">, at: string, side: Letter): Op[] {
+  return opsBetween((path) => run.op(path), `${at}.${side}.linear`, `${at}.${side}`).filter(({ op }) => op !== "split" && op !== "copy");
+}
+
+export type Letter = "q" | "k" | "v";
+
+/** X W = Q of one head, or the same of K or V. */
+export interface Projection {
+  x: Float32Array; w: Float32Array; out: Float32Array; bias: Float32Array | null;
+  rows: number; d: number; width: number;
+}
+
+/** More numbers than this are not fetched for a picture. */
+export const MOST_NUMBERS = 600_000;
+
+/** Fetches X and the columns of one head of W, and multiplies them; null if they are more than a picture needs. */
+export async function projected(run: Run, place: AttentionPlace, side: Letter, head: number, width: number): Promise<Projection | null> {
+  const linear = run.op(`${place.at}.${side}.linear`), [from, offset] = linear?.weights ?? [], input = linear?.inputs?.[0];
+  if (linear?.op !== "linear" || !from || !input) return null;
+  const { shape, data } = toFloats(await run.value(input)), [rows = 0, d = 0] = shape;
+  if (d * width > MOST_NUMBERS || rows * d > MOST_NUMBERS) return null;
+  const names = Array.from({ length: width }, (_, i) => `${from}[i=${head * width + i}]`);
+  const found = await run.weights(offset ? [...names, offset] : names);
+  const columns = names.map((name) => Float32Array.from(found.get(name)!.data));
+  const bias = offset ? Float32Array.from(found.get(offset)!.data).slice(head * width, (head + 1) * width) : null;
+  const w = new Float32Array(d * width), out = new Float32Array(rows * width);
+  columns.forEach((column, j) => column.forEach((value, i) => (w[i * width + j] = value)));
+  for (let i = 0; i < rows; i++) {
+    const x = row({ shape, data }, i) as Float32Array;
+    columns.forEach((column, j) => (out[i * width + j] = dot(x, column) + (bias?.[j] ?? 0)));
+  }
+  return { x: data, w, out, bias, rows, d, width };
+}
+
+/** Of each score the exponential of its distance from the largest, and their sum; -Infinity is closed. */
+export function exponentials(scores: ArrayLike<number>): { powers: number[]; sum: number } {
+  let most = -Infinity;
+  for (let i = 0; i < scores.length; i++) most = Math.max(most, scores[i]!);
+  const powers = Array.from(scores, (x) => (x === -Infinity ? 0 : Math.exp(x - most)));
+  return { powers, sum: powers.reduce((all, x) => all + x, 0) };
+}
+
+/** The place of the largest value, by its size. */
+export function strongestOf(values: ArrayLike<number>): number {
+  let best = 0;
+  for (let i = 1; i < values.length; i++) if (Math.abs(values[i]!) > Math.abs(values[best]!)) best = i;
+  return best;
+}
