@@ -116,17 +116,38 @@ def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
         shares = {"ask": "attribution", "run": one, "position": 2, "logit": 1}
         found += [shares, {**shares, "minus": 0}]
     for one in runs[:2]:
+        found.append({"ask": "check", "run": one})
         found.append({"ask": "statistics", "run": one, "at": [f"{at}.1.attn.weights"]})
         found += [{"ask": "lens", "run": one, "k": 3}] * _can(session, "lens")
         found += [{"ask": "effects", "run": one, "at": parts}] * _can(session, "effects")
     found += [{"ask": "effects", "run": run, "at": parts[:2], "position": 2}] * (_can(session, "effects"))
     found.append({"ask": "weights", "at": [f"{at}.1.ffn.up.weight[i=3]", f"{at}.0.attn.q.weight"]})
     found[-1]["at"] += ["head.output.weight"] * _can(session, "effects")
+    found += written_questions(name, run)
     if about["kind"] != "image":
         ids = {"ask": "neighbours", "run": run, "stack": last(name), "k": 4}
         found += [{**ids, "of": {"id": 5}}, {**ids, "of": {"at": f"{at}.1.resid_post[t=2]"}}]
         found.append({"ask": "tokenize", "text": run["text"], "target": False})
     return [(question, NEAR) for question in found]
+
+
+def written_questions(name: str, run: Json) -> list[Json]:
+    """Texts of a model that writes: greedy, sampled, and by beams; with edits that can be made while it does."""
+    if CONFIGS[name].decoder is None:
+        return []
+    other, at = run, "decoder.blocks"
+    run = {**run, "target": None} if CONFIGS[name].encoder else run
+    edits = [
+        {"at": f"{at}.0.attn.z[h=1]", "do": "zero"},
+        {"at": f"{at}.1.attn.k[h=0,s=1]", "do": "scale", "value": 3},
+        {"at": f"{at}.1.attn.weights[h=2,t=2,s=0]", "do": "set", "value": 0.5},
+        {"at": f"{at}.1.ffn.out[t=1]", "do": "patch", "from": other},
+        {"at": f"{at}.1.attn.z[h=3]", "do": "mean"},
+    ]
+    settings = [{}, {"temperature": 1.3, "top_p": 0.9, "top_k": 12, "seed": 7}, {"beams": 3, "length_penalty": 0.7}]
+    plain = {"max_new_tokens": 6, "beams": 1, "temperature": 0, "top_k": None, "top_p": None, "seed": 0}
+    asked = [{"ask": "generate", "run": run, "settings": {**plain, **one}} for one in settings]
+    return [*asked, {**asked[0], "run": {**run, "edits": edits}}, {**asked[2], "run": {**run, "edits": edits}}]
 
 
 def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.api.variants import changed, position_kinds
-from clearhead.config import ModelConfig, NoHead, SpanHead, VectorHead
+from clearhead.config import LanguageHead, ModelConfig, NoHead, SpanHead, VectorHead
 from clearhead.explorer.answering.about import about, plan_of
 from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
@@ -52,8 +52,9 @@ def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunReq
     cut = _tokenized(opened, [*runs, *others])
     answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead | VectorHead))]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
-    answers += ["weights", "neighbours"] if live else []
+    answers += ["weights", "neighbours", "check"] if live else []
     answers += ["attribution"] * (live and not isinstance(head, NoHead | SpanHead))
+    answers += ["generate"] * (live and _writing(opened.model) is not None)
     # A reader who chooses another text leaves the target to the file, which has one for each.
     firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
@@ -133,7 +134,8 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
             pixels[f"pixels.{i}"] = image
     made.parts.update({"pixels": Reply({}, pixels)} if pixels else {})
     config = opened.model.config
-    made.document["live"] = {"inputs": inputs, "plans": _plans(config), "words": _words(opened)}
+    writing = _writing(opened.model)
+    made.document["live"] = {"inputs": inputs, "plans": _plans(config), "words": _words(opened), "writing": writing}
 
 
 def _weights(network: Transformer) -> Reply:
@@ -158,6 +160,14 @@ def _plans(config: ModelConfig) -> list[dict[str, Any]]:
         new = changed(config, scale=scale, positions=positions)
         found.append({"scale": scale, "positions": positions, "plan": plan_of(new)})
     return found
+
+
+def _writing(model: Model) -> dict[str, Any] | None:
+    """The settings that the model writes with; None if it writes no text, or by rules that the page does not have."""
+    settings = model.settings()
+    if model.config.decoder is None or not isinstance(model.config.head, LanguageHead) or settings.speech is not None:
+        return None
+    return settings.model_dump(mode="json")
 
 
 def _words(opened: Opened) -> list[str] | None:

@@ -200,6 +200,7 @@ export interface GenerateReply {
   /** For each token of the answer, the likeliest at that step: [id, probability] over the whole vocabulary. */
   steps: { top: [number, number][] }[];
   words: Record<string, string>;
+  notes: string[];
 }
 
 /** The reply to a question that failed. */

@@ -42,8 +42,8 @@ describe.each(names)("%s", (name) => {
     const { json } = await host.ask("about", {});
     const other = host.ask("run", { run: { ...json.start, text: "another", image: null } });
     await expect(other).rejects.toThrow(`open the model: clearhead explore ${json.name}`);
-    await expect(host.ask("generate", { run: json.start, settings: {} as GenerateSettings })).rejects.toThrow("does not answer “generate”");
     if (!name.endsWith("_large")) return;
+    await expect(host.ask("generate", { run: json.start, settings: {} as GenerateSettings })).rejects.toThrow("does not answer “generate”");
     const at = `${json.name.startsWith("encoder_decoder") || json.name.startsWith("decoder") ? "decoder" : "encoder"}.blocks.0`;
     const edit = host.ask("run", { run: { ...json.start, edits: [{ at: `${at}.attn.z[h=1]`, do: "mean" }] } });
     await expect(edit).rejects.toThrow("without any one head, but with no other change");

@@ -92,9 +92,9 @@ function matmul({ op, x }: Call, turned: boolean): Floats {
   return out;
 }
 
-function mask({ op, x: [scores], masks }: Call): Floats {
+function mask({ op, x: [scores], masks, from = 0 }: Call): Floats {
   const { shape, data } = scores!, n = axisLength(scores!, -2), m = axisLength(scores!, -1), rule = maskOf(op, masks);
-  return floats(shape, data.map((x, i) => (isOpen(rule, Math.floor(i / m) % n, i % m) ? x : -Infinity)));
+  return floats(shape, data.map((x, i) => (isOpen(rule, from + (Math.floor(i / m) % n), i % m) ? x : -Infinity)));
 }
 
 /** Of each row, and of the sink of its head if there are some. */

@@ -3,6 +3,7 @@
 import type {
   About, Answered, Ask, Asked, Change, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,
 } from "../../core/protocol";
+import type { Settings } from "../../engine/writing/sampling";
 
 export interface FileDocument {
   format: string;
@@ -22,6 +23,8 @@ export interface LiveModel {
   inputs: LiveInput[];
   plans: { scale: boolean; positions: Change["positions"] | string | null; plan: Plan }[];
   words: string[] | null;
+  /** How the model writes; null if it writes nothing. */
+  writing: Settings | null;
 }
 
 export interface LiveInput {

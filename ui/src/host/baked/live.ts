@@ -1,19 +1,22 @@
 /** Answers from the model, which the file holds: the engine computes every run. */
 
 import { formatAddress, indexed, parseAddress } from "../../core/address";
-import type { About, Answered, Asked, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
+import type { About, Answered, Asked, Edit, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
+import { canWait, Decoding } from "../../engine/decoding";
 import { noSuch } from "../../engine/edits";
-import { forward, numbersOf, rerun, type Pass } from "../../engine/forward";
-import { axesOf } from "../../engine/taps";
+import { check, forward, numbersOf, rerun, type Pass } from "../../engine/forward";
+import { axesOf, tappedAxes } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { effect, lens, neighbours } from "./analyses";
 import { attribution } from "./attribution";
 import { changeOf, heldInput } from "./ask";
 import type { Answers, FileDocument, LiveInput, LiveModel } from "./document";
+import { settingsOf, write } from "./generation";
 import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
 import type { Parts } from "./parts";
+import { spelled } from "./spelled";
 
 /** The number of passes kept, and the milliseconds of work after which the page may draw. */
 const KEPT = 8, AT_A_TIME = 12;
@@ -64,13 +67,10 @@ export class Live implements Answers {
 
   async effects({ run, at, position }: Asked<"effects">, signal?: AbortSignal): Promise<Answered<"effects">> {
     const made = this.#pass(run), options = { other: this.#other }, effects: Record<string, number> = {};
-    let began = performance.now();
+    const pause = pauses(signal);
     for (const site of at) {
       effects[site] = effect(made, site, position, options);
-      if (performance.now() - began < AT_A_TIME) continue;
-      await new Promise((resolve) => setTimeout(resolve));
-      signal?.throwIfAborted();
-      began = performance.now();
+      await pause();
     }
     return { json: { effects }, tensors: new Map() };
   }
@@ -88,6 +88,27 @@ export class Live implements Answers {
 
   attribution({ run, ...of }: Asked<"attribution">): Answered<"attribution"> {
     return { json: attribution(this.#pass(run), of), tensors: new Map() };
+  }
+
+  check({ run }: Asked<"check">): Answered<"check"> {
+    return { json: { check: check(this.#pass(run)) }, tensors: new Map() };
+  }
+
+  async generate({ run, settings: asked }: Asked<"generate">, signal?: AbortSignal): Promise<Answered<"generate">> {
+    const input = this.#input(run), plan = this.#plan(run), settings = settingsOf(this.model.writing!, asked);
+    const read = (input.reply.tokens.decoder ?? []).map((token) => token.id), translates = this.#about.kind === "encoder-decoder";
+    const prompt = translates ? read.slice(0, 1) : read, room = (this.#about.limits.decoder ?? Infinity) - prompt.length + 1;
+    const possible = run.edits.filter((edit) => canWait(edit, tappedAxes(parseAddress(edit.at).path) ?? ""));
+    const decoding = new Decoding(plan, this.#weightsOf(input), this.#numbers(input, plan), possible, this.#other);
+    const written = await write(decoding, prompt, settings, Math.min(settings.max_new_tokens, room), pauses(signal));
+    const ids = [...written.nodes.slice(1).map((node) => node.id), ...written.tops.flatMap((top) => top.map(([id]) => id))];
+    const { found } = written, words = this.#words([...ids].sort((a, b) => a - b));
+    const json = {
+      text: found ? spelled(found.written.slice(0, found.ended ? -1 : undefined), this.model.words, translates) : "",
+      nodes: written.nodes.map((node) => ({ ...node, text: words[node.id] ?? "" })), best: written.best,
+      steps: written.tops.map((top) => ({ top })), words, notes: without(run.edits.filter((edit) => !possible.includes(edit))),
+    };
+    return { json, tensors: new Map() };
   }
 
   neighbours({ run, stack, of, k }: Asked<"neighbours">): Answered<"neighbours"> {
@@ -125,8 +146,15 @@ export class Live implements Answers {
   }
 
   #first(input: LiveInput, plan: Plan, request: RunRequest): Pass {
-    const numbers = numbersOf(plan.config, input.reply.tokens, this.pixels.get(`pixels.${this.model.inputs.indexOf(input)}`));
-    return forward(plan, this.weightsOf.get(input.weights) ?? new Map(), numbers, request.edits, { other: this.#other });
+    return forward(plan, this.#weightsOf(input), this.#numbers(input, plan), request.edits, { other: this.#other });
+  }
+
+  #weightsOf(input: LiveInput): ReadonlyMap<string, Tensor> {
+    return this.weightsOf.get(input.weights) ?? new Map();
+  }
+
+  #numbers(input: LiveInput, plan: Plan): Map<string, Tensor> {
+    return numbersOf(plan.config, input.reply.tokens, this.pixels.get(`pixels.${this.model.inputs.indexOf(input)}`));
   }
 
   /** Where a patch comes from. */
@@ -143,6 +171,21 @@ export class Live implements Answers {
   #token(id: number): string {
     return this.model.words?.[id] ?? String(id);
   }
+}
+
+/** Lets the page draw where enough time has gone by. */
+function pauses(signal?: AbortSignal): () => Promise<void> {
+  let began = performance.now();
+  return async () => {
+    if (performance.now() - began < AT_A_TIME) return;
+    await new Promise((resolve) => setTimeout(resolve));
+    signal?.throwIfAborted();
+    began = performance.now();
+  };
+}
+
+function without(edits: readonly Edit[]): string[] {
+  return edits.length ? [t("file.without_edits", { edits: [...new Set(edits.map((edit) => edit.at))].join(", ") })] : [];
 }
 
 export async function parameters(parts: Parts, name: string): Promise<Map<string, Tensor>> {
