@@ -8,7 +8,7 @@ from clearhead.api import load
 from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
 from clearhead.errors import UserError
-from clearhead.explorer.export.page import write
+from clearhead.explorer.export.page import Format, rounded_model, write
 from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
@@ -23,6 +23,7 @@ def explore_command(
     *,
     target: str | None,
     export: Path | None,
+    live: Format | None = None,
     port: int,
     browser: bool,
     revision: str | None,
@@ -30,8 +31,10 @@ def explore_command(
 ) -> None:
     """Serves the explorer on a model until Ctrl-C, or writes it to a file. Prints one line: the address."""
     check_built()  # Before anything slow, like the check of the port.
+    if live is not None and export is None:
+        raise UserError(f"live: expected --export FILE beside it, got --live {live} alone; add --export page.html")
     if export is not None:
-        print(write(opened(name, text, target=target, revision=revision, device=device), export))
+        print(write(opened(name, text, target=target, revision=revision, device=device, live=live), export))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
         return
     serve(lambda: opened(name, text, target=target, revision=revision, device=device), port=port, browser=browser)
@@ -57,8 +60,10 @@ def serve(make: Callable[[], Session], *, port: int, browser: bool, fragment: st
                     leave_unless(server.ended.is_set())
 
 
-def opened(name: str, text: str | None, *, target: str | None, revision: str | None, device: str) -> Session:
-    """A session with the model of a folder or a name, and its first input."""
+def opened(
+    name: str, text: str | None, *, target: str | None, revision: str | None, device: str, live: Format | None = None
+) -> Session:
+    """A session with the model of a folder or a name, rounded if a file shall hold it, and its first input."""
     model = load(name, revision=revision, device=device)
     folder = Path(name) if Path(name).is_dir() else None
     image = Path(text) if text is not None and model.reader.reads_images else None
@@ -66,6 +71,9 @@ def opened(name: str, text: str | None, *, target: str | None, revision: str | N
         raise UserError(f"{image}: expected an image file, as this model reads images, found none; try another path")
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..") else name
+    if live is not None:
+        model, matrices = rounded_model(model, live)
+        return Session(model, name=called, text=text, target=target, image=image, matrices=matrices)
     return Session(model, name=called, folder=folder, text=text, target=target, image=image)
 
 

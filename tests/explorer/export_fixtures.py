@@ -15,14 +15,19 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.explorer import static_files
 from clearhead.explorer.export import contents as baking
-from clearhead.explorer.export.page import html_of
+from clearhead.explorer.export.page import Format, html_of, rounded_model
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask, last, session_of
-from tests.explorer.traced import CONFIGS
+from tests.explorer.traced import CONFIGS, inputs
 
 Json = dict[str, Any]
 NEAR, ROUNDED = 1e-4, 4e-3
 """How far numbers may be off, as a share of the largest: float32 summed otherwise, and float16."""
+
+
+ROUNDED_MODELS: dict[str, Format] = {
+    "encoder_decoder_relative": "int8", "decoder_rotary_grouped": "int4", "encoder_classifier": "int8",
+}  # fmt: skip
 
 
 @contextmanager
@@ -62,6 +67,7 @@ def write(folder: Path) -> None:
     """All of them, and `exports.json` with their names; besides `numbers.html`, of a model without a tokenizer."""
     with page_in(folder / "static"):
         names = [written for name in CONFIGS for written in _both(folder, name)]
+        names += [_rounded(folder, name, live) for name, live in ROUNDED_MODELS.items()]
         trained = session_of("decoder_pre_learned").model
         numbers = Session(Model(trained.network, None, trained.generation), name="numbers")
         (folder / "numbers.html").write_bytes(html_of(numbers, numbers.start))
@@ -76,6 +82,18 @@ def _both(folder: Path, name: str) -> list[str]:
         html = html_of(session, session.start)
     _write(folder / f"{name}_large", html, session, large_questions(name, session))
     return [f"{name}_live", f"{name}_large"]
+
+
+def _rounded(folder: Path, name: str, live: Format) -> str:
+    """The architecture as if it were a large one, in a few bits."""
+    given = session_of(name)
+    model, matrices = rounded_model(given.model, live)
+    first, other = inputs(CONFIGS[name])
+    with too_large():
+        session = Session(model, name=name, text=first, target=other, matrices=matrices)
+        html = html_of(session, session.start)
+    _write(folder / f"{name}_{live}", html, session, live_questions(name, session))
+    return f"{name}_{live}"
 
 
 def _write(file: Path, html: bytes, session: Session, questions: list[tuple[Json, float]]) -> None:

@@ -10,6 +10,7 @@ from clearhead.api import Model
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.starts import starts
+from clearhead.model.rounding import RoundedMatrix
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
@@ -31,11 +32,13 @@ class Opened:
         target: str | None = None,
         image: "Picture | None" = None,
         walks: Sequence[Mapping[str, JsonValue]] = (),
+        matrices: Mapping[str, RoundedMatrix] | None = None,
     ) -> None:
         """`folder` is the folder of the model: that of a run has a history. `walks` lead along this model
-        (ui/src/core/walk.ts). The rest is what the page begins with.
+        (ui/src/core/walk.ts). `matrices` are those of a model that is rounded to 8 or 4 bits. The rest is what the page
+        begins with.
         """
-        self.name, self.model, self.walks = name, model, walks
+        self.name, self.model, self.walks, self.matrices = name, model, walks, matrices or {}
         self.start, self.examples, pictures = starts(model, folder, text, target, image)
         self.passes = Passes(model, folder, pictures)
 

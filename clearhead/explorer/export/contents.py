@@ -3,11 +3,12 @@
 Every part is a reply: JSON and tensors in one safetensors file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from clearhead.api import Model
@@ -26,9 +27,12 @@ from clearhead.explorer.static_files import other_texts
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
 from clearhead.model.norm import op_weights
+from clearhead.model.rounding import RoundedMatrix
 
 LIVE: int = 2_500_000
 """Parameters of the largest model that a file holds."""
+PART_BYTES: int = 16 << 20
+"""About the size of a part with rounded matrices: a page decodes one at a time."""
 ALWAYS = ("about", "run", "values", "statistics")
 """What every file answers."""
 
@@ -48,7 +52,7 @@ def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunReq
     effect of each head. Raises UserError if a run cannot be computed or is too large.
     """
     head = opened.model.config.head
-    live = is_live(opened.model)
+    live = is_live(opened)
     cut = _tokenized(opened, [*runs, *others])
     answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead | VectorHead))]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
@@ -75,9 +79,9 @@ def _command(name: str) -> str:
     return "model.explore()" if name == UNNAMED else f"clearhead explore {name}"
 
 
-def is_live(model: Model) -> bool:
-    """Whether a file holds the model itself."""
-    return sum(parameter.numel() for parameter in model.network.parameters()) <= LIVE
+def is_live(opened: Opened) -> bool:
+    """Whether a file holds the model itself: a small one, or one in 8 or 4 bits."""
+    return bool(opened.matrices) or sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
 
 
 def _plain(run: RunRequest) -> RunRequest:
@@ -127,7 +131,7 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
             reply, found = pass_at_a_glance(opened, OfRun(run=run)).json, opened.passes.get(run)
         part = f"weights-{opened.passes.moments.step if run.step is None else run.step}"
         if part not in made.parts:
-            made.parts[part] = _weights(found.model.network)
+            made.parts.update(_weights(part, found.model.network, opened.matrices))
         said = {name: reply[name] for name in ("tokens", "target", "grid", "notes") if name in reply}
         inputs.append({"run": stated(run), "weights": part, "reply": {**said, "facts": {}, "words": {}}})
         if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
@@ -138,18 +142,26 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
     made.document["live"] = {"inputs": inputs, "plans": _plans(config), "words": _words(opened), "writing": writing}
 
 
-def _weights(network: Transformer) -> Reply:
-    """Every parameter once, and the names of those that are shared."""
+def _weights(part: str, network: Transformer, matrices: Mapping[str, RoundedMatrix]) -> dict[str, Reply]:
+    """Every parameter once, rounded matrices in parts of their own, and the names of those that are shared."""
     first: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
     same: dict[str, str] = {}
     for name, parameter in op_weights(merged(network)).items():
         own = first.setdefault(id(parameter), name)
-        if own == name:
-            tensors[name] = parameter.detach().float()
-        else:
+        if own != name:
             same[name] = own
-    return Reply({"same": same}, tensors)
+        elif name not in matrices:
+            tensors[name] = parameter.detach().float()
+    parts: list[dict[str, Tensor]] = []
+    for name, matrix in matrices.items():
+        pair = {name: matrix.integers.view(torch.uint8), f"{name}.scale": matrix.scale}
+        if not parts or sum(tensor.nbytes for tensor in [*parts[-1].values(), *pair.values()]) > PART_BYTES:
+            parts.append({})
+        parts[-1].update(pair)
+    named = {f"{part}-{i}": Reply({}, one) for i, one in enumerate(parts)}
+    facts = {name: {"bits": matrix.bits, "width": matrix.width} for name, matrix in matrices.items()}
+    return {part: Reply({"same": same, "rounded": facts, "parts": list(named)}, tensors), **named}
 
 
 def _plans(config: ModelConfig) -> list[dict[str, Any]]:

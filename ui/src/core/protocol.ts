@@ -207,7 +207,12 @@ export interface GenerateReply {
 export interface Failure { error: string }
 
 export type Numbers = Float32Array | Uint8Array | Int32Array;
-export interface Tensor { shape: number[]; data: Numbers }
+export interface Tensor {
+  shape: number[];
+  data: Numbers;
+  /** One row, where all numbers at once are many. */
+  row?(i: number): Numbers;
+}
 
 export interface Reply<T> { json: T; tensors: Map<string, Tensor> }
 

@@ -49,13 +49,15 @@ export class Search {
     const logs = logits.map((one, i) => controlled(logSoftmax(one), [...prompt, ...this.slots[i]!.written], prompt.length, this.limit, settings));
     const each = logs.flatMap((row, parent) => topIndices(row, c).map((token) => ({ parent, token, log: row[token]!, total: this.slots[parent]!.total + row[token]! })));
     const best = each.map((one, i) => ({ ...one, i })).sort((a, b) => b.total - a.total || a.i - b.i).slice(0, c);
-    const next: typeof best = [];
+    const open: typeof best = [], ended: typeof best = [];
     best.forEach((one, i) => {
       const grown = { written: [...this.slots[one.parent]!.written, one.token], total: one.total };
-      if (one.total === -Infinity || !this.#ends(grown)) return void next.push(one);
+      if (one.total === -Infinity || !this.#ends(grown)) return void open.push(one);
+      ended.push({ ...one, total: -Infinity });
       if (i < k) this.#keep(this.#found(grown));
     });
-    const going = next.slice(0, k), before = this.slots;
+    // Where too few go on, ended ones fill the slots, and never win.
+    const going = [...open, ...ended].slice(0, k), before = this.slots;
     this.slots = going.map(({ parent, token, total }) => ({ written: [...before[parent]!.written, token], total }));
     this.done = !this.#goesOn(going[0]?.total ?? -Infinity);
     return { tokens: going.map((one) => one.token), parents: going.map((one) => one.parent), logProbs: going.map((one) => one.log) };

@@ -15,6 +15,7 @@ import type { Answers, FileDocument, LiveInput, LiveModel } from "./document";
 import { settingsOf, write } from "./generation";
 import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
+import { parameters } from "./parameters";
 import type { Parts } from "./parts";
 import { spelled } from "./spelled";
 
@@ -38,7 +39,8 @@ export class Live implements Answers {
 
   static async open(document: FileDocument, model: LiveModel, parts: Parts): Promise<Live> {
     const names = [...new Set(model.inputs.map((input) => input.weights))];
-    const weights = new Map(await Promise.all(names.map(async (name) => [name, await parameters(parts, name)] as const)));
+    const weights = new Map<string, Map<string, Tensor>>();
+    for (const name of names) weights.set(name, await parameters(parts, name));
     const pixels = "pixels" in document.parts ? (await parts.read("pixels")).tensors : new Map<string, Tensor>();
     return new Live(document, model, weights, pixels);
   }
@@ -188,13 +190,6 @@ function without(edits: readonly Edit[]): string[] {
   return edits.length ? [t("file.without_edits", { edits: [...new Set(edits.map((edit) => edit.at))].join(", ") })] : [];
 }
 
-export async function parameters(parts: Parts, name: string): Promise<Map<string, Tensor>> {
-  const { json, tensors } = await parts.read<{ same: Record<string, string> }>(name);
-  const found = new Map(tensors);
-  for (const [also, own] of Object.entries(json.same)) found.set(also, tensors.get(own)!);
-  return found;
-}
-
 function valueAt(pass: Pass, at: string): Tensor {
   const { path, index } = parseAddress(at);
   const value = pass.values.get(path) ?? (path.endsWith(".embed.pixels") ? pass.numbers.get(path) : undefined);
@@ -212,7 +207,7 @@ export function opened(tensor: Tensor): Tensor {
 function parameterAt(known: ReadonlyMap<string, Tensor>, at: string): Tensor {
   const address = parseAddress(at), found = known.get(address.path);
   if (!found) throw new Error(`${address.path}: expected a parameter, got none`);
-  if (address.index.length === 0) return found;
+  if (address.index.length === 0) return { shape: found.shape, data: found.data };
   const [[axis, i]] = address.index as [[string, number]], n = found.shape[0] ?? 0;
   if (address.index.length > 1 || axis !== "i" || !(i >= 0 && i < n)) {
     throw new Error(`${formatAddress(address)}: expected no index, or one row from i=0 to i=${n - 1}`);

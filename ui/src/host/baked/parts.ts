@@ -23,6 +23,11 @@ export class Parts {
     return json;
   }
 
+  /** Reads a part once, without keeping it. */
+  take(name: string): Promise<Reply<unknown>> {
+    return decoded(this.find(name) ?? "");
+  }
+
   read<T>(name: string): Promise<Reply<T>> {
     let found = this.#read.get(name);
     if (!found) this.#read.set(name, (found = decoded(this.find(name) ?? "")));
