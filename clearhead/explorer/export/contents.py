@@ -138,8 +138,8 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
             pixels[f"pixels.{i}"] = image
     made.parts.update({"pixels": Reply({}, pixels)} if pixels else {})
     config = opened.model.config
-    writing = _writing(opened.model)
-    made.document["live"] = {"inputs": inputs, "plans": _plans(config), "words": _words(opened), "writing": writing}
+    held = {"plans": _plans(config), "words": _words(opened), "writing": _writing(opened.model)}
+    made.document["live"] = {"inputs": inputs, "is_large": bool(opened.matrices), **held}
 
 
 def _weights(part: str, network: Transformer, matrices: Mapping[str, RoundedMatrix]) -> dict[str, Reply]:

@@ -20,6 +20,8 @@ export interface FileDocument {
 }
 
 export interface LiveModel {
+  /** Whether its passes take so long that a worker should compute them. */
+  is_large: boolean;
   inputs: LiveInput[];
   plans: { scale: boolean; positions: Change["positions"] | string | null; plan: Plan }[];
   words: string[] | null;

@@ -23,6 +23,11 @@ export class Parts {
     return json;
   }
 
+  /** All parts as they stand in the file. */
+  texts(document: FileDocument): Record<string, string> {
+    return Object.fromEntries(["data", ...Object.keys(document.parts)].map((name) => [name, this.find(name) ?? ""]));
+  }
+
   /** Reads a part once, without keeping it. */
   take(name: string): Promise<Reply<unknown>> {
     return decoded(this.find(name) ?? "");
