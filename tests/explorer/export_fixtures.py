@@ -16,6 +16,7 @@ from clearhead.api import Model
 from clearhead.explorer import static_files
 from clearhead.explorer.export import contents as baking
 from clearhead.explorer.export.page import Format, html_of, rounded_model
+from clearhead.explorer.export.text import BYTES, CHARACTERS, FIRST
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask, last, session_of
 from tests.explorer.traced import CONFIGS, inputs
@@ -53,11 +54,24 @@ def page_in(folder: Path) -> Iterator[None]:
         static_files.STATIC = before
 
 
+def bytes_of(text: str) -> bytes:
+    """What a part holds, which is base64 or 15 bits a character."""
+    if ord(text[0]) < FIRST:
+        return base64.b64decode(text)
+    found = bytearray()
+    for at in range(1, len(text), CHARACTERS):
+        number = 0
+        for character in text[at : at + CHARACTERS]:
+            number = number << BYTES | (ord(character) - FIRST)
+        found += number.to_bytes(BYTES, "big")
+    return bytes(found[: len(found) - (ord(text[0]) - FIRST)])
+
+
 def parts_of(html: str) -> dict[str, tuple[Any, dict[str, Tensor]]]:
     """The JSON and the tensors of every part of a file."""
     found: dict[str, tuple[Any, dict[str, Tensor]]] = {}
     for name, text in re.findall(r'<script type="application/octet-stream" id="clearhead-([^"]+)"[^>]*>([^<]*)', html):
-        content = gzip.decompress(base64.b64decode(text))
+        content = gzip.decompress(bytes_of(text))
         length = int.from_bytes(content[:8], "little")
         found[name] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["reply"]), load(content)
     return found

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -22,6 +22,7 @@ from clearhead.explorer.answering.opened import UNNAMED, Opened
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import EditRequest, OfRun, RunRequest, checked
 from clearhead.explorer.export.contents import Contents, contents, is_live
+from clearhead.explorer.export.text import dense, sparse
 from clearhead.explorer.static_files import static_file
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.rounding import RoundedMatrix, rounded
@@ -144,19 +145,21 @@ def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str,
 def page(title: str, inside: Contents, state: str) -> bytes:
     """The HTML of the explorer, which begins in a state."""
     computes = any(reply.json.get("rounded") for reply in inside.parts.values())
-    return document(title, parts_of(inside), state, computes=computes)
+    return document(title, parts_of(inside, dense if computes else sparse), state, computes=computes)
 
 
-def parts_of(inside: Contents) -> dict[str, str]:
+def parts_of(inside: Contents, form: Callable[[bytes], str] = sparse) -> dict[str, str]:
     """Every part as text by its name; the first, `data`, is the table of the others."""
-    parts = {name: packed(reply) for name, reply in inside.parts.items()}
+    parts = {name: form(packed(reply)) for name, reply in inside.parts.items()}
     sizes = {name: len(text) for name, text in parts.items()}
-    return {"data": packed(Reply({"format": FORMAT, "parts": sizes, **inside.document})), **parts}
+    return {"data": form(packed(Reply({"format": FORMAT, "parts": sizes, **inside.document}))), **parts}
 
 
 def document(title: str, parts: Mapping[str, str], state: str = "", *, computes: bool = False) -> bytes:
-    """A page with these parts. Its policy loads nothing and allows this one script; `computes` lets it compile
-    WebAssembly and work in the background.
+    """A page with these parts. Its policy loads nothing and allows this one script.
+
+    A page that `computes` may compile WebAssembly and work in the background. It is UTF-16, with a mark at its start
+    that says so, because its parts are dense.
     """
     script, style = inline(static_file("explorer.js"), "script"), inline(static_file("explorer.css"), "style")
     wasm, worker = (" 'wasm-unsafe-eval'", ["worker-src blob:"]) if computes else ("", [])
@@ -167,15 +170,15 @@ def document(title: str, parts: Mapping[str, str], state: str = "", *, computes:
     html = PAGE.format(
         policy="; ".join(policy), title=escape(title), style=style, script=script, parts=blocks(parts, state)
     )
-    return html.encode()
+    return html.encode("utf-16" if computes else "utf-8")
 
 
-def packed(reply: Reply) -> str:
-    """Base64 of gzip: the same for the same reply. In large parts, of weights, it looks for no repeats."""
+def packed(reply: Reply) -> bytes:
+    """Gzip: the same for the same reply. In large parts, of weights, it looks for no repeats."""
     content = reply.encode()
     strategy = zlib.Z_HUFFMAN_ONLY if len(content) > LARGE else zlib.Z_DEFAULT_STRATEGY
     press = zlib.compressobj(wbits=16 + zlib.MAX_WBITS, strategy=strategy)
-    return base64.b64encode(press.compress(content) + press.flush()).decode()
+    return press.compress(content) + press.flush()
 
 
 def inline(content: bytes, element: str) -> str:

@@ -13,7 +13,7 @@ interface Case { question: { ask: "run"; run: RunRequest }; reply: string; near:
 const folder = process.env.CLEARHEAD_FIXTURES ?? "";
 
 function fileOf(name: string): Map<string, string> {
-  const html = readFileSync(join(folder, `${name}.html`), "utf-8");
+  const file = readFileSync(join(folder, `${name}.html`)), html = file.toString(file[0] === 0xff ? "utf16le" : "utf-8");
   const parts = html.matchAll(/<script type="application\/octet-stream" id="clearhead-([^"]*)"[^>]*>([^<]*)/g);
   return new Map([...parts].map(([, id, text]) => [id!, text!]));
 }

@@ -5,7 +5,7 @@ import { axisLength, floats, row, size, type Floats } from "../../core/tensor";
 import { sum } from "../forms";
 import { isOpen, maskOf, setting } from "../functions";
 import { fail, lastRow, ofInput, ofVector, products, same, stackOf, taken, type Call, type OpKind } from "../kind";
-import { dotRows, rows, transposed } from "../products";
+import { dotRows, rows, transposed, weighedRows } from "../products";
 import { eachRow } from "./norms";
 
 export const ATTENTION = {
@@ -86,6 +86,10 @@ function matmul({ op, x }: Call, turned: boolean): Floats {
   const out = floats([...a.shape.slice(0, -1), m]);
   for (let h = 0; h < count; h++) {
     const start = h * m * width;
+    if (n === 1 && !turned) {
+      weighedRows(rows(out.data, m, h * m), rows(a.data, width, h * width), rows(b.data, m, start), width, m);
+      continue;
+    }
     const right = turned ? rows(b.data, width, start) : rows(transposed(b.data, start, width, m), width);
     dotRows(rows(out.data, m, h * n * m), rows(a.data, width, h * n * width), right, n, m, width);
   }

@@ -46,8 +46,9 @@ function repeated(ids: readonly number[], n: number | null): number[] {
 }
 
 export function logSoftmax(logits: ArrayLike<number>): Float64Array {
-  const log = logSumExp(logits);
-  return Float64Array.from(logits, (x) => x - log);
+  const log = logSumExp(logits), made = new Float64Array(logits.length);
+  for (let i = 0; i < made.length; i++) made[i] = logits[i]! - log;
+  return made;
 }
 
 /** The next token: the likeliest, or the one at which the sum of the probabilities passes a random number. */

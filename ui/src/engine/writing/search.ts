@@ -32,7 +32,7 @@ export class Search {
 
   #alone(logits: Float32Array): Step {
     const { settings, prompt, limit } = this, [slot] = this.slots as [Slot], n = prompt.length + slot.written.length;
-    const scores = controlled(Float64Array.from(logits), [...prompt, ...slot.written], prompt.length, limit, settings);
+    const scores = controlled(new Float64Array(logits), [...prompt, ...slot.written], prompt.length, limit, settings);
     const token = chosen(scores, settings, () => uniform(settings.seed, "sample", 0, 0, slot.written.length));
     const log = forced(logSoftmax(logits), n, prompt.length, limit, settings)[token]!;
     const grown = { written: [...slot.written, token], total: slot.total + log };

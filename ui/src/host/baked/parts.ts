@@ -1,10 +1,12 @@
-/** The parts of an exported file. Each is a reply, gzipped and in base64, and is decoded when first needed. */
+/** The parts of an exported file. Each is a reply, gzipped and as text, and is decoded when first needed. */
 
 import type { Reply } from "../../core/protocol";
 import { t } from "../../i18n/index.svelte";
 import { readReply } from "../reply";
 import type { FileDocument } from "./document";
 
+/** The first of 2^15 characters that stand for 15 bits each: clearhead/explorer/export/text.py. */
+const FIRST = 0x100, BYTES = 15;
 const FORMAT = "clearhead-export/1";
 
 /** Finds the text of a part in the file. */
@@ -42,11 +44,26 @@ export class Parts {
 
 async function decoded(text: string): Promise<Reply<unknown>> {
   try {
-    const packed = atob(text), bytes = new Uint8Array(packed.length);
-    for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Blob([text.charCodeAt(0) >= FIRST ? dense(text) : sparse(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
     return readReply(await new Response(stream).arrayBuffer());
   } catch {
     throw new Error(t("file.cut"));
   }
+}
+
+function sparse(text: string): Uint8Array<ArrayBuffer> {
+  const packed = atob(text), bytes = new Uint8Array(packed.length);
+  for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
+  return bytes;
+}
+
+/** 8 characters for 15 bytes, the first bits first. The first character says how many bytes too many there are. */
+function dense(text: string): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(((text.length - 1) / 8) * BYTES);
+  for (let i = 1, at = 0, held = 0, bits = 0; i < text.length; i++) {
+    held = (held << BYTES) | (text.charCodeAt(i) - FIRST);
+    for (bits += BYTES; bits >= 8; bits -= 8) bytes[at++] = held >>> (bits - 8);
+    held &= (1 << bits) - 1;
+  }
+  return bytes.subarray(0, bytes.length - (text.charCodeAt(0) - FIRST));
 }
