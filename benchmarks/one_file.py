@@ -15,7 +15,6 @@ from benchmarks.figures import Figure, within
 from clearhead.api import Model, load
 from clearhead.explorer.export.page import Format, export_page, rounded_model
 from clearhead.generation import complete
-from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
 from clearhead.model.int8 import quantized
 from clearhead.recipe.generation import GenerationConfig
@@ -40,7 +39,6 @@ def one_file(folder: str | None = None, *, written: int = WRITTEN) -> None:
     """
 
     def measure(scratch: Path) -> None:
-        keep_freed_memory()
         formats: tuple[Format, ...] = ("int8", "int4")
         holds = [
             measured(scaled(random_decoder()), "124 million parameters", live, scratch, written) for live in formats
