@@ -187,8 +187,17 @@ def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
     found: list[tuple[Json, float]] = [({"ask": "statistics", "run": run, "at": []}, 0.0)]
     shares = [f"{at}.{i}.attn.{value}[h=2]" for i in (0, 1) for value in ("q", "scores", "weights", "z")]
     found.append(({"ask": "values", "run": run, "at": shares}, ROUNDED))
+    found.append(({"ask": "check", "run": run}, 0.0))
     if _can(session, "lens"):
         found.append(({"ask": "lens", "run": run, "k": 3}, 0.0))
+    if CONFIGS[name].decoder is not None:
+        began = {**run, "target": None} if CONFIGS[name].encoder else run
+        settings = {"max_new_tokens": 24, "beams": 1, "temperature": 0, "top_k": None, "top_p": None, "seed": 0}
+        found.append(({"ask": "generate", "run": began, "settings": settings}, 0.0))
+    if _adds(session) and session.model.config.head.kind == "language":
+        ids = [int(i) for i in ask(session, "run", run=run)[1]["output.ids"][2, :2]]
+        shares = {"ask": "attribution", "run": run, "position": 2, "logit": ids[0]}
+        found += [(shares, NEAR), ({**shares, "minus": ids[1]}, NEAR)]
     if _can(session, "effects"):
         found.append(({"ask": "effects", "run": run, "at": [f"{at}.1.attn.z[h={h}]" for h in range(4)]}, NEAR))
         for h in (0, 3):

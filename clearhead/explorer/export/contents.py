@@ -20,9 +20,10 @@ from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Change, OfRun, RunRequest
+from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateSettings, generate
 from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.words import tokenized
-from clearhead.explorer.export.recorded import Answered, answered
+from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.static_files import other_texts
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
@@ -33,6 +34,8 @@ LIVE: int = 2_500_000
 """Parameters of the largest model that a file holds."""
 PART_BYTES: int = 16 << 20
 """About the size of a part with rounded matrices: a page decodes one at a time."""
+SETTINGS = GenerateSettings(max_new_tokens=24)
+"""Of the text that a file holds of a larger model: those that a page begins with."""
 ALWAYS = ("about", "run", "values", "statistics")
 """What every file answers."""
 
@@ -56,9 +59,9 @@ def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunReq
     cut = _tokenized(opened, [*runs, *others])
     answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead | VectorHead))]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
-    answers += ["weights", "neighbours", "check"] if live else []
-    answers += ["attribution"] * (live and not isinstance(head, NoHead | SpanHead))
-    answers += ["generate"] * (live and _writing(opened.model) is not None)
+    answers += ["check"] + ["weights", "neighbours"] * live
+    splits = not isinstance(head, NoHead | SpanHead) if live else splits_likeliest(opened.model.network)
+    answers += ["attribution"] * splits + ["generate"] * (_writing(opened.model) is not None)
     # A reader who chooses another text leaves the target to the file, which has one for each.
     firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
@@ -99,6 +102,11 @@ def _settled(opened: Opened, run: RunRequest) -> RunRequest:
         return run
     wrote = [token.id for token in found.reading.tokens["decoder"][1:]]
     return run.model_copy(update={"target": found.target, "written": wrote})
+
+
+def _started(opened: Opened, run: RunRequest) -> RunRequest:
+    """The run as a page asks for a text: an encoder-decoder writes its target from the beginning."""
+    return run.model_copy(update={"target": None, "written": None}) if opened.model.is_encoder_decoder else run
 
 
 def _distinct(runs: Sequence[RunRequest]) -> list[RunRequest]:
@@ -201,6 +209,7 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
     measured = _distinct([*map(_plain, settled), *settled])
     for i, run in enumerate(_distinct([*measured, *(_settled(opened, run) for run in others)])):
         can = made.document["about"]["answers"]
+        writes = "generate" in can
         with LOCK:
             found = opened.passes.get(run)
             replies = {
@@ -208,10 +217,13 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
                 "statistics": statistics(opened, StatisticsQuestion(run=run)),
             }
             replies |= {"lens": lens(opened, LensQuestion(run=run))} if "lens" in can else {}
+            written = (
+                generate(opened, GenerateQuestion(run=_started(opened, run), settings=SETTINGS)).json if writes else {}
+            )
         one: Answered = answered(
             found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
         )
         made.parts.update({f"{name}-{i}": reply for name, reply in one.parts.items()})
         parts = {name: f"{name}-{i}" for name in one.parts}
-        told.append({"run": stated(run), "parts": parts, **one.told})
+        told.append({"run": stated(run), "parts": parts, "written": written, **one.told})
     made.document["recorded"] = told

@@ -1,7 +1,7 @@
 /** The table of contents of an exported file, as clearhead/explorer/export/contents.py writes it. */
 
 import type {
-  About, Answered, Ask, Asked, Change, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,
+  About, Answered, Ask, Asked, Change, Check, GenerateReply, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,
 } from "../../core/protocol";
 import type { Settings } from "../../engine/writing/sampling";
 
@@ -38,11 +38,14 @@ export interface LiveInput {
 
 export interface RecordedRun {
   run: RunRequest;
-  /** Names of parts in the file, for `run`, `lens`, `without`, `parameters` (those of positions) and `values-…`. */
+  /** Names of parts in the file, for `run`, `lens`, `attribution`, `without`, `parameters` (those of positions) and `values-…`. */
   parts: Record<string, string>;
   /** The part that holds each address. */
   values: Record<string, string>;
   heads: Record<string, HeadFacts>;
+  check: Check;
+  /** What the model writes with the settings that a page begins with; of a model that writes nothing, nothing. */
+  written: Partial<GenerateReply>;
   effects?: Record<string, number>;
 }
 
