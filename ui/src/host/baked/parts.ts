@@ -44,8 +44,10 @@ export class Parts {
 
 async function decoded(text: string): Promise<Reply<unknown>> {
   try {
-    const stream = new Blob([text.charCodeAt(0) >= FIRST ? dense(text) : sparse(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return readReply(await new Response(stream).arrayBuffer());
+    const { readable, writable } = new DecompressionStream("gzip"), writer = writable.getWriter();
+    const written = writer.write(text.charCodeAt(0) >= FIRST ? dense(text) : sparse(text)).then(() => writer.close());
+    const [content] = await Promise.all([new Response(readable).arrayBuffer(), written]);
+    return readReply(content);
   } catch {
     throw new Error(t("file.cut"));
   }
