@@ -52,6 +52,17 @@ describe.each(names)("%s", (name) => {
   });
 });
 
+test.each(["decoder_pre_learned_live", "encoder_decoder_post_live"])("%s reads the text before a token that it wrote", async (name) => {
+  const host = hostOf(fileOf(name)), { json: { start, kind } } = await host.ask("about", {}), translates = kind === "encoder-decoder";
+  const run = { ...start, target: null }, settings = { max_new_tokens: 5, beams: 1, temperature: 0, top_k: null, top_p: null, seed: 0 };
+  const { json: { text, best, nodes, steps } } = await host.ask("generate", { run, settings });
+  const before = text.split(" ").slice(0, translates ? 2 : 3).join(" "), n = before.trim().split(" ").length;
+  const { json, tensors } = await host.ask("run", { run: translates ? { ...run, target: before } : { ...run, text: run.text + before } });
+  expect(json.tokens.decoder!.slice(-n).map((token) => token.id)).toEqual(best.slice(0, n).map((i) => nodes[i]!.id));
+  const ids = tensors.get("output.ids")!;
+  expect([...ids.data].slice(-20, -10)).toEqual(steps[n]!.top.map(([id]) => id));
+});
+
 test("a file that is cut short says so, wherever it is cut", async () => {
   for (const [cut, keep] of [["data", 500], ["weights-null", 100], ["data", 0]] as const) {
     const parts = fileOf("decoder_pre_learned_live");

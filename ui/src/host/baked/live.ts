@@ -27,6 +27,9 @@ interface KeptPass { key: string; input: LiveInput; pass: Pass }
 export class Live implements Answers {
   readonly #about: About;
   #made: KeptPass[] = [];
+  /** What was written here, and inputs that end in the middle of it. */
+  #written: { input: LiveInput; ids: readonly number[] }[] = [];
+  #begun: LiveInput[] = [];
 
   private constructor(
     private readonly document: FileDocument,
@@ -104,7 +107,9 @@ export class Live implements Answers {
     const decoding = new Decoding(plan, this.#weightsOf(input), this.#numbers(input, plan), possible, this.#other);
     const written = await write(decoding, prompt, settings, Math.min(settings.max_new_tokens, room), pauses(signal));
     const ids = [...written.nodes.slice(1).map((node) => node.id), ...written.tops.flatMap((top) => top.map(([id]) => id))];
-    const { found } = written, words = this.#words([...ids].sort((a, b) => a - b));
+    const { found } = written;
+    if (found) this.#written.push({ input, ids: found.written });
+    const words = this.#words([...ids].sort((a, b) => a - b));
     const json = {
       text: found ? spelled(found.written.slice(0, found.ended ? -1 : undefined), this.model.words, translates) : "",
       nodes: written.nodes.map((node) => ({ ...node, text: words[node.id] ?? "" })), best: written.best,
@@ -122,10 +127,27 @@ export class Live implements Answers {
   // --- runs ---
 
   #input(request: RunRequest): LiveInput {
-    const found = heldInput(this.model.inputs, request, this.#about);
+    const found = heldInput([...this.model.inputs, ...this.#begun], request, this.#about) ?? this.#begin(request);
     if (found) return found;
     const texts = this.model.inputs.map(({ run }) => `“${run.text}”`).join(", ");
     throw new Error(t("file.text", { texts, command: this.document.command }));
+  }
+
+  /** An input that goes on as the model wrote it: its tokens are known without a tokenizer. */
+  #begin(request: RunRequest): LiveInput | null {
+    const translates = this.#about.kind === "encoder-decoder";
+    for (const { input, ids } of this.#written) {
+      const { text } = input.run, rest = translates ? request.target : request.text.slice(text.length);
+      if (rest === null || !(translates ? request.text === text : request.text.startsWith(text))) continue;
+      const n = ids.findIndex((_, i) => spelled(ids.slice(0, i), this.model.words, translates).trim() === rest.trim());
+      if (n < 0) continue;
+      const read = input.reply.tokens.decoder ?? [], tokens = ids.slice(0, n).map((id) => ({ id, text: this.#token(id), span: null, type: 0 }));
+      const decoder = [...(translates ? read.slice(0, 1) : read), ...tokens];
+      const reply = { ...input.reply, tokens: { ...input.reply.tokens, decoder }, target: translates ? rest : null };
+      this.#begun.push({ run: { ...request, edits: [] }, weights: input.weights, reply });
+      return this.#begun.at(-1)!;
+    }
+    return null;
   }
 
   #plan(request: RunRequest): Plan {

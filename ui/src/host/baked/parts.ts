@@ -62,10 +62,16 @@ function sparse(text: string): Uint8Array<ArrayBuffer> {
 /** 8 characters for 15 bytes, the first bits first. The first character says how many bytes too many there are. */
 function dense(text: string): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(((text.length - 1) / 8) * BYTES);
-  for (let i = 1, at = 0, held = 0, bits = 0; i < text.length; i++) {
-    held = (held << BYTES) | (text.charCodeAt(i) - FIRST);
-    for (bits += BYTES; bits >= 8; bits -= 8) bytes[at++] = held >>> (bits - 8);
-    held &= (1 << bits) - 1;
+  for (let i = 1, at = 0; i < text.length; i += 8) {
+    let held = text.charCodeAt(i) - FIRST;
+    // The k-th character ends a byte with its first k bits, has one in the middle, and begins one with its last 7 - k.
+    for (let k = 0; k < 7; k++) {
+      const next = text.charCodeAt(i + k + 1) - FIRST;
+      bytes[at++] = held >> (7 - k);
+      bytes[at++] = (held << (k + 1)) | (next >> (14 - k));
+      held = next;
+    }
+    bytes[at++] = held;
   }
   return bytes.subarray(0, bytes.length - (text.charCodeAt(0) - FIRST));
 }
