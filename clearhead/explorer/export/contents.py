@@ -67,7 +67,9 @@ def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunReq
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
     languages = other_texts()
     answers += ["texts"] * bool(languages)
-    said = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
+    said: dict[str, Any] = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
+    if opened.matrices:
+        said["dtype"] = f"int{next(iter(opened.matrices.values())).bits}"
     made = Contents({"about": about(opened) | said, "command": _command(opened.name), "tokenized": cut})
     made.parts.update({"texts": Reply(languages)} if languages else {})
     if live:
