@@ -175,7 +175,7 @@ def document(title: str, parts: Mapping[str, str], state: str = "", *, computes:
 
 def packed(reply: Reply) -> bytes:
     """Gzip: the same for the same reply. In large parts, of weights, it looks for no repeats."""
-    content = reply.encode()
+    content = reply.encode(limited=False)
     strategy = zlib.Z_HUFFMAN_ONLY if len(content) > LARGE else zlib.Z_DEFAULT_STRATEGY
     press = zlib.compressobj(wbits=16 + zlib.MAX_WBITS, strategy=strategy)
     return press.compress(content) + press.flush()

@@ -4,7 +4,7 @@ import { kernels, nameOf, TOGETHER, type Bits, type Kernel } from "./kernels";
 
 const PAGE = 65536;
 /** Outputs that are computed for all rows before the next ones, so that their weights stay in the processor's cache. */
-const TILE = 128;
+export const TILE = 128;
 
 /** Where a matrix lies: `width` is in numbers, padded, and `step` in bytes from row to row. */
 export interface Placed { bits: Bits; weights: number; scales: number; step: number; scaleStep: number }
@@ -32,8 +32,12 @@ export class Memory {
     return new Uint8Array(this.#memory.buffer, at, length);
   }
 
-  /** Writes out(i, j) for `n` rows of floats, each `width` long, which `fill` writes into memory; and outputs j < m. */
-  multiply(placed: Placed, n: number, m: number, width: number, fill: (to: Float32Array) => void, take: (from: Float32Array, first: number, count: number) => void): void {
+  /** Multiplies `n` rows of floats, each `width` long, which `fill` writes, by the first `m` rows of a matrix. `take` gets
+   *  the outputs of every row from `first` on, TILE apart. */
+  multiply(
+    placed: Placed, n: number, m: number, width: number,
+    fill: (to: Float32Array) => void, take: (from: Float32Array, first: number, count: number) => void,
+  ): void {
     const { bits, weights, scales, step, scaleStep } = placed, inputs = 4 * n * width, outputs = 4 * n * TILE;
     const at = this.#scratch(inputs + outputs), out = at + inputs, bytes = bits === 8 ? width : width / 2;
     const buffer = this.#memory.buffer, made = new Float32Array(buffer, out, n * TILE);
@@ -65,5 +69,3 @@ export class Memory {
     return at;
   }
 }
-
-export { TILE };

@@ -11,7 +11,14 @@ const ALIGNED = { 8: 16, 4: GROUP };
 export class Rounded implements Floats {
   readonly #width: number;
 
-  private constructor(readonly shape: number[], private readonly bits: Bits, private readonly bytes: () => Uint8Array, private readonly scales: Float32Array, private readonly memory: Memory | null, private readonly placed: Placed | null) {
+  private constructor(
+    readonly shape: number[],
+    private readonly bits: Bits,
+    private readonly bytes: () => Uint8Array,
+    private readonly scales: Float32Array,
+    private readonly memory: Memory | null,
+    private readonly placed: Placed | null,
+  ) {
     this.#width = padded(shape[1]!, bits);
   }
 
