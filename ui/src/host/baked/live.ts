@@ -19,8 +19,8 @@ import { parameters } from "./parameters";
 import type { Parts } from "./parts";
 import { spelled } from "./spelled";
 
-/** The number of passes kept, and the milliseconds of work after which the page may draw. */
-const KEPT = 8, AT_A_TIME = 12;
+/** The number of passes kept, of a large model fewer, and the milliseconds of work after which the page may draw. */
+const KEPT = 8, KEPT_LARGE = 3, AT_A_TIME = 12;
 
 interface KeptPass { key: string; input: LiveInput; pass: Pass }
 
@@ -165,7 +165,7 @@ export class Live implements Answers {
     const input = this.#input(request), plan = this.#plan(request);
     const before = this.#made.filter((one) => one.input === input && one.pass.plan === plan).at(-1)?.pass;
     const made = before ? rerun(before, request.edits, { other: this.#other }) : this.#first(input, plan, request);
-    this.#made = [...this.#made.slice(1 - KEPT), { key, input, pass: made }];
+    this.#made = [...this.#made.slice(1 - (this.model.is_large ? KEPT_LARGE : KEPT)), { key, input, pass: made }];
     return made;
   }
 
