@@ -74,6 +74,27 @@ def attribute(
         return Attribution(shares, _difference(total.mT, logit, minus))
 
 
+def attribute_each(
+    network: Transformer, inputs: Sequence[Tokens | Tensor], logits: Tensor, *, edit: dict[str, Edit] | None = None
+) -> dict[str, Tensor]:
+    """The shares of several logits at each position of one input: `logits`, t k -> t k by part, from a single pass.
+
+    Raises UserError as `attribute` does, and for a head that pools.
+    """
+    head = _linear(network)
+    if isinstance(head, ClassificationHead):
+        raise UserError("attribution: expected a logit at each position, got a head that pools")
+    tokens = by_stack(network, inputs)
+    with Evaluating(network), torch.no_grad(), trace(network, edit) as seen:
+        network(*tokens.values())
+        directions, bias = effective_weight(head.output)[logits], head.output.bias
+        if isinstance(head, LanguageHead) and head.scale is not None:
+            directions = directions * head.scale
+        parts = _written(network, seen, list(tokens)[-1])
+        shares = {part: torch.einsum("td,tkd->tk", x[0].expand(len(logits), -1), directions) for part, x in parts}
+        return shares if bias is None else shares | {"head.output.bias": bias[logits]}
+
+
 def _linear(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
     """The head. Raises UserError unless the path to it is linear once the norms' scales are fixed."""
     if network.last_stack.config.norm_place == "post":

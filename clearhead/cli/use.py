@@ -125,6 +125,7 @@ def explore(
     column: str | None = None,
     features: Repeated = (),
     export: Path | None = None,
+    live: Literal["int8", "int4"] | None = None,
     port: int | None = None,
     browser: bool = True,
     revision: str | None = None,
@@ -137,7 +138,8 @@ def explore(
     `ssh -L 8000:127.0.0.1:8000 HOST` with --port 8000, and open the address there.
 
     With --export the page becomes one HTML file, which opens anywhere without a server or a network. The file contains
-    the whole model if it is small, else its results for this text, also without each of its heads.
+    the whole model if it is small, else its results for this text, also without each of its heads. With --live it
+    contains a large model, too, in 8 or 4 bits, and computes every change in the page.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
@@ -147,6 +149,7 @@ def explore(
         column: Column of the texts in them.
         features: Folders of `clearhead features train`, SAELens or circuit-tracer (FOLDER:LAYER), to see and edit.
         export: HTML file to write in place of serving.
+        live: Put the model itself into the file, rounded to 8 or 4 bits.
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
         revision: Branch, tag or commit on the hub.
@@ -160,6 +163,7 @@ def explore(
         target=target,
         features=features,
         export=export,
+        live=live,
         port=port or 0,
         browser=browser,
         revision=revision,

@@ -12,7 +12,7 @@ from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
 from clearhead.commands.use import check_file
 from clearhead.errors import UserError
-from clearhead.explorer.export.page import write
+from clearhead.explorer.export.page import Format, rounded_model, write
 from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
@@ -28,6 +28,7 @@ def explore_command(
     target: str | None,
     features: Sequence[str] = (),
     export: Path | None,
+    live: Format | None = None,
     port: int,
     browser: bool,
     revision: str | None,
@@ -37,14 +38,15 @@ def explore_command(
 ) -> None:
     """Serves the explorer on a model until Ctrl-C, or writes it to a file. Prints one line: the address."""
     check_built()  # Before anything slow, like the check of the port.
-
+    if live is not None and export is None:
+        raise UserError(f"live: expected --export FILE beside it, got --live {live} alone; add --export page.html")
     for file in data:
         if "*" not in file:
             check_file(Path(file))
     given = texts_in(*data, text=column) if data else None
 
     def make() -> Session:
-        session = opened(name, text, target=target, revision=revision, device=device, data=given)
+        session = opened(name, text, target=target, revision=revision, device=device, data=given, live=live)
         attach_all(session, features)
         return session
 
@@ -83,8 +85,12 @@ def opened(
     revision: str | None,
     device: str,
     data: Texts | None = None,
+    live: Format | None = None,
 ) -> Session:
-    """A session with the model of a folder or a name, its first input, and the texts of its examples."""
+    """A session with the model of a folder or a name, its first input, and the texts of its examples.
+
+    With `live` the model is rounded, for a file that shall hold it.
+    """
     model = load(name, revision=revision, device=device)
     folder = Path(name) if Path(name).is_dir() else None
     image = Path(text) if text is not None and model.reader.reads_images else None
@@ -92,6 +98,9 @@ def opened(
         raise UserError(f"{image}: expected an image file, as this model reads images, found none; try another path")
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..") else name
+    if live is not None:
+        model, matrices = rounded_model(model, live)
+        return Session(model, name=called, text=text, target=target, image=image, data=data, matrices=matrices)
     return Session(model, name=called, folder=folder, text=text, target=target, image=image, data=data)
 
 

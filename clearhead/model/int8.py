@@ -22,6 +22,12 @@ FEW_ROWS = 32
 """Rows up to which that kernel is faster than a float32 product of the same integers (docs/inference.md)."""
 
 
+def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """f d, float32 -> the integers, f d of int8, and the scale of each row, f."""
+    scale = (weight.abs().amax(1) / LEVELS).clamp_min(TINY)
+    return (weight / scale[:, None]).round_().to(torch.int8), scale
+
+
 class Int8Linear(LinearMap):
     """W rounded to eight bits, with one symmetric scale for each output: the largest number of a row becomes 127.
 
@@ -33,9 +39,8 @@ class Int8Linear(LinearMap):
     def __init__(self, linear: nn.Linear) -> None:
         bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
         super().__init__(linear.in_features, linear.out_features, bias)
-        weight = linear.weight.detach().float()
-        self.scale = (weight.abs().amax(1) / LEVELS).clamp_min(TINY)
-        self.store((weight / self.scale[:, None]).round_().to(torch.int8))
+        integers, self.scale = rounded(linear.weight.detach().float())
+        self.store(integers)
 
     @abstractmethod
     def store(self, integers: Tensor) -> None:

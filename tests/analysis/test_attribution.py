@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.analysis.attribution import attribute
+from clearhead.analysis.attribution import attribute, attribute_each
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import trace, zero
@@ -24,6 +24,19 @@ def test_shares_sum_to_the_logit(name: str, minus: int | None):
     small.assert_close(found.logit, expected)
     total = torch.stack(list(found.shares.values())).sum(0)
     torch.testing.assert_close(total, expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
+def test_several_logits_at_once_have_the_shares_of_each(name: str):
+    network, inputs = CASES[name]()
+    first = [Tokens(x.padded().ids[:1, :5]) for x in inputs]
+    logits = torch.tensor([[1, 4], [0, 2], [3, 3], [2, 5], [4, 0]])
+    each = attribute_each(network, first, logits)
+    for t, k in ((0, 0), (3, 1), (4, 0)):
+        one = attribute(network, first, int(logits[t, k]), position=t)
+        assert each.keys() == one.shares.keys()
+        for part, share in one.shares.items():
+            torch.testing.assert_close(each[part][t, k], share[0], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("pool", ["first", "last", "mean"])

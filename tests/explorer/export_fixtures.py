@@ -15,14 +15,20 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.explorer import static_files
 from clearhead.explorer.export import contents as baking
-from clearhead.explorer.export.page import html_of
+from clearhead.explorer.export.page import Format, html_of, rounded_model
+from clearhead.explorer.export.text import BYTES, CHARACTERS, FIRST
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask, last, session_of
-from tests.explorer.traced import CONFIGS
+from tests.explorer.traced import CONFIGS, inputs
 
 Json = dict[str, Any]
 NEAR, ROUNDED = 1e-4, 4e-3
 """How far numbers may be off, as a share of the largest: float32 summed otherwise, and float16."""
+
+
+ROUNDED_MODELS: dict[str, Format] = {
+    "encoder_decoder_relative": "int8", "decoder_rotary_grouped": "int4", "encoder_classifier": "int8",
+}  # fmt: skip
 
 
 @contextmanager
@@ -48,11 +54,24 @@ def page_in(folder: Path) -> Iterator[None]:
         static_files.STATIC = before
 
 
+def bytes_of(text: str) -> bytes:
+    """What a part holds, which is base64 or 15 bits a character."""
+    if ord(text[0]) < FIRST:
+        return base64.b64decode(text)
+    found = bytearray()
+    for at in range(1, len(text), CHARACTERS):
+        number = 0
+        for character in text[at : at + CHARACTERS]:
+            number = number << BYTES | (ord(character) - FIRST)
+        found += number.to_bytes(BYTES, "big")
+    return bytes(found[: len(found) - (ord(text[0]) - FIRST)])
+
+
 def parts_of(html: str) -> dict[str, tuple[Any, dict[str, Tensor]]]:
     """The JSON and the tensors of every part of a file."""
     found: dict[str, tuple[Any, dict[str, Tensor]]] = {}
     for name, text in re.findall(r'<script type="application/octet-stream" id="clearhead-([^"]+)"[^>]*>([^<]*)', html):
-        content = gzip.decompress(base64.b64decode(text))
+        content = gzip.decompress(bytes_of(text))
         length = int.from_bytes(content[:8], "little")
         found[name] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["reply"]), load(content)
     return found
@@ -62,6 +81,7 @@ def write(folder: Path) -> None:
     """All of them, and `exports.json` with their names; besides `numbers.html`, of a model without a tokenizer."""
     with page_in(folder / "static"):
         names = [written for name in CONFIGS for written in _both(folder, name)]
+        names += [_rounded(folder, name, live) for name, live in ROUNDED_MODELS.items()]
         trained = session_of("decoder_pre_learned").model
         numbers = Session(Model(trained.network, None, trained.generation), name="numbers")
         (folder / "numbers.html").write_bytes(html_of(numbers, numbers.start))
@@ -76,6 +96,18 @@ def _both(folder: Path, name: str) -> list[str]:
         html = html_of(session, session.start)
     _write(folder / f"{name}_large", html, session, large_questions(name, session))
     return [f"{name}_live", f"{name}_large"]
+
+
+def _rounded(folder: Path, name: str, live: Format) -> str:
+    """The architecture as if it were a large one, in a few bits."""
+    given = session_of(name)
+    model, matrices = rounded_model(given.model, live)
+    first, other = inputs(CONFIGS[name])
+    with too_large():
+        session = Session(model, name=name, text=first, target=other, matrices=matrices)
+        html = html_of(session, session.start)
+    _write(folder / f"{name}_{live}", html, session, live_questions(name, session))
+    return f"{name}_{live}"
 
 
 def _write(file: Path, html: bytes, session: Session, questions: list[tuple[Json, float]]) -> None:
@@ -116,12 +148,14 @@ def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
         shares = {"ask": "attribution", "run": one, "position": 2, "logit": 1}
         found += [shares, {**shares, "minus": 0}]
     for one in runs[:2]:
+        found.append({"ask": "check", "run": one})
         found.append({"ask": "statistics", "run": one, "at": [f"{at}.1.attn.weights"]})
         found += [{"ask": "lens", "run": one, "k": 3}] * _can(session, "lens")
         found += [{"ask": "effects", "run": one, "at": parts}] * _can(session, "effects")
     found += [{"ask": "effects", "run": run, "at": parts[:2], "position": 2}] * (_can(session, "effects"))
     found.append({"ask": "weights", "at": [f"{at}.1.ffn.up.weight[i=3]", f"{at}.0.attn.q.weight"]})
     found[-1]["at"] += ["head.output.weight"] * _can(session, "effects")
+    found += written_questions(name, run)
     if about["kind"] != "image":
         ids = {"ask": "neighbours", "run": run, "stack": last(name), "k": 4}
         found += [{**ids, "of": {"id": 5}}, {**ids, "of": {"at": f"{at}.1.resid_post[t=2]"}}]
@@ -129,13 +163,41 @@ def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
     return [(question, NEAR) for question in found]
 
 
+def written_questions(name: str, run: Json) -> list[Json]:
+    """Texts of a model that writes: greedy, sampled, and by beams; with edits that can be made while it does."""
+    if CONFIGS[name].decoder is None:
+        return []
+    other, at = run, "decoder.blocks"
+    run = {**run, "target": None} if CONFIGS[name].encoder else run
+    edits = [
+        {"at": f"{at}.0.attn.z[h=1]", "do": "zero"},
+        {"at": f"{at}.1.attn.k[h=0,s=1]", "do": "scale", "value": 3},
+        {"at": f"{at}.1.attn.weights[h=2,t=2,s=0]", "do": "set", "value": 0.5},
+        {"at": f"{at}.1.ffn.out[t=1]", "do": "patch", "from": other},
+        {"at": f"{at}.1.attn.z[h=3]", "do": "mean"},
+    ]
+    settings = [{}, {"temperature": 1.3, "top_p": 0.9, "top_k": 12, "seed": 7}, {"beams": 3, "length_penalty": 0.7}]
+    plain = {"max_new_tokens": 6, "beams": 1, "temperature": 0, "top_k": None, "top_p": None, "seed": 0}
+    asked = [{"ask": "generate", "run": run, "settings": {**plain, **one}} for one in settings]
+    return [*asked, {**asked[0], "run": {**run, "edits": edits}}, {**asked[2], "run": {**run, "edits": edits}}]
+
+
 def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
     run, at = plain(session), f"{last(name)}.blocks"
     found: list[tuple[Json, float]] = [({"ask": "statistics", "run": run, "at": []}, 0.0)]
     shares = [f"{at}.{i}.attn.{value}[h=2]" for i in (0, 1) for value in ("q", "scores", "weights", "z")]
     found.append(({"ask": "values", "run": run, "at": shares}, ROUNDED))
+    found.append(({"ask": "check", "run": run}, 0.0))
     if _can(session, "lens"):
         found.append(({"ask": "lens", "run": run, "k": 3}, 0.0))
+    if CONFIGS[name].decoder is not None:
+        began = {**run, "target": None} if CONFIGS[name].encoder else run
+        settings = {"max_new_tokens": 24, "beams": 1, "temperature": 0, "top_k": None, "top_p": None, "seed": 0}
+        found.append(({"ask": "generate", "run": began, "settings": settings}, 0.0))
+    if _adds(session) and session.model.config.head.kind == "language":
+        ids = [int(i) for i in ask(session, "run", run=run)[1]["output.ids"][2, :2]]
+        shares = {"ask": "attribution", "run": run, "position": 2, "logit": ids[0]}
+        found += [(shares, NEAR), ({**shares, "minus": ids[1]}, NEAR)]
     if _can(session, "effects"):
         found.append(({"ask": "effects", "run": run, "at": [f"{at}.1.attn.z[h={h}]" for h in range(4)]}, NEAR))
         for h in (0, 3):

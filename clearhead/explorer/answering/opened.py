@@ -12,6 +12,7 @@ from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.starts import starts
+from clearhead.model.rounding import RoundedMatrix
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
@@ -35,12 +36,14 @@ class Opened:
         image: "Picture | None" = None,
         walks: Sequence[Mapping[str, JsonValue]] = (),
         data: Iterable[Text] | None = None,
+        matrices: Mapping[str, RoundedMatrix] | None = None,
     ) -> None:
         """`folder` is the folder of the model: that of a run has a history. `walks` lead along this model
-        (ui/src/core/walk.ts). `data` are texts in which the page looks for examples; None: those of the run. The rest
-        is what the page begins with.
+        (ui/src/core/walk.ts). `data` are texts in which the page looks for examples; None: those of the run. `matrices`
+        are those of a model that is rounded to 8 or 4 bits. The rest is what the page begins with.
         """
         self.name, self.model, self.walks, self.folder, self.data = name, model, walks, folder, data
+        self.matrices = matrices or {}
         self._kept: dict[type, Any] = {}
         self.start, self.examples, pictures = starts(model, folder, text, target, image)
         self.passes = Passes(model, folder, pictures)

@@ -26,12 +26,14 @@ class Reply:
     json: Mapping[str, Any]
     tensors: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
 
-    def encode(self) -> bytes:
+    def encode(self, *, limited: bool = True) -> bytes:
         """One safetensors file, the JSON part in its metadata.
 
-        Raises UserError for more than MOST_BYTES of tensors, and if edits made a figure NaN or infinite.
+        Raises UserError for more than MOST_BYTES of tensors, if it is `limited`, and if edits made a figure NaN or
+        infinite.
         """
-        check_size(sum(tensor.nbytes for tensor in self.tensors.values()))
+        if limited:
+            check_size(sum(tensor.nbytes for tensor in self.tensors.values()))
         try:
             text = json.dumps(self.json, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except ValueError:

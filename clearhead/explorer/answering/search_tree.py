@@ -89,7 +89,7 @@ class Tree:
 class GenerateSettings(Asked):
     """The settings of generation."""
 
-    max_new_tokens: Annotated[int, Field(ge=1, le=250)]
+    max_new_tokens: Annotated[int, Field(ge=1, le=256)]
     beams: Annotated[int, Field(ge=1, le=16)] = 1
     """`beams` times `max_new_tokens` bounds the tree: at most 4,096 nodes."""
     temperature: Annotated[float, Field(ge=0, le=100)] = 0.0

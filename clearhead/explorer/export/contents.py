@@ -3,32 +3,39 @@
 Every part is a reply: JSON and tensors in one safetensors file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.api.variants import changed, position_kinds
-from clearhead.config import ModelConfig, NoHead, SpanHead, VectorHead
+from clearhead.config import LanguageHead, ModelConfig, NoHead, SpanHead, VectorHead
 from clearhead.explorer.answering.about import about, plan_of
 from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Change, OfRun, RunRequest
+from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateSettings, generate
 from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.words import tokenized
-from clearhead.explorer.export.recorded import Answered, answered
+from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.static_files import other_texts
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
 from clearhead.model.norm import op_weights
+from clearhead.model.rounding import RoundedMatrix
 
 LIVE: int = 2_500_000
 """Parameters of the largest model that a file holds."""
+PART_BYTES: int = 16 << 20
+"""About the size of a part with rounded matrices: a page decodes one at a time."""
+SETTINGS = GenerateSettings(max_new_tokens=24)
+"""Of the text that a file holds of a larger model: those that a page begins with."""
 ALWAYS = ("about", "run", "values", "statistics")
 """What every file answers."""
 
@@ -48,18 +55,21 @@ def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunReq
     effect of each head. Raises UserError if a run cannot be computed or is too large.
     """
     head = opened.model.config.head
-    live = is_live(opened.model)
+    live = is_live(opened)
     cut = _tokenized(opened, [*runs, *others])
     answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead | VectorHead))]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
-    answers += ["weights", "neighbours"] if live else []
-    answers += ["attribution"] * (live and not isinstance(head, NoHead | SpanHead))
+    answers += ["check"] + ["weights", "neighbours"] * live
+    splits = not isinstance(head, NoHead | SpanHead) if live else splits_likeliest(opened.model.network)
+    answers += ["attribution"] * splits + ["generate"] * (_writing(opened.model) is not None)
     # A reader who chooses another text leaves the target to the file, which has one for each.
     firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
     languages = other_texts()
     answers += ["texts"] * bool(languages)
-    said = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
+    said: dict[str, Any] = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
+    if opened.matrices:
+        said["dtype"] = f"int{next(iter(opened.matrices.values())).bits}"
     made = Contents({"about": about(opened) | said, "command": _command(opened.name), "tokenized": cut})
     made.parts.update({"texts": Reply(languages)} if languages else {})
     if live:
@@ -74,9 +84,9 @@ def _command(name: str) -> str:
     return "model.explore()" if name == UNNAMED else f"clearhead explore {name}"
 
 
-def is_live(model: Model) -> bool:
-    """Whether a file holds the model itself."""
-    return sum(parameter.numel() for parameter in model.network.parameters()) <= LIVE
+def is_live(opened: Opened) -> bool:
+    """Whether a file holds the model itself: a small one, or one in 8 or 4 bits."""
+    return bool(opened.matrices) or sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
 
 
 def _plain(run: RunRequest) -> RunRequest:
@@ -94,6 +104,11 @@ def _settled(opened: Opened, run: RunRequest) -> RunRequest:
         return run
     wrote = [token.id for token in found.reading.tokens["decoder"][1:]]
     return run.model_copy(update={"target": found.target, "written": wrote})
+
+
+def _started(opened: Opened, run: RunRequest) -> RunRequest:
+    """The run as a page asks for a text: an encoder-decoder writes its target from the beginning."""
+    return run.model_copy(update={"target": None, "written": None}) if opened.model.is_encoder_decoder else run
 
 
 def _distinct(runs: Sequence[RunRequest]) -> list[RunRequest]:
@@ -126,28 +141,37 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
             reply, found = pass_at_a_glance(opened, OfRun(run=run)).json, opened.passes.get(run)
         part = f"weights-{opened.passes.moments.step if run.step is None else run.step}"
         if part not in made.parts:
-            made.parts[part] = _weights(found.model.network)
+            made.parts.update(_weights(part, found.model.network, opened.matrices))
         said = {name: reply[name] for name in ("tokens", "target", "grid", "notes") if name in reply}
         inputs.append({"run": stated(run), "weights": part, "reply": {**said, "facts": {}, "words": {}}})
         if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
             pixels[f"pixels.{i}"] = image
     made.parts.update({"pixels": Reply({}, pixels)} if pixels else {})
     config = opened.model.config
-    made.document["live"] = {"inputs": inputs, "plans": _plans(config), "words": _words(opened)}
+    held = {"plans": _plans(config), "words": _words(opened), "writing": _writing(opened.model)}
+    made.document["live"] = {"inputs": inputs, "is_large": bool(opened.matrices), **held}
 
 
-def _weights(network: Transformer) -> Reply:
-    """Every parameter once, and the names of those that are shared."""
+def _weights(part: str, network: Transformer, matrices: Mapping[str, RoundedMatrix]) -> dict[str, Reply]:
+    """Every parameter once, rounded matrices in parts of their own, and the names of those that are shared."""
     first: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
     same: dict[str, str] = {}
     for name, parameter in op_weights(merged(network)).items():
         own = first.setdefault(id(parameter), name)
-        if own == name:
-            tensors[name] = parameter.detach().float()
-        else:
+        if own != name:
             same[name] = own
-    return Reply({"same": same}, tensors)
+        elif name not in matrices:
+            tensors[name] = parameter.detach().float()
+    parts: list[dict[str, Tensor]] = []
+    for name, matrix in matrices.items():
+        pair = {name: matrix.integers.view(torch.uint8), f"{name}.scale": matrix.scale}
+        if not parts or sum(tensor.nbytes for tensor in [*parts[-1].values(), *pair.values()]) > PART_BYTES:
+            parts.append({})
+        parts[-1].update(pair)
+    named = {f"{part}-{i}": Reply({}, one) for i, one in enumerate(parts)}
+    facts = {name: {"bits": matrix.bits, "width": matrix.width} for name, matrix in matrices.items()}
+    return {part: Reply({"same": same, "rounded": facts, "parts": list(named)}, tensors), **named}
 
 
 def _plans(config: ModelConfig) -> list[dict[str, Any]]:
@@ -158,6 +182,14 @@ def _plans(config: ModelConfig) -> list[dict[str, Any]]:
         new = changed(config, scale=scale, positions=positions)
         found.append({"scale": scale, "positions": positions, "plan": plan_of(new)})
     return found
+
+
+def _writing(model: Model) -> dict[str, Any] | None:
+    """The settings that the model writes with; None if it writes no text, or by rules that the page does not have."""
+    settings = model.settings()
+    if model.config.decoder is None or not isinstance(model.config.head, LanguageHead) or settings.speech is not None:
+        return None
+    return settings.model_dump(mode="json")
 
 
 def _words(opened: Opened) -> list[str] | None:
@@ -179,6 +211,7 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
     measured = _distinct([*map(_plain, settled), *settled])
     for i, run in enumerate(_distinct([*measured, *(_settled(opened, run) for run in others)])):
         can = made.document["about"]["answers"]
+        writes = "generate" in can
         with LOCK:
             found = opened.passes.get(run)
             replies = {
@@ -186,10 +219,13 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
                 "statistics": statistics(opened, StatisticsQuestion(run=run)),
             }
             replies |= {"lens": lens(opened, LensQuestion(run=run))} if "lens" in can else {}
+            written = (
+                generate(opened, GenerateQuestion(run=_started(opened, run), settings=SETTINGS)).json if writes else {}
+            )
         one: Answered = answered(
             found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
         )
         made.parts.update({f"{name}-{i}": reply for name, reply in one.parts.items()})
         parts = {name: f"{name}-{i}" for name in one.parts}
-        told.append({"run": stated(run), "parts": parts, **one.told})
+        told.append({"run": stated(run), "parts": parts, "written": written, **one.told})
     made.document["recorded"] = told

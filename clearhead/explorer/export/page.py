@@ -1,31 +1,43 @@
 """One HTML file of an exploration, which opens without a server and without a network: `export_page`."""
 
 import base64
-import gzip
+import copy
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlencode
 
 import torch
 from pydantic import Field, JsonValue
 
 from clearhead.api import Model
+from clearhead.config.adapter import Bits
+from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import UNNAMED, Opened
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import EditRequest, OfRun, RunRequest, checked
 from clearhead.explorer.export.contents import Contents, contents, is_live
+from clearhead.explorer.export.text import dense, sparse
 from clearhead.explorer.static_files import static_file
+from clearhead.model.linear import refuse_rounded
+from clearhead.model.rounding import RoundedMatrix, rounded
 from clearhead.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
 FORMAT = "clearhead-export/1"
+Format = Literal["int8", "int4"]
+BITS: dict[Format, Bits] = {"int8": 8, "int4": 4}
+MOST = 300_000_000
+"""Parameters of the largest model that a file can hold: a browser must hold it several times while it opens."""
+LARGE = 4 << 20
+"""Bytes of a part from which looking for repeats takes long."""
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -58,7 +70,7 @@ def export(opened: Opened, question: ExportQuestion) -> Reply:
     """The file as tensor `html`, uint8. Raises UserError for a run that cannot be computed or is too large."""
     html = html_of(opened, question.run, question.other, state=question.state)
     return Reply(
-        {"bytes": len(html), "live": is_live(opened.model)},
+        {"bytes": len(html), "live": is_live(opened)},
         {"html": torch.frombuffer(bytearray(html), dtype=torch.uint8)},
     )
 
@@ -77,15 +89,33 @@ def export_page(
     name: str | None = None,
     image: "Picture | None" = None,
     edits: Sequence[Mapping[str, JsonValue]] = (),
+    live: Format | None = None,
 ) -> Path:
     """Writes the explorer on this input as one HTML file, and returns where it is.
 
     It opens in a browser without a server or a network. The file holds a model of at most 2.5 million parameters, so
-    that every edit works. For a larger model it holds the answers to this input: as it is, with `edits` (such as
+    that every edit works; with `live` a larger one, its matrices and token tables in 8 or 4 bits. Without it the file
+    holds the answers of a larger model to this input: as it is, with `edits` (such as
     `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each head. Raises UserError if the model
     cannot read the input, or if its values are too many for one file.
     """
-    return write(Opened(model, name=name or UNNAMED, text=text, target=target, image=image), path, edits)
+    model, matrices = (model, None) if live is None else rounded_model(model, live)
+    opened = Opened(model, name=name or UNNAMED, text=text, target=target, image=image, matrices=matrices)
+    return write(opened, path, edits)
+
+
+def rounded_model(model: Model, live: Format) -> tuple[Model, dict[str, RoundedMatrix]]:
+    """The model that a file holds, whose numbers are those of the page, and its rounded matrices.
+
+    It computes in float32. Raises UserError for a model that is too large for a file, or rounded already.
+    """
+    refuse_rounded(model.network, "live")
+    n = sum(parameter.numel() for parameter in model.network.parameters())
+    if n > MOST:
+        raise UserError(f"live: expected a model of at most {MOST:,} parameters, got {n:,}; leave it out")
+    made = copy.copy(model)
+    made.network, matrices = rounded(model.network, BITS[live])
+    return made, matrices
 
 
 def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
@@ -114,32 +144,41 @@ def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str,
 
 def page(title: str, inside: Contents, state: str) -> bytes:
     """The HTML of the explorer, which begins in a state."""
-    return document(title, parts_of(inside), state)
+    computes = any(reply.json.get("rounded") for reply in inside.parts.values())
+    return document(title, parts_of(inside, dense if computes else sparse), state, computes=computes)
 
 
-def parts_of(inside: Contents) -> dict[str, str]:
+def parts_of(inside: Contents, form: Callable[[bytes], str] = sparse) -> dict[str, str]:
     """Every part as text by its name; the first, `data`, is the table of the others."""
-    parts = {name: packed(reply) for name, reply in inside.parts.items()}
+    parts = {name: form(packed(reply)) for name, reply in inside.parts.items()}
     sizes = {name: len(text) for name, text in parts.items()}
-    return {"data": packed(Reply({"format": FORMAT, "parts": sizes, **inside.document})), **parts}
+    return {"data": form(packed(Reply({"format": FORMAT, "parts": sizes, **inside.document}))), **parts}
 
 
-def document(title: str, parts: Mapping[str, str], state: str = "") -> bytes:
-    """A page with these parts. Its policy loads nothing and allows this one script."""
+def document(title: str, parts: Mapping[str, str], state: str = "", *, computes: bool = False) -> bytes:
+    """A page with these parts. Its policy loads nothing and allows this one script.
+
+    A page that `computes` may compile WebAssembly and work in the background. It is UTF-16, with a mark at its start
+    that says so, because its parts are dense.
+    """
     script, style = inline(static_file("explorer.js"), "script"), inline(static_file("explorer.css"), "style")
+    wasm, worker = (" 'wasm-unsafe-eval'", ["worker-src blob:"]) if computes else ("", [])
     policy = [
-        "default-src 'none'", f"script-src {digest(script)}", f"style-src {digest(style)}", "img-src data: blob:",
-        "base-uri 'none'", "form-action 'none'",
+        "default-src 'none'", f"script-src {digest(script)}{wasm}", *worker, f"style-src {digest(style)}",
+        "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
     ]  # fmt: skip
     html = PAGE.format(
         policy="; ".join(policy), title=escape(title), style=style, script=script, parts=blocks(parts, state)
     )
-    return html.encode()
+    return html.encode("utf-16" if computes else "utf-8")
 
 
-def packed(reply: Reply) -> str:
-    """Base64 of gzip: the same for the same reply."""
-    return base64.b64encode(gzip.compress(reply.encode(), mtime=0)).decode()
+def packed(reply: Reply) -> bytes:
+    """Gzip: the same for the same reply. In large parts, of weights, it looks for no repeats."""
+    content = reply.encode(limited=False)
+    strategy = zlib.Z_HUFFMAN_ONLY if len(content) > LARGE else zlib.Z_DEFAULT_STRATEGY
+    press = zlib.compressobj(wbits=16 + zlib.MAX_WBITS, strategy=strategy)
+    return press.compress(content) + press.flush()
 
 
 def inline(content: bytes, element: str) -> str:

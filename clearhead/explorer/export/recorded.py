@@ -11,11 +11,14 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.ablation import Ablations
+from clearhead.analysis.attribution import attribute_each
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering.passes import LIKELIEST, LOCK, Pass
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.recompute import differences
+from clearhead.explorer.recording.recording import recompute
+from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.ops import Op
 
@@ -25,6 +28,8 @@ SPARE_BYTES = 128 << 10
 """The space for all other values of a pass. The smallest go first."""
 HALVES = re.compile(r".*\.(?:attn|cross)\.[qkv]|.*\.attn\.distance\.(?:c2p|p2c)")
 """Queries, keys, values and scores of distances, kept as float16. The page computes the rest of attention from them."""
+SPLIT = 5
+"""The likeliest tokens of each position whose logits are kept as sums."""
 POSITIONS = "relative_bias"
 """The op whose parameters, a few for each head, are kept."""
 MIXED = re.compile(r".*\.(?:attn|cross)\.z")
@@ -54,7 +59,10 @@ def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measu
     if tables:
         network = found.model.network
         parts["parameters"] = Reply({}, {name: parameter(network, name).detach().float() for name in tables})
+    if splits_likeliest(found.model.network):
+        parts["attribution"] = _split(found)
     told: dict[str, Any] = {
+        "check": recompute(found.recording, found.model.network).model_dump(mode="json"),
         "values": {address: f"values-{_block(address)}" for address in values},
         "heads": replies["statistics"].json["heads"],
     }
@@ -63,6 +71,26 @@ def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measu
         told["effects"] = effects
         parts |= {"without": without} if is_plain else {}
     return Answered(parts, told)
+
+
+# --- logits -----------------------------------------------------------------------------------------------------
+
+
+def splits_likeliest(network: Transformer) -> bool:
+    """Whether the logits of a network are sums over its parts, at each position of a text."""
+    head, last = network.config.head, network.config.output
+    if not isinstance(head, c.LanguageHead):
+        return False
+    return last.norm_place != "post" and not head.transform and head.soft_cap is None
+
+
+def _split(found: Pass) -> Reply:
+    """What each part adds to the likeliest tokens of every position: `shares`, part t k, and `ids`, t k."""
+    assert found.recording.output is not None
+    ids = found.recording.output.ids[:, :SPLIT]
+    with LOCK:
+        shares = attribute_each(found.model.network, found.reading.inputs, ids.long(), edit=found.edit)
+    return Reply({"parts": list(shares)}, {"ids": ids, "shares": torch.stack(list(shares.values())).float().cpu()})
 
 
 # --- values -----------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def export_translations(opened: Opened, runs: Sequence[RunRequest], path: str | 
     by_text: dict[str, RunRequest] = {}
     for run in runs:
         by_text.setdefault(run.text, run)
-    first, *others = list(by_text.values())[: MOST if is_live(opened.model) else MOST_RECORDED]
+    first, *others = list(by_text.values())[: MOST if is_live(opened) else MOST_RECORDED]
     with LOCK:
         place = telling_place(opened.passes.get(first))
     inside = contents(opened, [first], others)

@@ -9,6 +9,7 @@ from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.contents import contents
 from clearhead.explorer.export.page import document, packed, parts_of
+from clearhead.explorer.export.text import sparse
 from clearhead.lab.exercises.exercise import FORMAT, ExerciseSet, both
 from clearhead.lab.exercises.sets import SETS
 from clearhead.storage.disk import replace_file
@@ -36,7 +37,7 @@ def parts_by_name(given: ExerciseSet) -> dict[str, str]:
         "clearhead": version("clearhead"), "models": list(given.models),
         "exercises": [given.document(one) for one in given.exercises],
     }  # fmt: skip
-    parts = {"exercises": packed(Reply(said))}
+    parts = {"exercises": sparse(packed(Reply(said)))}
     for name in given.models:
         inside = contents(_opened(given, name), *_runs(given, name))
         parts |= {f"{name}-{part}": text for part, text in parts_of(inside).items()}

@@ -19,13 +19,14 @@ from clearhead.api import Model, load
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.answering.requests import RunRequest
-from clearhead.explorer.export.page import export_page, html_of
+from clearhead.explorer.export.page import export_page, html_of, rounded_model
 from clearhead.explorer.export.translations import export_translations
 from clearhead.explorer.hosting.server import Desk
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.trace import zero
 from clearhead.web.page import Server
+from tests.explorer.asking import GENERATE, ask, start
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, Served, eventually, fragment
@@ -143,6 +144,31 @@ def test_a_small_model_takes_every_edit(open_file: OpenFile, translator: Session
     logits = changed.trace(SOURCE, TARGET)[1][2].softmax(-1)
     names = translator.model.tokenizer.tokens(range(len(logits)))
     eventually(lambda: _agree({w: b for w, _, b in opened.chances()}, logits, names))
+
+
+def test_a_large_model_computes_and_writes_in_a_worker(
+    open_file: OpenFile, translator: Session, tmp_path: Path
+) -> None:
+    """In 8 bits: it says what Python says with the same weights, and its policy lets its products be compiled."""
+    model, matrices = rounded_model(translator.model, "int8")
+    session = Session(model, name="translator", text=SOURCE, target=TARGET, matrices=matrices)
+    opened = open_file(session, written(session, tmp_path / "a.html", state=STATE))
+    assert len(opened.page.workers) == 1
+    assert opened.page.workers[0].evaluate(COMPILES)
+    says(opened, 2, None)
+    opened.choose("decoder", 1, "cross", 1)
+    opened.button("off", ".change").click()
+    says(opened, 2, {SITE: zero})
+    show(opened, "generation")
+    reply = ask(
+        session, "generate", run={**start(session), "target": None}, settings={**GENERATE, "max_new_tokens": 24}
+    )
+    wanted = [reply[0]["nodes"][i]["text"] for i in reply[0]["best"]]
+    shown = opened.page.locator(".texts .text.A button")
+    eventually(lambda: _equal([text.replace(" ", "") for text in shown.all_inner_texts()], wanted))
+
+
+COMPILES = "() => Boolean(new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])))"
 
 
 def test_a_file_of_translations_opens_at_their_cross_attention(

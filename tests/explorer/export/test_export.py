@@ -117,6 +117,53 @@ def test_of_a_large_model_its_attention_and_what_it_says_without_each_head() -> 
     assert 0 < float(note.split()[-2]) < 0.01
 
 
+@pytest.mark.parametrize("live", ["int8", "int4"])
+def test_a_large_model_is_in_it_in_a_few_bits(live: export.Format, tmp_path: Path) -> None:
+    model = model_of(CONFIGS["decoder_rotary_grouped"])
+    with too_large():
+        path = export.export_page(model, "one two three", path=tmp_path / "a.html", live=live)
+    html = path.read_bytes().decode("utf-16")
+    parts = parts_of(html)
+    live_in = parts["data"][0]["live"]
+    said, floats = parts[live_in["inputs"][0]["weights"]]
+    held = {name: value for part in said["parts"] for name, value in parts[part][1].items()}
+    _, matrices = export.rounded_model(model, live)
+    assert said["rounded"].keys() == matrices.keys()
+    for name, matrix in matrices.items():
+        assert torch.equal(held[name], matrix.integers.view(torch.uint8))
+        assert torch.equal(held[f"{name}.scale"], matrix.scale)
+    assert not floats.keys() & matrices.keys()
+    assert "generate" in parts["data"][0]["about"]["answers"]
+    policy = html[: html.index("<title>")]
+    assert "'wasm-unsafe-eval'; worker-src blob:;" in policy
+    blocks = re.findall(r'octet-stream" id="clearhead-[^>]*>(.*?)</script>', html, re.DOTALL)
+    assert len(blocks) == len(parts)
+    assert not re.search(r"[\x00-\x08\r<]", "".join(blocks))
+
+
+def test_what_no_file_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(CONFIGS["decoder_rotary_grouped"])
+    monkeypatch.setattr(export, "MOST", 1000)
+    with pytest.raises(
+        UserError, match=r"live: expected a model of at most 1,000 parameters, got \d,\d+; leave it out"
+    ):
+        export.export_page(model, "one", path=tmp_path / "a.html", live="int8")
+    for name in static_files.FILES:
+        (static_files.STATIC / name).touch()
+    with pytest.raises(UserError, match="live: expected --export FILE beside it"):
+        explore.explore_command(
+            "some/model",
+            "one",
+            target=None,
+            export=None,
+            live="int8",
+            port=0,
+            browser=False,
+            revision=None,
+            device="cpu",
+        )
+
+
 def test_edits_are_shown_beside_the_input_and_stand_in_the_state(tmp_path: Path) -> None:
     model, edit = (
         model_of(CONFIGS["decoder_pre_learned"]),

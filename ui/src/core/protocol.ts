@@ -277,13 +277,19 @@ export interface GenerateReply {
   /** For each token of the answer, the likeliest at that step: [id, probability] over the whole vocabulary. */
   steps: { top: [number, number][] }[];
   words: Record<string, string>;
+  notes: string[];
 }
 
 /** The reply to a question that failed. */
 export interface Failure { error: string }
 
 export type Numbers = Float32Array | Uint8Array | Int32Array;
-export interface Tensor { shape: number[]; data: Numbers }
+export interface Tensor {
+  shape: number[];
+  data: Numbers;
+  /** One row, where all numbers at once are many. */
+  row?(i: number): Numbers;
+}
 
 export interface Reply<T> { json: T; tensors: Map<string, Tensor> }
 

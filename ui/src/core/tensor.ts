@@ -32,14 +32,16 @@ export function floats(shape: number[], data: Float32Array = new Float32Array(si
   return { shape, data };
 }
 
-/** As float32: itself where it is. */
+/** As float32: itself where it is, and where it makes its numbers row by row. */
 export function toFloats(tensor: Tensor): Floats {
+  if (tensor.row) return tensor as Floats;
   const { shape, data } = tensor;
   return data instanceof Float32Array ? { shape, data } : { shape, data: Float32Array.from(data) };
 }
 
-/** The numbers at leading indices: a view. */
+/** The numbers at leading indices: a view, if they are there. */
 export function row(tensor: Tensor, ...index: number[]): Numbers {
+  if (tensor.row && index.length === 1) return tensor.row(index[0]!);
   const width = size(tensor.shape.slice(index.length));
   const start = index.reduce((at, i, axis) => at * tensor.shape[axis]! + i, 0) * width;
   return tensor.data.subarray(start, start + width);

@@ -26,7 +26,7 @@ export function overwrites(edits: readonly Edit[], { path, index }: Address, sha
     at.index.every(([axis, i]) => index.some(([other, j]) => other === axis && place(axis, j) === place(axis, i))));
 }
 
-/** A copy of the value with the edit made. Throws a one-line Error if the edit does not fit it. */
+/** A copy of the value with the edit made at an address in it. Throws a one-line Error if the edit does not fit it. */
 export function edited(value: Floats, edit: Edit, at: Address, other?: Other): Floats {
   const axes = axesOf(at.path, value.shape.length);
   if (axes === null) throw new Error(noSuch(at.path));
@@ -56,7 +56,7 @@ function replacement(edit: Edit, at: Address, part: View, axes: string, other?: 
     case "mean":
       return meanOverPositions(edit, at, part, axes);
     case "patch":
-      return patch(edit, at, part, axes, other);
+      return patch(edit, part, axes, other);
     default:
       throw new Error(`${edit.at}: no edit is called "${String(edit.do)}"`);
   }
@@ -88,10 +88,9 @@ function meanOverPositions(edit: Edit, at: Address, part: View, axes: string): R
 }
 
 /** The same part of the other run's value. Its axes of length 1 are broadcast. */
-function patch(edit: Edit, at: Address, part: View, axes: string, other?: Other): Replacement {
+function patch(edit: Edit, part: View, axes: string, other?: Other): Replacement {
   if (!edit.from || !other) throw new Error(`${edit.at}: expected another run to patch from, got none`);
-  const whole = toFloats(other(edit.from, at.path));
-  const from = view(whole, axes, at.index, edit.at);
+  const { path, index } = parseAddress(edit.at), from = view(toFloats(other(edit.from, path)), axes, index, edit.at);
   const fits = from.shape.length === part.shape.length && from.shape.every((n, i) => n === 1 || n === part.shape[i]);
   if (!fits) throw new Error(misfit(edit, part, from.shape));
   const steps = from.strides.map((step, axis) => (from.shape[axis] === 1 ? 0 : step));

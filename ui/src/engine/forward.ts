@@ -1,9 +1,10 @@
 /** A whole forward pass in the page: every op in order, with the edits. */
 
-import type { Edit, ModelConfig, Op, Plan, StackName, Tensor, Token } from "../core/protocol";
-import { floats, toFloats, type Floats } from "../core/tensor";
+import type { Check, Edit, ModelConfig, Op, Plan, StackName, Tensor, Token } from "../core/protocol";
+import { floats, largest, toFloats, type Floats } from "../core/tensor";
 import { byPath, edited, noSuch, type Other } from "./edits";
 import { compute } from "./ops";
+import { Rounded } from "./rounded/rounded";
 
 export interface Pass {
   readonly plan: Plan;
@@ -57,6 +58,32 @@ function evaluate(what: Omit<Pass, "values">, previous: Pass | null, options: Op
     if (!values.has(path)) throw new Error(noSuch(path));
   }
   return { plan, weights, numbers, edits, values };
+}
+
+/** How far every op, computed again from the values that it read, is from its value; and the weights' rows from 1. A
+ *  value that an edit made counts as an input. */
+export function check({ plan, weights, numbers, edits, values }: Pass): Check {
+  const byHand = byPath(edits), found = { recompute_max_abs: 0, recompute_max_relative: 0, rows_sum_max_error: 0 };
+  for (const op of plan.ops) {
+    const { data } = values.get(op.out)!;
+    if (byHand.has(op.out)) continue;
+    const own = weightsOf(op, weights).map((one) => (one instanceof Rounded ? one.exactly() : one));
+    const again = compute(op, inputsOf(op, values, numbers), own, plan.masks).data;
+    let most = 0;
+    for (let i = 0; i < data.length; i++) if (data[i] !== again[i]) most = Math.max(most, Math.abs(data[i]! - again[i]!));
+    found.recompute_max_abs = Math.max(found.recompute_max_abs, most);
+    found.recompute_max_relative = Math.max(found.recompute_max_relative, most / Math.max(largest(data), 1e-30));
+    if (op.out.endsWith(".weights")) found.rows_sum_max_error = Math.max(found.rows_sum_max_error, sumError(values.get(op.out)!));
+  }
+  return found;
+}
+
+/** How far the sums of rows are from 1. */
+function sumError({ shape, data }: Floats): number {
+  const n = shape.at(-1)!;
+  let most = 0;
+  for (let at = 0; at < data.length; at += n) most = Math.max(most, Math.abs(data.subarray(at, at + n).reduce((sum, x) => sum + x, -1)));
+  return most;
 }
 
 /** The paths whose edits changed. */

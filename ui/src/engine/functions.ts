@@ -13,7 +13,8 @@ function erf(x: number): number {
 const ACTIVATIONS: Record<string, (x: number) => number> = {
   relu: (x) => Math.max(x, 0),
   gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
-  gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+  /** 0.5 x (1 + tanh(u)), which is x sigmoid(2u) and quicker. */
+  gelu_tanh: (x) => x / (1 + Math.exp(-2 * Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x))),
   quick_gelu: (x) => x / (1 + Math.exp(-1.702 * x)),
   silu: (x) => x / (1 + Math.exp(-x)),
   tanh: Math.tanh,

@@ -27,6 +27,8 @@ export interface Call {
   x: Floats[];
   w: Floats[];
   masks: Masks;
+  /** The position of the first query, where earlier ones were computed before. */
+  from?: number;
 }
 
 /** One number of what an op makes. */

@@ -32,11 +32,11 @@ export function kindOf(op: Op): OpKind {
   return RECORDS[name];
 }
 
-/** The result of an op. Throws a one-line Error for what does not fit it. */
-export function compute(op: Op, inputs: readonly Tensor[], weights: readonly Tensor[], masks: Masks): Floats {
+/** The result of an op, for queries from a position on. Throws a one-line Error for what does not fit it. */
+export function compute(op: Op, inputs: readonly Tensor[], weights: readonly Tensor[], masks: Masks, from = 0): Floats {
   const kind = kindOf(op), [least, most] = kind.inputs;
   if (inputs.length < least || inputs.length > most) fail(op, `${op.op} takes ${least} to ${most} values`);
-  return kind.compute({ op, x: inputs.map(toFloats), w: weights.map(toFloats), masks });
+  return kind.compute({ op, x: inputs.map(toFloats), w: weights.map(toFloats), masks, from });
 }
 
 /** What one number of an op's output is made of: its inputs, then its weights. */

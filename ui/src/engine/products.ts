@@ -52,9 +52,23 @@ function oneRow(out: Rows, a: Rows, b: Rows, m: number, width: number, bias?: Fl
 }
 
 function dot(x: Float32Array, x0: number, w: Float32Array, w0: number, width: number): number {
-  let sum = 0;
-  for (let k = 0; k < width; k++) sum += x[x0 + k]! * w[w0 + k]!;
-  return sum;
+  let a = 0, b = 0, c = 0, d = 0, k = 0;
+  for (; k + 4 <= width; k += 4) {
+    const i = x0 + k, j = w0 + k;
+    a += x[i]! * w[j]!; b += x[i + 1]! * w[j + 1]!; c += x[i + 2]! * w[j + 2]!; d += x[i + 3]! * w[j + 3]!;
+  }
+  for (; k < width; k++) a += x[x0 + k]! * w[w0 + k]!;
+  return a + b + c + d;
+}
+
+/** out = Σ_s x[s] b[s], for one row x of `m` numbers and as many rows of b. */
+export function weighedRows(out: Rows, x: Rows, b: Rows, m: number, width: number): void {
+  const sums = new Float64Array(width);
+  for (let s = 0; s < m; s++) {
+    const share = x.data[x.start + s]!, at = b.start + s * b.step;
+    if (share !== 0) for (let k = 0; k < width; k++) sums[k]! += share * b.data[at + k]!;
+  }
+  out.data.set(sums, out.start);
 }
 
 /** Columns as rows: `n` rows of `m` from `start` on. */

@@ -57,6 +57,11 @@ export function axesOf(path: string, rank: number): string | null {
   return found(TAPPED, path, rank);
 }
 
+/** All axes that a tapped value may have. */
+export function tappedAxes(path: string): string | null {
+  return TAPPED.find(([end]) => end.test(path))?.[1] ?? null;
+}
+
 /** The axes of any value, tapped or not. A step on the way to another, `….ffn.act.relu`, has the axes of that. */
 export function lettersOf(path: string, rank: number): string | null {
   const above = path.lastIndexOf(".");

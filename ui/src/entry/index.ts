@@ -7,6 +7,7 @@ import type { Host } from "../core/protocol";
 import Exercises from "../exercises/Exercises.svelte";
 import { open } from "../exercises/opened";
 import { BakedHost } from "../host/baked";
+import { answerInBackground } from "../host/baked/background";
 import { HttpHost } from "../host/http";
 import { keepKeys, WidgetHost, type WidgetModel } from "../host/widget";
 import "../theme.css";
@@ -21,7 +22,7 @@ export function startPage(target: HTMLElement): void {
 export function startExport(target: HTMLElement, state: string): void {
   if (!location.hash && state) history.replaceState(null, "", state);
   target.replaceChildren();
-  show(target, new BakedHost(inPage), true);
+  show(target, new BakedHost(inPage, document.querySelector("script[type=module]")?.textContent), true);
 }
 
 /** A page of exercises: the fragment names the one that it shows. */
@@ -56,10 +57,12 @@ export default {
   },
 };
 
-// The data of an exported file, whose only script this is.
+// The data of an exported file, whose only script this is. A worker of its page runs the same script.
 const data = typeof document === "undefined" ? null : document.getElementById("clearhead-data");
 if (data) startExport(document.getElementById("app") ?? document.body, data.dataset.state ?? "");
 else if (typeof document !== "undefined" && document.getElementById("clearhead-exercises")) {
   const target = document.getElementById("app") ?? document.body;
   startExercises(target).catch((error: unknown) => (target.textContent = messageOf(error)));
+} else if ("WorkerGlobalScope" in globalThis) {
+  answerInBackground(globalThis as never, (find) => new BakedHost(find));
 }

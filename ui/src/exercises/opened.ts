@@ -2,7 +2,7 @@
 
 import type { Host } from "../core/protocol";
 import { BakedHost } from "../host/baked";
-import { parameters } from "../host/baked/live";
+import { parameters } from "../host/baked/parameters";
 import { Parts, type Find } from "../host/baked/parts";
 import type { ExerciseSet } from "../judge/exercise";
 import type { Subject } from "../judge/judge";

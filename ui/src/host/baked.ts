@@ -2,36 +2,46 @@
 
 import type { Answered, Ask, Asked, Host, Reply } from "../core/protocol";
 import { t } from "../i18n/index.svelte";
+import { Background } from "./baked/background";
 import type { Answers, FileDocument } from "./baked/document";
 import { Live } from "./baked/live";
 import { Parts, type Find } from "./baked/parts";
 import { Recorded } from "./baked/recorded";
 
-interface Opened { document: FileDocument; sources: Answers[] }
+interface Opened { document: FileDocument; sources: Answers[]; background: Host | null }
 
 export class BakedHost implements Host {
   readonly #opened: Promise<Opened>;
 
-  constructor(find: Find) {
-    this.#opened = open(new Parts(find));
+  /** `script` is the text of this module, with which a worker computes a large model. */
+  constructor(find: Find, script: string | null = null) {
+    this.#opened = open(new Parts(find), script);
     this.#opened.catch(() => undefined); // Each question rejects with it.
   }
 
   async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {
-    const { document: { about, command }, sources } = await this.#opened;
+    const { document: { about, command }, sources, background } = await this.#opened;
     signal?.throwIfAborted();
+    if (background) return background.ask(ask, asked, signal);
     const source = about.answers.includes(ask) && sources.find((one) => one[ask]);
     if (!source) throw new Error(ask === "weights" ? t("file.weights", { command }) : t("file.answer", { ask, command }));
     return source[ask]!(asked, signal);
   }
 }
 
-async function open(parts: Parts): Promise<Opened> {
+async function open(parts: Parts, script: string | null): Promise<Opened> {
   const document = await parts.document();
+  const background = document.live?.is_large && script ? await inBackground(script, parts, document) : null;
+  if (background) return { document, sources: [], background };
   const runs = document.live
     ? await Live.open(document, document.live, parts)
     : new Recorded(document, document.recorded ?? [], parts);
-  return { document, sources: [runs, asWritten(document, parts)] };
+  return { document, sources: [runs, asWritten(document, parts)], background };
+}
+
+/** None where there can be no worker: the page computes itself. */
+function inBackground(script: string, parts: Parts, document: FileDocument): Promise<Host | null> {
+  return Background.start(script, parts.texts(document)).catch(() => null);
 }
 
 /** What does not depend on a run. */

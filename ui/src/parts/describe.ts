@@ -17,7 +17,7 @@ export function describeModel(about: About): string {
     t(`kind.${about.kind}`), t("model.layers", { n: layers }), t("model.heads", { n: stack.n_heads }),
     `d ${stack.d_model}`, t("model.parameters", { n: integer(about.parameters) }),
   ];
-  if (about.dtype !== "float32") parts.push(t("model.dtype", { name: about.dtype }));
+  if (about.dtype !== "float32") parts.push(t(about.dtype.startsWith("int") ? "model.rounded" : "model.dtype", { name: about.dtype }));
   if (about.step !== null) parts.push(t("model.step", { n: integer(about.step) }));
   return parts.join(" · ");
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Edit } from "../../src/core/protocol";
 import { axesOf, factsOf } from "../../src/engine/taps";
-import { forward, rerun } from "../../src/engine/forward";
+import { check, forward, rerun } from "../../src/engine/forward";
 import { difference, fixtures } from "./fixtures";
 
 /** How far from PyTorch a whole network may end. */
@@ -39,6 +39,15 @@ describe.each(fixtures())("$name", (one) => {
     const stored = Object.keys(one.axes).filter((path) => !path.endsWith(".masked"));
     expect(Object.keys(factsOf(values, new Set())).sort()).toEqual(stored.sort());
   });
+});
+
+test("the check finds a value that does not follow from its op, and none in a pass", () => {
+  const one = fixtures()[0]!, pass = forward(one.plan, one.weights, one.numbers, one.edits, { other: one.other });
+  expect(check(pass).recompute_max_abs).toBe(0);
+  const edited = new Set(one.edits.map((edit) => edit.at.replace(/\[.*/, "")));
+  const path = [...pass.values.keys()].find((at) => at.endsWith("ffn.out") && !edited.has(at))!, value = pass.values.get(path)!;
+  const moved = { ...value, data: value.data.map((x, i) => (i === 3 ? x + 0.5 : x)) };
+  expect(check({ ...pass, values: new Map([...pass.values, [path, moved]]) }).recompute_max_abs).toBeGreaterThanOrEqual(0.5);
 });
 
 test("every kind of edit occurs in the fixtures", () => {

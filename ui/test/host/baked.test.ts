@@ -13,7 +13,7 @@ interface Case { question: { ask: "run"; run: RunRequest }; reply: string; near:
 const folder = process.env.CLEARHEAD_FIXTURES ?? "";
 
 function fileOf(name: string): Map<string, string> {
-  const html = readFileSync(join(folder, `${name}.html`), "utf-8");
+  const file = readFileSync(join(folder, `${name}.html`)), html = file.toString(file[0] === 0xff ? "utf16le" : "utf-8");
   const parts = html.matchAll(/<script type="application\/octet-stream" id="clearhead-([^"]*)"[^>]*>([^<]*)/g);
   return new Map([...parts].map(([, id, text]) => [id!, text!]));
 }
@@ -42,13 +42,25 @@ describe.each(names)("%s", (name) => {
     const { json } = await host.ask("about", {});
     const other = host.ask("run", { run: { ...json.start, text: "another", image: null } });
     await expect(other).rejects.toThrow(`open the model: clearhead explore ${json.name}`);
-    await expect(host.ask("generate", { run: json.start, settings: {} as GenerateSettings })).rejects.toThrow("does not answer “generate”");
     if (!name.endsWith("_large")) return;
+    const settings: GenerateSettings = { max_new_tokens: 24, beams: 2, temperature: 0, top_k: null, top_p: null, seed: 0 };
+    await expect(host.ask("generate", { run: json.start, settings })).rejects.toThrow(json.answers.includes("generate") ? "holds its text of 24" : "does not answer");
     const at = `${json.name.startsWith("encoder_decoder") || json.name.startsWith("decoder") ? "decoder" : "encoder"}.blocks.0`;
     const edit = host.ask("run", { run: { ...json.start, edits: [{ at: `${at}.attn.z[h=1]`, do: "mean" }] } });
     await expect(edit).rejects.toThrow("without any one head, but with no other change");
     await expect(host.ask("weights", { step: null, at: ["head.output.weight"] })).rejects.toThrow("parameters are not in this file");
   });
+});
+
+test.each(["decoder_pre_learned_live", "encoder_decoder_post_live"])("%s reads the text before a token that it wrote", async (name) => {
+  const host = hostOf(fileOf(name)), { json: { start, kind } } = await host.ask("about", {}), translates = kind === "encoder-decoder";
+  const run = { ...start, target: null }, settings = { max_new_tokens: 5, beams: 1, temperature: 0, top_k: null, top_p: null, seed: 0 };
+  const { json: { text, best, nodes, steps } } = await host.ask("generate", { run, settings });
+  const before = text.split(" ").slice(0, translates ? 2 : 3).join(" "), n = before.trim().split(" ").length;
+  const { json, tensors } = await host.ask("run", { run: translates ? { ...run, target: before } : { ...run, text: run.text + before } });
+  expect(json.tokens.decoder!.slice(-n).map((token) => token.id)).toEqual(best.slice(0, n).map((i) => nodes[i]!.id));
+  const ids = tensors.get("output.ids")!;
+  expect([...ids.data].slice(-20, -10)).toEqual(steps[n]!.top.map(([id]) => id));
 });
 
 test("a file that is cut short says so, wherever it is cut", async () => {

@@ -5,7 +5,7 @@ import { axisLength, floats, row, size, type Floats } from "../../core/tensor";
 import { sum } from "../forms";
 import { isOpen, maskOf, setting } from "../functions";
 import { fail, lastRow, ofInput, ofVector, products, same, stackOf, taken, type Call, type OpKind } from "../kind";
-import { dotRows, rows, transposed } from "../products";
+import { dotRows, rows, transposed, weighedRows } from "../products";
 import { eachRow } from "./norms";
 
 export const ATTENTION = {
@@ -86,15 +86,19 @@ function matmul({ op, x }: Call, turned: boolean): Floats {
   const out = floats([...a.shape.slice(0, -1), m]);
   for (let h = 0; h < count; h++) {
     const start = h * m * width;
+    if (n === 1 && !turned) {
+      weighedRows(rows(out.data, m, h * m), rows(a.data, width, h * width), rows(b.data, m, start), width, m);
+      continue;
+    }
     const right = turned ? rows(b.data, width, start) : rows(transposed(b.data, start, width, m), width);
     dotRows(rows(out.data, m, h * n * m), rows(a.data, width, h * n * width), right, n, m, width);
   }
   return out;
 }
 
-function mask({ op, x: [scores], masks }: Call): Floats {
+function mask({ op, x: [scores], masks, from = 0 }: Call): Floats {
   const { shape, data } = scores!, n = axisLength(scores!, -2), m = axisLength(scores!, -1), rule = maskOf(op, masks);
-  return floats(shape, data.map((x, i) => (isOpen(rule, Math.floor(i / m) % n, i % m) ? x : -Infinity)));
+  return floats(shape, data.map((x, i) => (isOpen(rule, from + (Math.floor(i / m) % n), i % m) ? x : -Infinity)));
 }
 
 /** Of each row, and of the sink of its head if there are some. */

@@ -4,7 +4,8 @@ import { axisLength, floats, type Floats } from "../../core/tensor";
 import { sum } from "../forms";
 import { setting } from "../functions";
 import { fail, lastRow, ofInput, ofVector, ofWeight, products, weight, type Call, type OpKind } from "../kind";
-import { dotRows, rows } from "../products";
+import { byRows } from "../matrix";
+import { rows } from "../products";
 import { eachRow } from "./norms";
 import type { Op } from "../../core/protocol";
 
@@ -95,8 +96,7 @@ function eachLinear(call: Call): Floats {
   if (axisLength(weight(call, 0), 1) !== width) fail(call.op, `shapes [${x.shape}] and [${weight(call, 0).shape}] do not fit`);
   const out = floats([n, t, m]);
   for (let e = 0; e < n; e++) {
-    const own = rows(weight(call, e).data, width), bias = call.w[n + e]?.data;
-    dotRows(rows(out.data, m, e * t * m), rows(x.data, width, e * each), own, t, m, width, bias);
+    byRows(rows(out.data, m, e * t * m), rows(x.data, width, e * each), weight(call, e), t, { from: 0, width }, call.w[n + e]?.data);
   }
   return out;
 }

@@ -2,7 +2,8 @@
 
 import { axisLength, floats, type Floats } from "../../core/tensor";
 import { fail, lastRow, ofInput, ofVector, ofWeight, products, weight, type Call, type OpKind } from "../kind";
-import { dotRows, rows } from "../products";
+import { byRows } from "../matrix";
+import { rows } from "../products";
 
 export const LINEAR = {
   linear: {
@@ -31,7 +32,7 @@ function linear(call: Call): Floats {
   const x = call.x[0]!, w = weight(call, 0), width = axisLength(w, 1), m = axisLength(w, 0);
   if (axisLength(x, -1) !== width) fail(call.op, `shapes [${x.shape}] and [${w.shape}] do not fit`);
   const out = floats([...x.shape.slice(0, -1), m]);
-  dotRows(rows(out.data, m), rows(x.data, width), rows(w.data, width), x.data.length / width, m, width, call.w[1]?.data);
+  byRows(rows(out.data, m), rows(x.data, width), w, x.data.length / width, { from: 0, width }, call.w[1]?.data);
   return out;
 }
 
@@ -40,8 +41,7 @@ function project(call: Call): Floats {
   const { shape, data } = call.x[0]!, [heads, n, width] = shape as [number, number, number];
   const w = weight(call, 0), d = axisLength(w, 0), out = floats([heads, n, d]);
   for (let h = 0; h < heads; h++) {
-    const z = rows(data, width, h * n * width), columns = rows(w.data, heads * width, h * width);
-    dotRows(rows(out.data, d, h * n * d), z, columns, n, d, width);
+    byRows(rows(out.data, d, h * n * d), rows(data, width, h * n * width), w, n, { from: h * width, width });
   }
   return out;
 }

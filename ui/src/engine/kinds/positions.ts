@@ -135,10 +135,10 @@ function pairOf(op: Op, index: readonly number[]): number[] {
 
 // --- added to scores -------------------------------------------------------------------------------------------------
 
-function biases({ x }: Call, heads: number, bias: (head: number, distance: number) => number): Floats {
-  const positions = x[0]!.data, n = positions.length, out = floats([heads, n, n]);
+function biases({ x, from = 0 }: Call, heads: number, bias: (head: number, distance: number) => number): Floats {
+  const keys = x[0]!.data, queries = keys.subarray(from), out = floats([heads, queries.length, keys.length]);
   for (let h = 0, at = 0; h < heads; h++) {
-    for (const query of positions) for (const key of positions) out.data[at++] = bias(h, key - query);
+    for (const query of queries) for (const key of keys) out.data[at++] = bias(h, key - query);
   }
   return out;
 }

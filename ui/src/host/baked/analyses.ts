@@ -2,9 +2,10 @@
 
 import type { Op, StackName, Tensor } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
+import { logSumExp, topIndices } from "../../core/top";
 import { compute } from "../../engine/ops";
 import { rerun, type Options, type Pass } from "../../engine/forward";
-import { likeliest, logSumExp, topIndices } from "./glance";
+import { likeliest } from "./glance";
 
 const SITE = /^(encoder|decoder)\.blocks\.\d+\.(?:(?:attn|cross)\.z\[h=-?\d+\]|ffn\.post\[f=-?\d+\])$/;
 

@@ -1,6 +1,6 @@
 /** How much of one logit each part of the network wrote, as clearhead/analysis/attribution.py says it. */
 
-import type { Asked, AttributionReply, Op } from "../../core/protocol";
+import type { Asked, AttributionReply, Op, Tensor } from "../../core/protocol";
 import { axisLength, floats, row, type Floats } from "../../core/tensor";
 import type { Pass } from "../../engine/forward";
 import { setting } from "../../engine/functions";
@@ -21,19 +21,22 @@ export function attribution(pass: Pass, { position, logit, minus }: Omit<Asked<"
   if (last?.norm_place === "post") throw new Error(RESCALES);
   const { output, pool, states, factor } = headOf(pass);
   const [matrix, bias] = (output.weights ?? []).map((name) => pass.weights.get(name)!);
-  const n = axisLength(matrix!, 0), width = axisLength(matrix!, 1);
+  const n = axisLength(matrix!, 0);
   for (const label of [logit, minus]) {
     if (label !== undefined && !(label >= 0 && label < n)) throw new Error(`logit ${label}: expected a number below ${n}`);
   }
-  const of = (values: ArrayLike<number>, size: number): Float64Array => Float64Array.from({ length: size }, (_, i) =>
-    values[logit * size + i]! - (minus === undefined ? 0 : values[minus * size + i]!));
-  const direction = of(matrix!.data, width).map((x) => x * factor);
+  const of = (values: Tensor): Float64Array => {
+    const [own, other] = [row(values, logit), minus === undefined ? null : row(values, minus)];
+    return Float64Array.from(own, (x, i) => x - (other ? other[i]! : 0));
+  };
+  const direction = of(matrix!).map((x) => x * factor);
   const pick = (added: Floats): ArrayLike<number> => pool ? compute(pool, [added], [], pass.plan.masks).data : row(added, position);
   const shares: Record<string, number> = {};
   for (const [name, added] of parts(pass, states)) shares[name] = dot(pick(added), direction);
-  if (bias) shares["head.output.bias"] = of(bias.data, 1)[0]!;
+  if (bias) shares["head.output.bias"] = of(bias)[0]!;
   const logits = pass.values.get("head.logits")!;
-  return { shares, logit: of(pool ? logits.data : row(logits, position), 1)[0]! };
+  const said = pool ? logits.data : row(logits, position);
+  return { shares, logit: of({ shape: [n], data: said })[0]! };
 }
 
 /** The head's product, what it pools by, the states that it reads, and the factor of the logits. */

@@ -1,8 +1,9 @@
 /** The table of contents of an exported file, as clearhead/explorer/export/contents.py writes it. */
 
 import type {
-  About, Answered, Ask, Asked, Change, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,
+  About, Answered, Ask, Asked, Change, Check, GenerateReply, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,
 } from "../../core/protocol";
+import type { Settings } from "../../engine/writing/sampling";
 
 export interface FileDocument {
   format: string;
@@ -19,9 +20,13 @@ export interface FileDocument {
 }
 
 export interface LiveModel {
+  /** Whether its passes take so long that a worker should compute them. */
+  is_large: boolean;
   inputs: LiveInput[];
   plans: { scale: boolean; positions: Change["positions"] | string | null; plan: Plan }[];
   words: string[] | null;
+  /** How the model writes; null if it writes nothing. */
+  writing: Settings | null;
 }
 
 export interface LiveInput {
@@ -33,11 +38,14 @@ export interface LiveInput {
 
 export interface RecordedRun {
   run: RunRequest;
-  /** Names of parts in the file, for `run`, `lens`, `without`, `parameters` (those of positions) and `values-…`. */
+  /** Names of parts in the file, for `run`, `lens`, `attribution`, `without`, `parameters` (those of positions) and `values-…`. */
   parts: Record<string, string>;
   /** The part that holds each address. */
   values: Record<string, string>;
   heads: Record<string, HeadFacts>;
+  check: Check;
+  /** What the model writes with the settings that a page begins with; of a model that writes nothing, nothing. */
+  written: Partial<GenerateReply>;
   effects?: Record<string, number>;
 }
 

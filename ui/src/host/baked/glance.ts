@@ -2,6 +2,7 @@
 
 import type { Fact, Tensor } from "../../core/protocol";
 import type { Floats } from "../../core/tensor";
+import { logSumExp, topIndices } from "../../core/top";
 import { byPath } from "../../engine/edits";
 import type { Pass } from "../../engine/forward";
 import { factsOf } from "../../engine/taps";
@@ -59,24 +60,4 @@ export function likeliest(logits: Tensor, k: number): { ids: Tensor; values: Ten
     lse[row] = logSumExp(data);
   }
   return { ids: { shape: [...lead, n], data: ids }, values: { shape: [...lead, n], data: values }, lse: { shape: lead, data: lse } };
-}
-
-/** The places of the n largest, the largest first. */
-export function topIndices(data: ArrayLike<number>, n: number): number[] {
-  const top: number[] = [];
-  for (let i = 0; i < data.length; i++) {
-    if (top.length === n && !(data[i]! > data[top[n - 1]!]!)) continue;
-    let at = top.length;
-    while (at > 0 && data[top[at - 1]!]! < data[i]!) at -= 1;
-    top.splice(at, 0, i);
-    if (top.length > n) top.pop();
-  }
-  return top;
-}
-
-export function logSumExp(data: ArrayLike<number>): number {
-  let most = -Infinity, sum = 0;
-  for (let i = 0; i < data.length; i++) most = Math.max(most, data[i]!);
-  for (let i = 0; i < data.length; i++) sum += Math.exp(data[i]! - most);
-  return most + Math.log(sum);
 }

@@ -68,10 +68,11 @@ export function weightedNorms(pass: Pass, path: string): Tensor {
   const weights = pass.values.get(`${path}.weights`), v = pass.values.get(`${path}.v`);
   const out = pass.weights.get(`${path}.out.weight`);
   if (!weights || !v || !out) throw new Error(`${path}: expected an attention, such as decoder.blocks.0.attn`);
+  const matrix = { shape: out.shape, data: out.data };
   const [heads = 1, queries = 0, keys = 0] = weights.shape, group = heads / (v.shape[0] ?? heads);
   const made = floats([heads, queries, keys]);
   for (let h = 0; h < heads; h++) {
-    const norms = Float64Array.from({ length: keys }, (_, s) => written(row(v, Math.floor(h / group), s), out, h));
+    const norms = Float64Array.from({ length: keys }, (_, s) => written(row(v, Math.floor(h / group), s), matrix, h));
     for (let t = 0; t < queries; t++) {
       for (let s = 0; s < keys; s++) {
         const at = (h * queries + t) * keys + s;

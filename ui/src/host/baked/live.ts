@@ -1,28 +1,35 @@
 /** Answers from the model, which the file holds: the engine computes every run. */
 
 import { formatAddress, indexed, parseAddress } from "../../core/address";
-import type { About, Answered, Asked, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
+import type { About, Answered, Asked, Edit, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
+import { canWait, Decoding } from "../../engine/decoding";
 import { noSuch } from "../../engine/edits";
-import { forward, numbersOf, rerun, type Pass } from "../../engine/forward";
-import { axesOf } from "../../engine/taps";
+import { check, forward, numbersOf, rerun, type Pass } from "../../engine/forward";
+import { axesOf, tappedAxes } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { effect, lens, neighbours } from "./analyses";
 import { attribution } from "./attribution";
 import { changeOf, heldInput } from "./ask";
 import type { Answers, FileDocument, LiveInput, LiveModel } from "./document";
+import { settingsOf, write } from "./generation";
 import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
+import { parameters } from "./parameters";
 import type { Parts } from "./parts";
+import { spelled } from "./spelled";
 
-/** The number of passes kept, and the milliseconds of work after which the page may draw. */
-const KEPT = 8, AT_A_TIME = 12;
+/** The number of passes kept, of a large model fewer, and the milliseconds of work after which the page may draw. */
+const KEPT = 8, KEPT_LARGE = 3, AT_A_TIME = 12;
 
 interface KeptPass { key: string; input: LiveInput; pass: Pass }
 
 export class Live implements Answers {
   readonly #about: About;
   #made: KeptPass[] = [];
+  /** What was written here, and inputs that end in the middle of it. */
+  #written: { input: LiveInput; ids: readonly number[] }[] = [];
+  #begun: LiveInput[] = [];
 
   private constructor(
     private readonly document: FileDocument,
@@ -35,7 +42,8 @@ export class Live implements Answers {
 
   static async open(document: FileDocument, model: LiveModel, parts: Parts): Promise<Live> {
     const names = [...new Set(model.inputs.map((input) => input.weights))];
-    const weights = new Map(await Promise.all(names.map(async (name) => [name, await parameters(parts, name)] as const)));
+    const weights = new Map<string, Map<string, Tensor>>();
+    for (const name of names) weights.set(name, await parameters(parts, name));
     const pixels = "pixels" in document.parts ? (await parts.read("pixels")).tensors : new Map<string, Tensor>();
     return new Live(document, model, weights, pixels);
   }
@@ -64,13 +72,10 @@ export class Live implements Answers {
 
   async effects({ run, at, position }: Asked<"effects">, signal?: AbortSignal): Promise<Answered<"effects">> {
     const made = this.#pass(run), options = { other: this.#other }, effects: Record<string, number> = {};
-    let began = performance.now();
+    const pause = pauses(signal);
     for (const site of at) {
       effects[site] = effect(made, site, position, options);
-      if (performance.now() - began < AT_A_TIME) continue;
-      await new Promise((resolve) => setTimeout(resolve));
-      signal?.throwIfAborted();
-      began = performance.now();
+      await pause();
     }
     return { json: { effects }, tensors: new Map() };
   }
@@ -90,6 +95,29 @@ export class Live implements Answers {
     return { json: attribution(this.#pass(run), of), tensors: new Map() };
   }
 
+  check({ run }: Asked<"check">): Answered<"check"> {
+    return { json: { check: check(this.#pass(run)) }, tensors: new Map() };
+  }
+
+  async generate({ run, settings: asked }: Asked<"generate">, signal?: AbortSignal): Promise<Answered<"generate">> {
+    const input = this.#input(run), plan = this.#plan(run), settings = settingsOf(this.model.writing!, asked);
+    const read = (input.reply.tokens.decoder ?? []).map((token) => token.id), translates = this.#about.kind === "encoder-decoder";
+    const prompt = translates ? read.slice(0, 1) : read, room = (this.#about.limits.decoder ?? Infinity) - prompt.length + 1;
+    const possible = run.edits.filter((edit) => canWait(edit, tappedAxes(parseAddress(edit.at).path) ?? ""));
+    const decoding = new Decoding(plan, this.#weightsOf(input), this.#numbers(input, plan), possible, this.#other);
+    const written = await write(decoding, prompt, settings, Math.min(settings.max_new_tokens, room), pauses(signal));
+    const ids = [...written.nodes.slice(1).map((node) => node.id), ...written.tops.flatMap((top) => top.map(([id]) => id))];
+    const { found } = written;
+    if (found) this.#written.push({ input, ids: found.written });
+    const words = this.#words([...ids].sort((a, b) => a - b));
+    const json = {
+      text: found ? spelled(found.written.slice(0, found.ended ? -1 : undefined), this.model.words, translates) : "",
+      nodes: written.nodes.map((node) => ({ ...node, text: words[node.id] ?? "" })), best: written.best,
+      steps: written.tops.map((top) => ({ top })), words, notes: without(run.edits.filter((edit) => !possible.includes(edit))),
+    };
+    return { json, tensors: new Map() };
+  }
+
   neighbours({ run, stack, of, k }: Asked<"neighbours">): Answered<"neighbours"> {
     const made = this.#pass(run), found = neighbours(made, stack, "id" in of ? of.id : valueAt(made, of.at), k);
     const words = Object.fromEntries(found.ids.map((id) => [id, this.#token(id)]));
@@ -99,10 +127,27 @@ export class Live implements Answers {
   // --- runs ---
 
   #input(request: RunRequest): LiveInput {
-    const found = heldInput(this.model.inputs, request, this.#about);
+    const found = heldInput([...this.model.inputs, ...this.#begun], request, this.#about) ?? this.#begin(request);
     if (found) return found;
     const texts = this.model.inputs.map(({ run }) => `“${run.text}”`).join(", ");
     throw new Error(t("file.text", { texts, command: this.document.command }));
+  }
+
+  /** An input that goes on as the model wrote it: its tokens are known without a tokenizer. */
+  #begin(request: RunRequest): LiveInput | null {
+    const translates = this.#about.kind === "encoder-decoder";
+    for (const { input, ids } of this.#written) {
+      const { text } = input.run, rest = translates ? request.target : request.text.slice(text.length);
+      if (rest === null || !(translates ? request.text === text : request.text.startsWith(text))) continue;
+      const n = ids.findIndex((_, i) => spelled(ids.slice(0, i), this.model.words, translates).trim() === rest.trim());
+      if (n < 0) continue;
+      const read = input.reply.tokens.decoder ?? [], tokens = ids.slice(0, n).map((id) => ({ id, text: this.#token(id), span: null, type: 0 }));
+      const decoder = [...(translates ? read.slice(0, 1) : read), ...tokens];
+      const reply = { ...input.reply, tokens: { ...input.reply.tokens, decoder }, target: translates ? rest : null };
+      this.#begun.push({ run: { ...request, edits: [] }, weights: input.weights, reply });
+      return this.#begun.at(-1)!;
+    }
+    return null;
   }
 
   #plan(request: RunRequest): Plan {
@@ -120,13 +165,20 @@ export class Live implements Answers {
     const input = this.#input(request), plan = this.#plan(request);
     const before = this.#made.filter((one) => one.input === input && one.pass.plan === plan).at(-1)?.pass;
     const made = before ? rerun(before, request.edits, { other: this.#other }) : this.#first(input, plan, request);
-    this.#made = [...this.#made.slice(1 - KEPT), { key, input, pass: made }];
+    this.#made = [...this.#made.slice(1 - (this.model.is_large ? KEPT_LARGE : KEPT)), { key, input, pass: made }];
     return made;
   }
 
   #first(input: LiveInput, plan: Plan, request: RunRequest): Pass {
-    const numbers = numbersOf(plan.config, input.reply.tokens, this.pixels.get(`pixels.${this.model.inputs.indexOf(input)}`));
-    return forward(plan, this.weightsOf.get(input.weights) ?? new Map(), numbers, request.edits, { other: this.#other });
+    return forward(plan, this.#weightsOf(input), this.#numbers(input, plan), request.edits, { other: this.#other });
+  }
+
+  #weightsOf(input: LiveInput): ReadonlyMap<string, Tensor> {
+    return this.weightsOf.get(input.weights) ?? new Map();
+  }
+
+  #numbers(input: LiveInput, plan: Plan): Map<string, Tensor> {
+    return numbersOf(plan.config, input.reply.tokens, this.pixels.get(`pixels.${this.model.inputs.indexOf(input)}`));
   }
 
   /** Where a patch comes from. */
@@ -145,11 +197,19 @@ export class Live implements Answers {
   }
 }
 
-export async function parameters(parts: Parts, name: string): Promise<Map<string, Tensor>> {
-  const { json, tensors } = await parts.read<{ same: Record<string, string> }>(name);
-  const found = new Map(tensors);
-  for (const [also, own] of Object.entries(json.same)) found.set(also, tensors.get(own)!);
-  return found;
+/** Lets the page draw where enough time has gone by. */
+function pauses(signal?: AbortSignal): () => Promise<void> {
+  let began = performance.now();
+  return async () => {
+    if (performance.now() - began < AT_A_TIME) return;
+    await new Promise((resolve) => setTimeout(resolve));
+    signal?.throwIfAborted();
+    began = performance.now();
+  };
+}
+
+function without(edits: readonly Edit[]): string[] {
+  return edits.length ? [t("file.without_edits", { edits: [...new Set(edits.map((edit) => edit.at))].join(", ") })] : [];
 }
 
 function valueAt(pass: Pass, at: string): Tensor {
@@ -169,7 +229,7 @@ export function opened(tensor: Tensor): Tensor {
 function parameterAt(known: ReadonlyMap<string, Tensor>, at: string): Tensor {
   const address = parseAddress(at), found = known.get(address.path);
   if (!found) throw new Error(`${address.path}: expected a parameter, got none`);
-  if (address.index.length === 0) return found;
+  if (address.index.length === 0) return { shape: found.shape, data: found.data };
   const [[axis, i]] = address.index as [[string, number]], n = found.shape[0] ?? 0;
   if (address.index.length > 1 || axis !== "i" || !(i >= 0 && i < n)) {
     throw new Error(`${formatAddress(address)}: expected no index, or one row from i=0 to i=${n - 1}`);

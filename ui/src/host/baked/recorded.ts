@@ -1,7 +1,7 @@
 /** Answers from recorded runs, and from runs without one head, of a model that is too large for the file. */
 
 import { indexed, parseAddress } from "../../core/address";
-import type { About, Answered, Asked, Edit, Fact, LensReply, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
+import type { About, Answered, Asked, Edit, Fact, GenerateReply, LensReply, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
 import { floats, row, size, toFloats, type Floats } from "../../core/tensor";
 import { derive } from "../../engine/derive";
 import { edited } from "../../engine/edits";
@@ -15,6 +15,9 @@ import type { Parts } from "./parts";
 
 /** A recorded run, and the edit that was made of it, if any. */
 interface Found { held: RecordedRun; edit: Edit | null }
+
+/** The tokens of the text that a file holds. */
+const LENGTH = 24;
 
 /** Thrown for a value that the file does not hold and that cannot be derived from what it holds. */
 class Absent extends Error {}
@@ -73,6 +76,35 @@ export class Recorded implements Answers {
     const left = new Set(Array.from(cut.get("ids")!.data, String));
     const words = Object.entries(json.words).filter(([id]) => left.has(id));
     return { json: { ...json, words: Object.fromEntries(words) }, tensors: cut };
+  }
+
+  check({ run }: Asked<"check">): Answered<"check"> {
+    const { held, edit } = this.#find(run);
+    if (edit) throw new Error(this.#say("file.change"));
+    return { json: { check: held.check }, tensors: new Map() };
+  }
+
+  generate({ run, settings }: Asked<"generate">): Answered<"generate"> {
+    const { held, edit } = this.#find(run), isHeld = settings.max_new_tokens === LENGTH && settings.beams === 1 && settings.temperature === 0;
+    if (edit || !isHeld) throw new Error(this.#say("file.written", { n: String(LENGTH) }));
+    return { json: held.written as GenerateReply, tensors: new Map() };
+  }
+
+  /** Of the likeliest tokens of a position. */
+  async attribution({ run, position, logit, minus }: Asked<"attribution">): Promise<Answered<"attribution">> {
+    const { held, edit } = this.#find(run), name = held.parts.attribution;
+    if (edit || !name) throw new Error(this.#say("file.change"));
+    const { json: { parts }, tensors } = await this.parts.read<{ parts: string[] }>(name);
+    const ids = tensors.get("ids")!, shares = tensors.get("shares")!, [n, k] = ids.shape as [number, number];
+    const column = (id: number): number => {
+      const found = Array.from(row(ids, position < 0 ? position + n : position)).indexOf(id);
+      if (found < 0) throw new Error(this.#say("file.logit", { n: String(k) }));
+      return found;
+    };
+    const own = column(logit), other = minus === undefined ? null : column(minus), at = (position < 0 ? position + n : position) * k;
+    const each = parts.map((part, i): [string, number] =>
+      [part, shares.data[i * n * k + at + own]! - (other === null ? 0 : shares.data[i * n * k + at + other]!)]);
+    return { json: { shares: Object.fromEntries(each), logit: each.reduce((sum, [, share]) => sum + share, 0) }, tensors: new Map() };
   }
 
   // --- which run ---

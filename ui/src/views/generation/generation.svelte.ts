@@ -6,8 +6,6 @@ import type { Explorer } from "../../state/explorer.svelte";
 import { requestA, requestB } from "../../state/page";
 import { prefixOf } from "./tree";
 
-type Written = GenerateReply & { notes?: string[] };
-
 export class Generation {
   settings: GenerateSettings = $state({
     max_new_tokens: 24,
@@ -17,8 +15,8 @@ export class Generation {
     top_p: null,
     seed: 0,
   });
-  a = $state.raw<Written | null>(null);
-  b = $state.raw<Written | null>(null);
+  a = $state.raw<GenerateReply | null>(null);
+  b = $state.raw<GenerateReply | null>(null);
   /** The selected step: the number of tokens before it. */
   at = $state(0);
   busy = $state(false);
@@ -29,7 +27,7 @@ export class Generation {
   constructor(readonly app: Explorer) {}
 
   /** Of the chosen side. */
-  get shown(): Written | null {
+  get shown(): GenerateReply | null {
     return this.app.side === "b" ? this.b : this.a;
   }
 
@@ -45,7 +43,7 @@ export class Generation {
     const second = requestB(page);
     [this.busy, this.error] = [true, null];
     try {
-      const ask = (run: RunRequest): Promise<Written> =>
+      const ask = (run: RunRequest): Promise<GenerateReply> =>
         host.ask("generate", { run: this.#start(run), settings: $state.snapshot(this.settings) }).then(({ json }) => json);
       const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
       [this.a, this.b, this.at, this.#made] = [a, b, 0, wanted];

@@ -1,0 +1,139 @@
+/** A decoder that reads a few tokens at a time: each step computes its own positions alone, with the keys and values of
+ *  those before, as clearhead/generation does with its cache. */
+
+import { parseAddress, type Address } from "../core/address";
+import type { Edit, Op, Plan, Tensor } from "../core/protocol";
+import { axisLength, floats, row, toFloats, type Floats } from "../core/tensor";
+import { byPath, edited, noSuch, type Other } from "./edits";
+import { compute } from "./ops";
+import { axesOf } from "./taps";
+
+/** What has been read: the number of tokens, and their keys and values by address (h s k). */
+export interface Past { readonly length: number; readonly kept: ReadonlyMap<string, Floats> }
+
+export const NOTHING: Past = { length: 0, kept: new Map() };
+
+const IDS = "decoder.ids", TYPES = "decoder.types", POSITIONS = "decoder.positions";
+const BIASES = ["relative_bias", "alibi"];
+
+export class Decoding {
+  /** The ops that wait for the decoder's tokens, and the values of all others. */
+  readonly #growing: Op[] = [];
+  readonly #fixed = new Map<string, Tensor>();
+  /** Addresses of keys and values of self-attention. */
+  readonly #kept: ReadonlySet<string>;
+  readonly #edits: ReadonlyMap<string, { edit: Edit; at: Address }[]>;
+
+  /** `numbers` are those of the encoder, if there is one. Every edit must be one that can be made position by position. */
+  constructor(
+    private readonly plan: Plan,
+    private readonly weights: ReadonlyMap<string, Tensor>,
+    numbers: ReadonlyMap<string, Tensor>,
+    edits: readonly Edit[],
+    private readonly other?: Other,
+  ) {
+    this.#edits = byPath(edits);
+    const grows = new Set([IDS, TYPES, POSITIONS]);
+    for (const [name, tensor] of numbers) if (!grows.has(name)) this.#fixed.set(name, tensor);
+    for (const op of plan.ops) {
+      if ((op.inputs ?? []).some((input) => grows.has(input))) {
+        grows.add(op.out);
+        this.#growing.push(op);
+      } else this.#fixed.set(op.out, this.#changed(op.out, compute(op, this.#inputs(op, new Map()), this.#weights(op), plan.masks)));
+    }
+    const products = this.#growing.filter((op) => op.op === "matmul_nt" || op.op === "matmul");
+    this.#kept = new Set(products.map((op) => op.inputs![1]!).filter((input) => grows.has(input)));
+    for (const path of this.#edits.keys()) {
+      if (!this.#fixed.has(path) && !grows.has(path)) throw new Error(noSuch(path));
+    }
+  }
+
+  /** Reads more tokens: the logits of the last one, and all that has been read then. */
+  read(past: Past, ids: readonly number[]): { logits: Float32Array; past: Past } {
+    const from = past.length, length = from + ids.length;
+    const values = new Map<string, Tensor>([
+      [IDS, vector(ids)],
+      [TYPES, vector(ids.map(() => 0))],
+      [POSITIONS, vector(ids.map((_, i) => from + i))],
+    ]);
+    const all = vector(Array.from({ length }, (_, i) => i)), kept = new Map<string, Floats>();
+    for (const op of this.#growing) {
+      const isHead = op.out.startsWith("head."), inputs = BIASES.includes(op.op) ? [all] : this.#inputs(op, values);
+      const given = isHead ? inputs.map((value) => lastRow(toFloats(value))) : inputs;
+      const made = compute(op, given, this.#weights(op), this.plan.masks, from);
+      let value = this.#changed(op.out, made, isHead ? length - 1 : from);
+      if (this.#kept.has(op.out)) kept.set(op.out, (value = joined(past.kept.get(op.out), value)));
+      values.set(op.out, value);
+    }
+    return { logits: (values.get("head.logits") as Floats).data, past: { length, kept } };
+  }
+
+  #inputs(op: Op, values: ReadonlyMap<string, Tensor>): Tensor[] {
+    return (op.inputs ?? []).map((name) => values.get(name) ?? this.#fixed.get(name) ?? missing(op, name));
+  }
+
+  #weights(op: Op): Tensor[] {
+    return (op.weights ?? []).map((name) => this.weights.get(name) ?? missing(op, name));
+  }
+
+  /** The value of positions from one on, with the edits of these positions; of a fixed value, `from` is null. */
+  #changed(path: string, value: Floats, from: number | null = null): Floats {
+    let made = value;
+    for (const { edit, at } of this.#edits.get(path) ?? []) {
+      const here = from === null ? at : shifted(at, made, from);
+      if (here) made = edited(made, edit, here, this.other);
+    }
+    return made;
+  }
+}
+
+/** The address in a value whose first position is `from`; null if it lies outside. Scores and weights have every key. */
+function shifted({ path, index }: Address, value: Floats, from: number): Address | null {
+  const axes = axesOf(path, value.shape.length)?.split(" ") ?? [], moved = axes.includes("t") ? "t" : "s";
+  const places = index.map(([axis, i]): [string, number] => [axis, axis === moved && !isOfSource(path, axis) ? i - from : i]);
+  const isInside = places.every(([axis, i]) => (axis !== "t" && axis !== "s") || isOfSource(path, axis) || (i >= 0 && i < (value.shape[axes.indexOf(axis)] ?? 0)));
+  return isInside ? { path, index: places } : null;
+}
+
+function isOfSource(path: string, axis: string): boolean {
+  return axis === "s" && path.includes(".cross.");
+}
+
+/** Whether an edit can be made while a decoder writes, position by position, as clearhead/explorer/answering/edits.py
+ *  says it: a mean over the decoder's positions needs all of them, and so does a row of numbers, one for each. */
+export function canWait(edit: Edit, axes: string): boolean {
+  const { path, index } = parseAddress(edit.at);
+  if (path.startsWith("encoder.")) return true;
+  const growing = path.includes(".cross.") ? ["t"] : ["t", "s"];
+  if (index.some(([axis, i]) => growing.includes(axis) && i < 0)) return false;
+  const rest = axes.split(" ").filter((axis) => !index.some(([named]) => named === axis));
+  if (edit.do === "mean") return !growing.includes(["t", "s"].find((axis) => rest.includes(axis)) ?? "");
+  if (edit.do === "patch") return !rest.some((axis) => growing.includes(axis));
+  if (edit.do === "set" && Array.isArray(edit.value)) return !growing.includes(rest.at(-1) ?? "");
+  return true;
+}
+
+function vector(numbers: readonly number[]): Floats {
+  return floats([numbers.length], Float32Array.from(numbers));
+}
+
+function lastRow(value: Floats): Floats {
+  const n = axisLength(value, 0);
+  return n === 1 ? value : floats([1, ...value.shape.slice(1)], row(value, n - 1) as Float32Array);
+}
+
+/** h s k and h n k -> h (s + n) k */
+function joined(before: Floats | undefined, more: Floats): Floats {
+  if (!before) return more;
+  const [heads, n, width] = more.shape as [number, number, number], old = axisLength(before, 1) * width, size = old + n * width;
+  const out = new Float32Array(heads * size);
+  for (let h = 0; h < heads; h++) {
+    out.set(before.data.subarray(h * old, (h + 1) * old), h * size);
+    out.set(more.data.subarray(h * n * width, (h + 1) * n * width), h * size + old);
+  }
+  return floats([heads, old / width + n, width], out);
+}
+
+function missing(op: Op, name: string): never {
+  throw new Error(`${op.out}: needs ${name}, which is not there`);
+}
