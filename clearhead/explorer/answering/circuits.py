@@ -11,11 +11,12 @@ from clearhead.analysis.circuits import Circuits, Edges, curve, patched_edges
 from clearhead.api.circuits import Explained, circuits_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
+from clearhead.explorer.answering import pictures
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import AddressText, Natural, OfRun, RunRequest, SmallCount, Whole
-from clearhead.model import Tokens
+from clearhead.explorer.recording.tokens import read
 
 FEW = 12
 """Terms of an edge that are listed."""
@@ -130,15 +131,15 @@ def _studied(opened: Opened, question: CircuitsQuestion) -> Studied:
 
 def _study(opened: Opened, question: CircuitsQuestion) -> Studied:
     clean = _clean(opened, question)
-    other = question.corrupt.model_copy(update={"edits": [], "change": question.run.change, "step": question.run.step})
-    writes = len(clean.reading.inputs) == 2 and isinstance(clean.model.config.head, LanguageHead)
+    model, inputs = clean.model, clean.reading.inputs
+    writes = len(inputs) == 2 and isinstance(model.config.head, LanguageHead)
+    image = question.corrupt.image
+    text = pictures.of(image, opened.passes.examples) if model.reader.reads_images else question.corrupt.text
+    corrupt = read(model, text, (clean.target or "") if writes else question.corrupt.target).inputs
     if writes:  # Both decoders read the same.
-        other = other.model_copy(update={"target": clean.target, "written": None})
-    corrupt: list[Tokens] = list(opened.passes.get(other).reading.inputs)
-    if writes:
-        corrupt[1] = clean.reading.inputs[1]
+        corrupt = [corrupt[0], inputs[1]]
     asked = {"answer": question.answer, "minus": question.minus, "position": question.position}
-    found, explained = circuits_of(clean.model, clean.reading.inputs, corrupt, **asked)
+    found, explained = circuits_of(model, inputs, corrupt, **asked)
     if explained.answer is not None and explained.answer == explained.minus:
         raise UserError("minus: expected another answer than the first, got the same; choose another")
     return Studied(found, explained)

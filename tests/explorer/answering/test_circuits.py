@@ -1,7 +1,12 @@
 """Circuits as a page asks for them: every family, against the library's own."""
 
+import base64
+from io import BytesIO
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from clearhead.analysis.circuits import patched_edges, refined_edges
 from clearhead.api.circuits import circuits_of
@@ -63,3 +68,16 @@ def test_texts_of_other_lengths_and_wrong_edges() -> None:
         ask(session, "circuits", run=run, corrupt={**run, "text": run["text"].split()[0]})
     with pytest.raises(UserError, match="no such reader"):
         ask(session, "edge", run=run, corrupt=run, writer="decoder.embed.tokens", reader="decoder.blocks.9.ffn.pre")
+
+
+def test_circuits_of_two_pictures() -> None:
+    session = session_of("vision")
+    content = BytesIO()
+    Image.fromarray(np.arange(192, dtype=np.uint8)[::-1].reshape(8, 8, 3)).save(content, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+    run = start(session)
+    both = {"run": run, "corrupt": {**run, "image": url}}
+    graph, _ = ask(session, "circuits", **both)
+    assert graph["clean"] != graph["corrupt"]
+    none, _ = ask(session, "faithfulness", **both, share=0.0)
+    assert none["metric"] == pytest.approx(graph["corrupt"], rel=1e-4, abs=1e-4)
