@@ -1,5 +1,7 @@
 /** Curves from queries to keys over a line of text: where the words stand, which curves are drawn, and their paths. */
 
+import type { Numbers } from "../core/protocol";
+
 export interface Slot { left: number; width: number; middle: number }
 
 /** A place for each word, as wide as it needs, one after the other. */
@@ -14,7 +16,7 @@ export function slotsOf(labels: readonly string[], gap = 4): Slot[] {
 }
 
 /** One head's weights, or their change: query by key. */
-export interface Looks { head: number; values: ArrayLike<number> }
+export interface Looks { head: number; values: Numbers }
 export interface Strand { head: number; query: number; key: number; value: number }
 
 /** Weights below this are not drawn, but for the strongest of each query. */
@@ -24,15 +26,15 @@ export const MOST = 900;
 const OF_CHOSEN = 40;
 
 /** The curves that are drawn, the weakest first, so that the strongest lie on top: those of the chosen query, then the
- *  strongest of all. */
-export function strandsOf(heads: readonly Looks[], keys: number, chosen: number): { strands: Strand[]; all: number } {
+ *  strongest of all. `top` is what the thickest curve means. */
+export function strandsOf(heads: readonly Looks[], keys: number, chosen: number, top = 1): { strands: Strand[]; all: number } {
   const own: Strand[] = [], others: Strand[] = [];
   for (const { head, values } of heads) {
     for (let query = 0; query * keys < values.length; query++) {
       const row = Array.from({ length: keys }, (_, key): Strand => ({ head, query, key, value: values[query * keys + key]! }))
         .filter(({ value }) => value !== 0 && Number.isFinite(value)).sort(bySize);
       if (query === chosen) own.push(...row.slice(0, OF_CHOSEN));
-      else others.push(...row.filter(({ value }, rank) => rank === 0 || Math.abs(value) >= LEAST));
+      else others.push(...row.filter(({ value }, rank) => rank === 0 || Math.abs(value) >= LEAST * top));
     }
   }
   const strands = [...own, ...others.sort(bySize).slice(0, Math.max(0, MOST - own.length))].sort((one, other) => bySize(other, one));

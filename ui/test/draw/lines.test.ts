@@ -16,8 +16,8 @@ test("words stand one after the other, each with the room that it needs", () => 
 });
 
 test("the strongest lines are drawn last; weak ones only where they are a word's strongest, or of the chosen word", () => {
-  const values = [0.9, 0.09, 0.01, 0.02, 0.01, 0.012];
-  const drawn = (chosen: number): number[][] => strandsOf([{ head: 3, values }], 3, chosen).strands.map(({ query, key, value }) => [query, key, value]);
+  const values = Float32Array.of(0.9, 0.09, 0.01, 0.02, 0.01, 0.012);
+  const drawn = (chosen: number): number[][] => strandsOf([{ head: 3, values }], 3, chosen).strands.map(({ query, key, value }) => [query, key, Number(value.toFixed(3))]);
   expect(drawn(0)).toEqual([[0, 2, 0.01], [1, 0, 0.02], [0, 1, 0.09], [0, 0, 0.9]]);
   expect(drawn(1)).toEqual([[1, 1, 0.01], [1, 2, 0.012], [1, 0, 0.02], [0, 1, 0.09], [0, 0, 0.9]]);
 });
