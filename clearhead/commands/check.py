@@ -20,9 +20,11 @@ from clearhead.commands.verdict import fields, judge, show
 from clearhead.config import ClassificationHead, TokenInput, VectorHead
 from clearhead.errors import NumericError, UserError
 from clearhead.families import family_of
+from clearhead.families.gguf import content_of, described
 from clearhead.families.verdicts import OPENS
 from clearhead.weights.documents import CONFIG_LIMIT, read_json, shown
 from clearhead.weights.fields import ANOTHER, Decision
+from clearhead.weights.gguf_file import GgufFile, gguf_in
 from clearhead.weights.hub import locate
 from clearhead.weights.modules import network_folder
 
@@ -84,6 +86,9 @@ def check_command(name: str, *, revision: str | None, as_json: bool) -> None:
 def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
     """The model's folder for other libraries. A model of ours is written to a temporary one."""
     folder = locate(name, revision=revision)
+    if gguf_in(folder) is not None:
+        yield folder
+        return
     config = network_folder(folder) / CONFIG
     document = read_json(config, limit=CONFIG_LIMIT) if config.is_file() else {"clearhead": 1}
     if "clearhead" not in document:
@@ -98,8 +103,7 @@ def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
 
 def check(folder: Path) -> Check:
     """Compares a folder's model in both libraries: float32 values on one random input, and answers for texts."""
-    config = network_folder(folder) / CONFIG
-    document, where = read_json(config, limit=CONFIG_LIMIT), str(config)
+    document, where = _config(folder)
     family = family_of(document, where=where)
     head = family.head_of(document, where=where)
     model = load(folder, dtype=torch.float32)
@@ -111,8 +115,16 @@ def check(folder: Path) -> Check:
         reference=reference,
         differences=tuple(gaps),
         answers=tuple(others),
-        unread=tuple(unread(folder)),
+        unread=tuple(unread(folder)) if folder.is_dir() else (),
     )
+
+
+def _config(folder: Path) -> tuple[dict[str, Any], str]:
+    """The config of a folder or of a GGUF file, and where it is."""
+    if (file := gguf_in(folder)) is not None:
+        return described(content_of(GgufFile.open(file)))[0], str(file)
+    config = network_folder(folder) / CONFIG
+    return read_json(config, limit=CONFIG_LIMIT), str(config)
 
 
 def compared(
@@ -131,17 +143,19 @@ def compared(
     pads = pad is not None and not (isinstance(model.config.head, VectorHead) and model.config.head.fills)
     lengths = [min(n, *limits) for n in (LENGTHS if pads else LENGTHS[:1])]
     arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0, end=end)
-    network = network_folder(folder)
+    file = gguf_in(folder)
+    place, where = (network_folder(folder), CONFIG) if file is None else (file.parent, file.name)
+    form = {} if file is None else {"gguf_file": file.name}
     try:
         # Ignores the config's choice of attention, for which the library may download code.
         opened: Any = getattr(transformers, architecture).from_pretrained(
-            network, dtype=torch.float32, attn_implementation="eager", local_files_only=True
+            place, dtype=torch.float32, attn_implementation="eager", local_files_only=True, **form
         )
         theirs = reference_states(opened.eval(), arguments, model.network)
     except Exception as error:  # a config from elsewhere may raise anything there
         what = f"{type(error).__name__}: {shown(str(error))}"
         raise UserError(
-            f"{network / CONFIG}: expected a model that the reference opens too, got {what}; {ANOTHER}"
+            f"{place / where}: expected a model that the reference opens too, got {what}; {ANOTHER}"
         ) from error
     gaps = differences(states(model.network, tokens), theirs, tokens)
     return f"transformers {transformers.__version__}", gaps, [*answers(model, folder, opened)]

@@ -14,6 +14,7 @@ from clearhead.config import ClassificationHead, Continuous, LanguageHead, Taggi
 from clearhead.generation import complete
 from clearhead.generation.settings import GREEDY, changed
 from clearhead.weights.documents import short, shown
+from clearhead.weights.gguf_file import gguf_in
 from clearhead.weights.modules import network_folder
 
 TEXTS = (
@@ -51,6 +52,8 @@ def _ids(model: Model, folder: Path, _: Any) -> Answer:
     what = f"ids of {len(TEXTS)} texts"
     if not model.has_tokenizer:
         return Answer("ids of texts", None, "the folder has no tokenizer that is read here")
+    if gguf_in(folder) is not None:
+        return Answer("ids of texts", None, "the reference makes another tokenizer of a GGUF file")
     theirs: Any = transformers.AutoTokenizer.from_pretrained(str(network_folder(folder)), local_files_only=True)
     for marks in (True, False):
         expected = theirs(list(TEXTS), add_special_tokens=marks)["input_ids"]

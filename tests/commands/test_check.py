@@ -49,6 +49,25 @@ def test_what_was_compared_is_said(name: str, tmp_path: Path, capsys: pytest.Cap
     assert lines[-1].endswith("Not compared: labels, vectors of texts.")
 
 
+def test_a_gguf_file_is_compared_with_what_the_reference_reads_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later("gguf")
+    from clearhead.commands.export_gguf import write
+    from clearhead.weights.gguf_file import GgufFile
+
+    file = tmp_path / "model.gguf"
+    write(model_of("llama-tiny"), file, "float16", name="x")
+    lines, error = checked(file, capsys)
+    assert lines[-1].startswith("Compared: states, head.logits, greedy text of 8 tokens."), error
+    assert "  ids of texts: not compared: the reference makes another tokenizer of a GGUF file" in lines
+    before = GgufFile.read
+    wrong = "blk.0.ffn_up.weight"
+    monkeypatch.setattr(GgufFile, "read", lambda *a: before(*a) * 2 if a[1] == wrong else before(*a))
+    lines, _ = checked(file, capsys)
+    assert next(line.split()[0] for line in lines if line.endswith("not close")) == "decoder.blocks.0.resid_post"
+
+
 def test_another_tokenizer_is_not_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
