@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig, type Plugin } from "vite";
 
-/** texts.json: every language but English, which is in the module. */
+/** texts.json: every language. The module has the little that the page says before it has read it. */
 function texts(): Plugin {
   const folder = new URL("src/i18n/", import.meta.url);
   const read = (name: string): Record<string, string> => JSON.parse(readFileSync(new URL(name, folder), "utf8"));
@@ -10,7 +10,7 @@ function texts(): Plugin {
     name: "texts",
     generateBundle() {
       const languages: Record<string, Record<string, string>> = {};
-      for (const name of readdirSync(folder).filter((file) => file.endsWith(".json") && !file.startsWith("en"))) {
+      for (const name of readdirSync(folder).filter((file) => file.endsWith(".json"))) {
         const language = name.split(".")[0]!;
         languages[language] = { ...languages[language], ...read(name) };
       }

@@ -9,6 +9,7 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     environment: "node",
+    setupFiles: ["test/english.ts"],
     // Modules are compiled and loaded once for many files: a quarter less CPU time.
     isolate: false,
     // How long a test takes says how busy the machine is.

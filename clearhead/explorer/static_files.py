@@ -35,8 +35,8 @@ def check_built() -> None:
         static_file(name)
 
 
-def other_texts() -> dict[str, dict[str, str]]:
-    """The page's texts by language and key; English is in the module. Empty if the page is not built."""
+def catalogues() -> dict[str, dict[str, str]]:
+    """The page's texts by language and key. Empty if the page is not built."""
     try:
         return json.loads(static_file("texts.json"))
     except UserError:

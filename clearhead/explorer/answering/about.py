@@ -11,7 +11,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened, stated
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked
-from clearhead.explorer.static_files import other_texts
+from clearhead.explorer.static_files import catalogues
 from clearhead.model.record import masks_of, ops_of
 
 
@@ -35,7 +35,7 @@ def about(opened: Opened) -> dict[str, Any]:
         "losses": passes.moments.losses(),
         "start": stated(opened.start),
         "examples": [stated(example) for example in opened.examples],
-        "languages": ["en", *other_texts()],
+        "languages": list(catalogues()) or ["en"],
         "walks": list(opened.walks),
         "features": [
             {"address": one.address, "writes": one.writes, "n": one.n, "source": one.source}
@@ -56,14 +56,14 @@ def plan_of(config: ModelConfig) -> dict[str, object]:
 
 
 class TextsQuestion(Asked):
-    """Asks for the page's texts in another language."""
+    """Asks for the page's texts in a language."""
 
     language: Annotated[str, Field(max_length=20)]
 
 
 def texts(_: Opened, question: TextsQuestion) -> Reply:
     """The texts by their keys."""
-    known = other_texts()
+    known = catalogues()
     if question.language not in known:
         raise UserError(f"language: expected one of {', '.join(known) or 'none'}, got {question.language}")
     return Reply({"texts": known[question.language]})

@@ -24,7 +24,7 @@ from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateS
 from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.words import tokenized
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
-from clearhead.explorer.static_files import other_texts
+from clearhead.explorer.static_files import catalogues
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
 from clearhead.model.norm import op_weights
@@ -65,7 +65,7 @@ def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunReq
     # A reader who chooses another text leaves the target to the file, which has one for each.
     firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
-    languages = other_texts()
+    languages = catalogues()
     answers += ["texts"] * bool(languages)
     said: dict[str, Any] = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
     if opened.matrices:

@@ -6,6 +6,7 @@ import { messageOf } from "../core/errors";
 import type { Host } from "../core/protocol";
 import Exercises from "../exercises/Exercises.svelte";
 import { open } from "../exercises/opened";
+import { chooseLanguage } from "../i18n/index.svelte";
 import { BakedHost } from "../host/baked";
 import { answerInBackground } from "../host/baked/background";
 import { HttpHost } from "../host/http";
@@ -27,7 +28,8 @@ export function startExport(target: HTMLElement, state: string): void {
 
 /** A page of exercises: the fragment names the one that it shows. */
 export async function startExercises(target: HTMLElement): Promise<void> {
-  const opened = await open(inPage);
+  const opened = await open(inPage), [host] = opened.hosts.values();
+  if (host) await chooseLanguage(host, (await host.ask("about", {})).json);
   target.replaceChildren();
   document.body.style.margin = "0";
   mount(Exercises, { target, props: { opened } });

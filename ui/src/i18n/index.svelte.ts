@@ -1,14 +1,14 @@
-/** The catalogue of texts by key, in the language of the page. English is built in; the host sends other languages. */
+/** The catalogue of texts by key, in the language of the page. The host sends it; the first few are built in. */
 
 import type { About, Host } from "../core/protocol";
 
 type Catalogue = Record<string, string>;
 
-/** `en.json` and `en.draw.json` are one catalogue. */
-const english: Catalogue = Object.assign(
-  {}, ...Object.values(import.meta.glob<Catalogue>("./en*.json", { eager: true, import: "default" })),
+/** What the page says until it has its language, or if it cannot get one: of `en.json`, `en.draw.json`, … these. */
+const first: Catalogue = Object.assign(
+  {}, ...Object.values(import.meta.glob<Catalogue>(["./en.json", "./en.draw.json", "./en.file.json"], { eager: true, import: "default" })),
 );
-const catalogues = new Map<string, Catalogue>([["en", english]]);
+const catalogues = new Map<string, Catalogue>();
 
 const KEPT = "clearhead.language";
 const current = $state({ language: "en" });
@@ -17,9 +17,9 @@ export function language(): string {
   return current.language;
 }
 
-/** The text of a key, with `{name}` replaced by its value. Falls back to English, then to the key. */
+/** The text of a key, with `{name}` replaced by its value. Falls back to the built-in English, then to the key. */
 export function t(key: string, values: Record<string, string | number> = {}): string {
-  const text = catalogues.get(current.language)?.[key] ?? english[key] ?? key;
+  const text = catalogues.get(current.language)?.[key] ?? first[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in values ? String(values[name]) : whole));
 }
 
@@ -31,14 +31,18 @@ export function integer(n: number): string {
 /** The reader's language: the one chosen before, else the browser's, else English. */
 export async function chooseLanguage(host: Host, about: About): Promise<void> {
   const wished = [kept(), ...navigator.languages.map((tag) => tag.split("-")[0] ?? "")];
-  await setLanguage(wished.find((name) => name !== null && about.languages.includes(name)) ?? "en", host);
+  try {
+    await setLanguage(wished.find((name) => name !== null && about.languages.includes(name)) ?? "en", host);
+  } catch {
+    // The page that was never built has no texts: the keys stand for them.
+  }
 }
 
 /** Fetches a language once. If that fails, the language does not change. */
 export async function setLanguage(name: string, host: Host): Promise<void> {
   if (!catalogues.has(name)) {
     const { json } = await host.ask("texts", { language: name });
-    catalogues.set(name, json.texts);
+    know(name, json.texts);
   }
   current.language = name;
   try {
@@ -46,6 +50,11 @@ export async function setLanguage(name: string, host: Host): Promise<void> {
   } catch {
     // A page from a file may have no storage.
   }
+}
+
+/** The texts of a language. */
+export function know(name: string, texts: Catalogue): void {
+  catalogues.set(name, texts);
 }
 
 function kept(): string | null {

@@ -1,0 +1,6 @@
+/** Tests see the page in English, without a host that sends it. */
+
+import { know } from "../src/i18n/index.svelte";
+
+const parts = import.meta.glob<Record<string, string>>("../src/i18n/en*.json", { eager: true, import: "default" });
+know("en", Object.assign({}, ...Object.values(parts)) as Record<string, string>);
