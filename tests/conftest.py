@@ -24,12 +24,19 @@ gc.disable()
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = "CLEARHEAD_SHARED_DATA"
+LONGEST = ("test_checks.py", "test_ui.py", "test_processors.py", "test_ranks.py", "test_signals.py")
+"""Files with a test of many seconds, which come first: a process that begins one last would end alone."""
 LOOPBACK = ("127.", "::1", "localhost")
 
 # The same examples on every run, judged by what they compute and never by how long it took.
 settings.register_profile("clearhead", deadline=None, derandomize=True, database=None, max_examples=20)
 settings.register_profile("thorough", settings.get_profile("clearhead"), max_examples=500)
 settings.load_profile("clearhead")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, and else as they stand."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -748,7 +748,10 @@ def test_a_file_does_not_take_the_place_of_a_closed_stream(tmp_path: Path, write
     assert {path: path.read_bytes() for path in writer.iterdir()} == before
 
 
-@pytest.mark.parametrize("variables", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+@pytest.mark.parametrize(
+    "variables",
+    [{"PYTHONIOENCODING": "ascii"}, pytest.param({"LC_ALL": "C", "PYTHONUTF8": "0"}, marks=pytest.mark.slow)],
+)
 def test_what_an_encoding_lacks_is_escaped(tmp_path: Path, writer: Path, variables: dict[str, str]):
     said = in_shell(f"clearhead generate {writer} 'one Ω' --max-new-tokens 2", tmp_path, **variables)
     assert said.code in (0, 2)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EIGHT_BITS = ("model/test_int8.py", "test_int8.py")
 PRODUCTS = (*EIGHT_BITS, "model/test_packing.py", "training/test_probe.py", "machine/test_precision.py")
 MOST = (
-    *(*PRODUCTS, "model/test_attention.py", "model/test_heads.py"),
+    *PRODUCTS,
     "training/test_levers.py::test_a_lever_changes_no_loss",
     "serve/test_engine.py::test_32_requests_at_once_are_as_each_alone",
     "generation/test_generate.py::test_batch_and_padding_change_nothing",
@@ -25,8 +25,6 @@ ALL = (
 )
 PROCESSORS = {
     "avx2": ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, MOST),
-    "avx512": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, PRODUCTS),
-    "avx512_vnni": ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, EIGHT_BITS),
     **{
         f"{name}-all": pytest.param({"ONEDNN_MAX_CPU_ISA": isa, **more}, ALL, marks=pytest.mark.slow)
         for name, isa, more in (
@@ -36,7 +34,7 @@ PROCESSORS = {
         )
     },
 }
-"""Laptops and older servers; servers without and with eight-bit sums. This machine itself runs the whole suite."""
+"""Laptops and older servers; if asked for, servers without and with eight-bit sums."""
 LIMIT = 800
 """Seconds: only a guard against a process that hangs."""
 

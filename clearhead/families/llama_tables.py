@@ -27,6 +27,7 @@ SEED_OSS = Family(
             n_heads=80,
             kv_heads=8,
             head_dim=128,
+            attn_dropout=0.1,
             max_length=524_288,
         ),
         inherited("attention_bias", "decoder.qkv_bias", of="bias", default=True),

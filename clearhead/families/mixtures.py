@@ -12,7 +12,7 @@ from clearhead.families.family import Family
 from clearhead.families.llama import BIASES, CONSTANTS, heads, sizes
 from clearhead.families.llama import rules as llama_rules
 from clearhead.families.qwen import windows
-from clearhead.families.rotary import modern
+from clearhead.families.rotary import modern, rotary
 from clearhead.families.shared import MOST_LAYERS
 from clearhead.weights.fields import Alias, Field, FieldRule, Only, Values, computed, inherited, same
 from clearhead.weights.mapping import Rule, rename
@@ -98,7 +98,7 @@ MIXTRAL = Family(
     model_type="mixtral",
     constants=CONSTANTS | {"decoder.experts.normalised": True},
     fields=(
-        *sizes(intermediate_size=14_336, kv_heads=8, eps=1e-5, max_length=131_072),
+        *sizes(intermediate_size=14_336, kv_heads=8, eps=1e-5, angles=rotary(max_length=131_072, theta=1_000_000.0)),
         computed("sliding_window", "decoder.window", default=None),
         *choice(8, 2, theirs="num_local_experts", also="num_experts"),
         *balance(),

@@ -38,6 +38,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return processes.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 def test_quick_run_ends_with_one_object(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = Benchmark(TINY, goal=1.35, others={ANNOTATED: 6.0}, peers=(ANNOTATED,))
     monkeypatch.setitem(training.BENCHMARKS, "encdec-small", chosen)

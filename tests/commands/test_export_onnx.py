@@ -44,7 +44,7 @@ MODELS = {
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.slow] if name == "decoder" else []) for name in MODELS],
+    params=[pytest.param(name, marks=[] if name in ("encoder", "both") else [pytest.mark.slow]) for name in MODELS],
 )
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path, float]:
     model = MODELS[request.param]()

@@ -72,7 +72,10 @@ def test_a_file_of_any_form_gives_a_line_for_each_input(
     main(["classify", folder, "--file", name, *columns, "--out", "out.jsonl"])
     found = lines("out.jsonl")
     assert [row.pop("input") for row in found] == TEXTS
-    assert found == model.predict(TEXTS)
+    for row, known in zip(found, model.predict(TEXTS), strict=True):
+        chances = row.pop("probabilities", {})
+        assert chances == pytest.approx(known.pop("probabilities", {}))  # A kernel may go by the size of a batch.
+        assert row == known
     assert found[2] == {}
     main(["classify", folder, "--file", name, *columns, "--out", "out.txt"])
     plain = Path("out.txt").read_text(encoding="utf-8").splitlines()

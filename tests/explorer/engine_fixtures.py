@@ -29,7 +29,7 @@ from tests.explorer import exercise_fixtures, export_fixtures
 from tests.explorer.traced import CONFIGS
 from tests.explorer.traced import stack as small
 
-RANDOM, MANY = 14, 60
+RANDOM, MANY = 8, 60
 """Models whose every choice is random, in every run of the suite and in the slow one."""
 VOCABULARY = 23
 CLOSABLE = (".scores", ".masked")

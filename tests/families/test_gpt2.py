@@ -38,6 +38,19 @@ def test_masks_are_ignored_and_the_second_head_is_left_out() -> None:
     assert found.tensors.keys() == ours.keys()
 
 
+def test_products_are_written_transposed() -> None:
+    document = hub.DISTIL_GPT2 | {"n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 5}
+    family = family_of(document, where="")
+    config, head = family.read(document, where="")
+    ours = {name: p.detach() for name, p in Transformer(config).named_parameters()}
+    theirs, block = mapping.save(family.table(config, head), ours), "decoder.blocks.0"
+    written = {"attn.c_proj": "attn.out", "mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down"}
+    for name, own in written.items():
+        assert torch.equal(theirs[f"transformer.h.0.{name}.weight"], ours[f"{block}.{own}.weight"].mT), name
+    sides = torch.cat([ours[f"{block}.attn.{side}.weight"].mT for side in "qkv"], 1)
+    assert torch.equal(theirs["transformer.h.0.attn.c_attn.weight"], sides)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -72,6 +72,24 @@ def test_what_has_no_entry_is_unknown() -> None:
     assert fields.read({"a": 2, "d": 5}, where="f") == {"x": 2}
 
 
+READABLE = {"Gemma3TextModel": {"use_bidirectional_attention": True}, "Glm4MoeForCausalLM": {"head_dim": 128}}
+"""What classes need to be read, whose own defaults are no network here."""
+
+
+@pytest.mark.parametrize("family", PUBLISHED, ids=lambda family: family.heads[0].architecture)
+def test_an_absent_field_has_the_reference_s_default(family: Family) -> None:
+    head = family.heads[0]
+    config_class: Any = getattr(transformers, head.architecture).config_class
+    needed = READABLE.get(head.architecture, {})
+    document = {**config_class(**needed).to_dict(), "architectures": [head.architecture]}
+    whole = family.read(document, where="c")
+    # What is None by default follows there from other fields, as it does here.
+    derived = {name for name in document if name in vars(config_class) and vars(config_class)[name] is None}
+    for name in sorted({field.theirs for field in family.map_of(head).fields()} - derived - needed.keys()):
+        absent = {key: value for key, value in document.items() if key != name}
+        assert family.read(absent, where="c") == whole, name
+
+
 @pytest.mark.parametrize("case", [*REPRESENTATIVES, *DERIVED_REPRESENTATIVES], ids=str)
 def test_a_null_that_the_reference_refuses_is_refused(case: Case) -> None:
     config_class: Any = getattr(transformers, case.architecture).config_class

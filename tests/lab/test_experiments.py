@@ -20,6 +20,9 @@ from clearhead.lab.reporting import report
 from clearhead.lab.results import FILE
 from clearhead.lab.running import check_needs, run
 
+LONG = ("ffn-memory", "contextual-words", "extrapolation", "addition", "lora", "distance")
+"""Experiments that take a second or more even in small."""
+
 
 def made(measure=None, checks=(), needs=()) -> Experiment:
     def two_rows(seed: int, _: bool) -> Iterator[Row]:
@@ -182,7 +185,9 @@ def test_run_command(capsys, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("data_folder")
-@pytest.mark.parametrize("name", experiments())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in experiments()]
+)
 def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each experiment once, with two steps of training: what it yields is what its checks and its plot read."""
     one = experiment(name)

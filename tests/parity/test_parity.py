@@ -15,6 +15,7 @@ from tests.parity.cases import (
     CASES,
     DERIVED,
     ONE_A_FAMILY,
+    ONE_A_NETWORK,
     ONE_EACH,
     REPRESENTATIVES,
     marked,
@@ -25,8 +26,8 @@ from tests.parity.harness import Case, Gap, both, gaps, inputs, kept, round_trip
 later("transformers")
 
 NEVER_ABOVE = 1e-4
-COMPILED = ("modernbert", "t5")
-"""What every run of the suite compiles: an encoder of layers of two kinds, and an encoder with a decoder."""
+COMPILED = ("t5",)
+"""What every run of the suite compiles: an encoder with a decoder."""
 TWICE, ROUNDING = 2.0, 2**-7
 """The band in bfloat16: at most twice as far from float32 as the reference itself is, plus one rounding."""
 
@@ -57,7 +58,7 @@ def test_compiled_equals_the_reference(case: Case, backend: str) -> None:
     assert gap.relative <= CLOSE, gap
 
 
-@pytest.mark.parametrize("case", ONE_EACH, ids=str)
+@pytest.mark.parametrize("case", ONE_A_NETWORK, ids=str)
 def test_bfloat16_stays_within_its_band(case: Case) -> None:
     exact, _, folder = kept(case)
     ours, batch = load(folder, dtype=torch.bfloat16).network, inputs(case, exact)

@@ -60,7 +60,7 @@ def with_tokenizer(checkpoint: Path, tokenizer: Path, folder: Path) -> Model:
     return load(folder / "model", dtype="float32")
 
 
-@pytest.mark.parametrize("name", ["stories15M", "stories260K"])
+@pytest.mark.parametrize("name", [pytest.param("stories15M", marks=pytest.mark.slow), "stories260K"])
 def test_stories_are_token_equal(checkpoints: Path, name: str) -> None:
     model = load(checkpoints / name, dtype=torch.float32)
     story = written(model, [BOS], GenerationConfig(max_new_tokens=STORY, end_ids=(EOS,)))

@@ -7,7 +7,7 @@ from torch import Tensor
 from clearhead.model.attention import Attention
 from clearhead.trace import trace, zero
 from tests.later import later
-from tests.parity.cases import ONE_EACH
+from tests.parity.cases import ONE_A_NETWORK
 from tests.parity.harness import Case, inputs, kept
 
 later("transformers")
@@ -18,7 +18,7 @@ def noisy(value: Tensor) -> Tensor:
     return value + 0.1 * torch.randn(value.shape, generator=torch.Generator().manual_seed(1)).to(value)
 
 
-@pytest.mark.parametrize("case", ONE_EACH, ids=str)
+@pytest.mark.parametrize("case", ONE_A_NETWORK, ids=str)
 @torch.no_grad()
 def test_every_address_is_on_the_way_to_the_logits(case: Case) -> None:
     theirs, model = kept(case)[:2]
@@ -35,7 +35,7 @@ def test_every_address_is_on_the_way_to_the_logits(case: Case) -> None:
             assert not torch.equal(network(*tokens), logits), f"{address} changes nothing"
 
 
-@pytest.mark.parametrize("case", ONE_EACH, ids=str)
+@pytest.mark.parametrize("case", ONE_A_NETWORK, ids=str)
 @torch.no_grad()
 def test_a_head_put_out_is_its_columns_removed(case: Case) -> None:
     theirs, model = kept(case)[:2]

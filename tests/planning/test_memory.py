@@ -172,6 +172,14 @@ def test_checkpointing_and_chunks_and_shards_each_take_less() -> None:
     assert whole.resting == pytest.approx(8 * shards.resting, rel=1e-6)
 
 
+def test_checkpointing_keeps_the_input_of_each_block() -> None:
+    def kept(n_layers: int) -> int:
+        config, setting = config_of("decoder", n_layers=n_layers), Setting(checkpointed=True)
+        return Activations.of(Network(config), shape_of(config), setting).kept(setting)
+
+    assert kept(5) - kept(2) == 3 * 4 * ROWS * LENGTH * stack().d_model
+
+
 def test_a_rank_of_tensor_parallelism_computes_its_share_of_blocks() -> None:
     config, shape = config_of("both", n_kv_heads=2), Shape(1, 8, 8)
     assert divides(config, 2)

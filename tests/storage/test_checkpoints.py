@@ -96,6 +96,20 @@ def test_nothing_is_overwritten(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
 
 
+def test_all_is_on_the_disk_before_the_folder_has_its_name(tmp_path, monkeypatch):
+    synced, rename = set(), os.rename
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(os.fstat(descriptor).st_ino))
+
+    def renamed(old, new):
+        there = [path for path in Path(old).rglob("*") if path.is_file()]
+        assert "MANIFEST.json" in {path.name for path in there}
+        assert {path.name for path in (*there, Path(old)) if path.stat().st_ino not in synced} == set()
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    assert save(tmp_path, 1, files(1)).parent.stat().st_ino in synced
+
+
 @pytest.mark.parametrize("name", ["../x", "a//b", "a/.b", "/a", "MANIFEST.json", ".x", ""])
 def test_a_file_name_that_is_no_plain_name_is_our_bug(tmp_path, name):
     with pytest.raises(ValueError, match="plain"):

@@ -56,7 +56,7 @@ def begun(adapter: dict[str, Any], out: str, **training: Any) -> Run:
     [
         pytest.param({}, {}, marks=pytest.mark.slow),
         ({"kind": "dora", "bits": 8}, {"ema": 0.5}),
-        ({"bits": 4, "rslora": True}, {"packed": False}),
+        pytest.param({"bits": 4, "rslora": True}, {"packed": False}, marks=pytest.mark.slow),
     ],
     ids=["lora", "dora over int8", "lora over int4"],
 )

@@ -241,7 +241,10 @@ def test_a_block_off(translator: Opened) -> None:
     says(translator, logits_of(translator.served))
 
 
-@pytest.mark.parametrize("change", [{"scale": False}, {"positions": "rotary"}, {"positions": "none"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"scale": False}, {"positions": "rotary"}, pytest.param({"positions": "none"}, marks=pytest.mark.slow)],
+)
 def test_another_network_over_the_same_weights(translator: Opened, tmp_path: Path, change: dict[str, Any]) -> None:
     if "scale" in change:
         translator.switch("Scale").click()

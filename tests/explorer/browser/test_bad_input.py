@@ -127,8 +127,9 @@ class Faulty:
 
 @pytest.mark.parametrize(
     ("ask", "view"),
-    [("values", "attention"), ("effects", "heads"), ("generate", "generation"), ("check", "attention"),
+    [("values", "attention"), ("generate", "generation"),
      *(pytest.param(*one, marks=SLOW) for one in (
+         ("effects", "heads"), ("check", "attention"),
          ("values", "residual"), ("lens", "lens"), ("statistics", "heads"), ("neighbours", "embedding"),
          ("tokenize", "tokens"), ("attribution", "logits"), ("weights", "embedding")))],
 )  # fmt: skip

@@ -49,6 +49,16 @@ def python_says(trace: Any, logits: Any, at: str, take: str) -> float:
     return float(made[take]() if take else value)
 
 
+def edits_of(opened: Opened) -> Any:
+    return opened.fragment().get("edits")
+
+
+def busiest(weights: Any, query: int) -> int:
+    """The head that gives another word the largest share of a query's attention."""
+    others = [key for key in range(1, weights.shape[-1]) if key != query]
+    return int(weights[:, query, others].amax(1).argmax())
+
+
 def test_a_walk_along_a_model_by_the_keyboard(open_page: Open, axe: str) -> None:
     """Every number that a sentence shows is Python's, whatever the model."""
     opened = open_page("translator", fragment(SOURCE, TARGET))
@@ -61,7 +71,9 @@ def test_a_walk_along_a_model_by_the_keyboard(open_page: Open, axe: str) -> None
         opened.quiet()
         title = heading(opened)
         if title.endswith("One head off"):
-            becomes(lambda: opened.fragment().get("edits"), [{"at": "decoder.blocks.0.attn.z[h=0]", "do": "zero"}])
+            head = busiest(trace["decoder.blocks.0.attn.weights"][0], int(opened.fragment()["query"]))
+            off = [{"at": f"decoder.blocks.0.attn.z[h={head}]", "do": "zero"}]
+            becomes(partial(edits_of, opened), off)
         else:
             seen += eventually(partial(check_numbers, opened, trace, logits))
         if any(title.endswith(name) for name in CHECKED):

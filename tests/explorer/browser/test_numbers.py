@@ -29,7 +29,9 @@ def heads_of(name: str) -> list[tuple[str, str, int, int]]:
     return [(*place, layer, head) for place in PLACES[name] for head in range(n_heads) for layer in [1 - head % 2]]
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "filler" else ()) for name in INPUTS]
+)
 def test_attention(see, name: str) -> None:
     """Q, K, V, Y, scores, scaled and weights, of every head of every part, in one block or the other."""
     seen = see(name)

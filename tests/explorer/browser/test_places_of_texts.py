@@ -51,7 +51,11 @@ def test_ids_of_words(see, name: str) -> None:
         assert next(places, None) is None
 
 
-@pytest.mark.parametrize("scheme", [BPE(vocab_size=80), ByteBPE(vocab_size=320)], ids=lambda scheme: scheme.kind)
+@pytest.mark.parametrize(
+    "scheme",
+    [pytest.param(BPE(vocab_size=80), marks=pytest.mark.slow), ByteBPE(vocab_size=320)],
+    ids=lambda scheme: scheme.kind,
+)
 def test_merges(open_page: Open, serve: Serve, scheme: BPE | ByteBPE) -> None:
     """Each word from its characters to its ids, by the list of merges in the tokenizer's file."""
     tokenizer = Tokenizer.train(TEXTS, scheme)

@@ -79,7 +79,7 @@ def test_scripts_as_texts(open_page: Open) -> None:
     pieces = scripts()
     alone = [piece for piece in pieces if "<" not in piece or len(piece) < 12]
     elements = [piece for piece in pieces if piece not in alone]
-    for text in [*alone, *(" ".join(elements[i : i + 6]) for i in range(0, len(elements), 6))]:
+    for text in [*alone, *(" ".join(elements[i : i + 12]) for i in range(0, len(elements), 12))]:
         opened.run(text)
         becomes(partial(text_in, opened), text)
     show(opened, "attention")

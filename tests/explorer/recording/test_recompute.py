@@ -63,6 +63,13 @@ def test_another_network_is_refused() -> None:
         recompute(recording, model_of(CONFIGS["decoder_alibi_capped"]).network)
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_only_minus_infinity_is_a_closed_cell(value: float) -> None:
+    at = "decoder.blocks.1.resid_post"
+    with pytest.raises(UserError, match=rf"{at}: expected finite numbers, got NaN or infinity"):
+        trace_file.record(model_of(CONFIGS["decoder_pre_learned"]), "one two three", edit={f"{at}[t=2,d=1]": value})
+
+
 def test_masks_say_which_cells_are_closed() -> None:
     assert closed_cells(Mask(causal=True), 2, 3).tolist() == [[False, True, True], [False, False, True]]
     assert closed_cells(Mask(window=2), 1, 3).tolist() == [[False, False, True]]

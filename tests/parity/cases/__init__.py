@@ -85,13 +85,23 @@ ONE_EACH: list[Any] = [
     *DERIVED_REPRESENTATIVES,
 ]
 """One for each class; but for the first class of each family, only for `-m slow`."""
+RELATIVES = ("arcee", "mistral", "qwen2", "qwen3", "pegasus", "mbart", "m2m_100", "blenderbot", "mt5", "deit")
+"""Families whose network is another's under other fields: Llama's, Marian's, BART's, T5's, ViT's."""
+ONE_A_NETWORK: list[Any] = [
+    pytest.param(case, marks=[] if case in ONE_A_FAMILY and case.family not in RELATIVES else [pytest.mark.slow])
+    for case in [*REPRESENTATIVES, *(case for case in DERIVED if case.variant == "base")]
+]
+"""The same for checks of the network alone, of which relatives show no more: they are for `-m slow`."""
 
 
-def marked(cases: list[Case], *, one_in: int = 4) -> list[Any]:
-    """All, as parameters. Of the variants without a word about it, one in four is for every run of the suite."""
+def marked(cases: list[Case], *, one_in: int = 8) -> list[Any]:
+    """All, as parameters. For every run of the suite are the classes' bases, of relatives the first class's, and one
+    in eight of the variants without a word about it.
+    """
     variants = [case for case in cases if case.variant != "base" and case.slow is None]
     quick = {str(case) for case in variants[::one_in]}
     slow = {str(case) for case in cases if case.slow} | ({str(case) for case in variants} - quick)
+    slow |= {str(case) for case in REPRESENTATIVES if case.family in RELATIVES and case not in ONE_A_FAMILY}
     return [pytest.param(case, marks=[pytest.mark.slow] if str(case) in slow else []) for case in cases]
 
 
