@@ -21,6 +21,7 @@ from clearhead.capture import capture, texts_in
 from clearhead.capture.passes import Plan, batches, windows
 from clearhead.capture.texts import Text
 from clearhead.errors import UserError
+from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 
@@ -120,6 +121,7 @@ def measure(*, texts: int = 2000, rounds: int = 5, only: Annotated[str | None, P
     shared = Path(os.environ.get("CLEARHEAD_SHARED_DATA", "../shared/data"))
     if not shared.is_dir():
         raise UserError(f"{shared}: expected the folder of real data, got none; set CLEARHEAD_SHARED_DATA")
+    keep_freed_memory()  # As the command does.
     print(Machine.now(None))
     figures: list[Figure] = []
     for name, job in JOBS.items():
