@@ -5,24 +5,10 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Fact, GenerateSettings, Reply, RunReply, RunRequest, Tensor } from "../../src/core/protocol";
 import { readSafetensors } from "../../src/core/safetensors";
-import { BakedHost } from "../../src/host/baked";
 import { difference } from "../engine/fixtures";
+import { fileOf, folder, hostOf, names } from "./files";
 
 interface Case { question: { ask: "run"; run: RunRequest }; reply: string; near: number }
-
-const folder = process.env.CLEARHEAD_FIXTURES ?? "";
-
-function fileOf(name: string): Map<string, string> {
-  const file = readFileSync(join(folder, `${name}.html`)), html = file.toString(file[0] === 0xff ? "utf16le" : "utf-8");
-  const parts = html.matchAll(/<script type="application\/octet-stream" id="clearhead-([^"]*)"[^>]*>([^<]*)/g);
-  return new Map([...parts].map(([, id, text]) => [id!, text!]));
-}
-
-function hostOf(parts: Map<string, string>): BakedHost {
-  return new BakedHost((name) => parts.get(name) ?? null);
-}
-
-const names = JSON.parse(readFileSync(join(folder, "exports.json"), "utf-8")) as string[];
 
 describe.each(names)("%s", (name) => {
   const host = hostOf(fileOf(name));

@@ -1,24 +1,17 @@
 /** The walk of every page on exported files of every kind of model, whose host computes in this process. */
 
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Walk } from "../../src/core/walk";
-import { BakedHost } from "../../src/host/baked";
 import { differs, linkTo, rowsOf, wordOf } from "../../src/parts/walk";
 import { Explorer } from "../../src/state/explorer.svelte";
 import { fromFragment, toFragment } from "../../src/state/permalink";
 import { placeOf } from "../../src/state/places";
 import { filled, isBare, piecesOf, WALKS } from "../../src/state/walk";
 import { largestOf, walking, type Walking } from "../../src/state/walking.svelte";
-
-const folder = process.env.CLEARHEAD_FIXTURES ?? "";
-const names = JSON.parse(readFileSync(join(folder, "exports.json"), "utf-8")) as string[];
+import { fileOf, hostOf, names } from "../host/files";
 
 async function opened(name: string, walks: Walk[] = []): Promise<Walking> {
-  const html = readFileSync(join(folder, `${name}.html`), "utf-8");
-  const parts = new Map([...html.matchAll(/id="clearhead-([^"]*)"[^>]*>([^<]*)/g)].map(([, id, text]) => [id!, text!]));
-  const host = new BakedHost((part) => parts.get(part) ?? null);
+  const host = hostOf(fileOf(name));
   const { json } = await host.ask("about", {});
   const app = new Explorer(host, { ...json, walks });
   await app.refresh();
@@ -30,7 +23,7 @@ const plain = (text: string): string => text;
 
 describe.each(names)("%s", (name) => {
   test("every stop has its place and every number of its sentence", async () => {
-    const way = await opened(name), isLive = name.endsWith("_live");
+    const way = await opened(name), isLive = !name.endsWith("_large");
     await way.enter("word");
     expect(way.stops.length).toBeGreaterThanOrEqual(12);
     expect(new Set(way.stops.map((stop) => stop.name)).size).toBe(way.stops.length);
