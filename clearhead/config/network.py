@@ -62,12 +62,14 @@ class ModelConfig(Config):
             raise ValueError(
                 f"encoder.d_model={self.encoder.d_model} must equal decoder.d_model={self.decoder.d_model}"
             )
-        if self.decoder is not None and not isinstance(self.decoder.input, TokenInput):
-            raise ValueError("decoder.input must be tokens: a decoder writes text")
-        if self.decoder is not None and self.decoder.input.mask_id is not None:
-            raise ValueError(
-                "decoder.input.mask_id: its factor depends on the whole text, which a decoder does not see"
-            )
+        if self.decoder is not None:
+            read = self.decoder.input
+            if not isinstance(read, TokenInput):
+                raise ValueError("decoder.input must be tokens: a decoder writes text")
+            if read.mask_id is not None:
+                raise ValueError(
+                    "decoder.input.mask_id: its factor depends on the whole text, which a decoder does not see"
+                )
         if self.share_embeddings:
             tables = [s.input.vocab_size for s in self.stacks.values() if isinstance(s.input, TokenInput)]
             if len(tables) != 2 or tables[0] != tables[1]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 
@@ -44,4 +45,5 @@ class Row:
 def rows() -> list[Row]:
     """All rows, in the order of their numbers."""
     table = tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))["row"]
-    return [Row(**{"tests": (), "program": "", **one, "number": i}) for i, one in enumerate(table, 1)]
+    filled: list[dict[str, Any]] = [{"tests": (), "program": "", **one} for one in table]
+    return [Row(number=i, **one) for i, one in enumerate(filled, 1)]

@@ -142,7 +142,7 @@ def signals(folder: Path) -> Counted:
     run = begin(recipe, folder / "whole", ("training.accumulate", 2))
     whole = (recipe, losses(drive(run)), state(run), run)
     places = {"loss": 22, "evaluate": 2, "seal": 20, "save": 5}
-    spots = [
+    spots: list[tuple[str, int, float]] = [
         (place, number, float(chance.randrange(1, places[place] + 1)))
         for place, number in zip(chance.choices([*places], k=n), (signal.SIGINT, signal.SIGTERM) * n, strict=False)
     ]
@@ -195,7 +195,7 @@ def damaged_files(folder: Path) -> Counted:
             case _:
                 path, other = chance.sample(paths, 2)
                 spare = folder / "spare"
-                path.rename(spare), other.rename(path), spare.rename(other)  # pyrefly: ignore
+                path.rename(spare), other.rename(path), spare.rename(other)
         broken += not _refused(place)
         shutil.rmtree(place)
         kept.rename(place)

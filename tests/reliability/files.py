@@ -254,10 +254,10 @@ def _formats(folder: Path) -> list[tuple[str, bytes, Reader]]:
     parquet.write_table(pa.table({"x": ["a", "b" * 50]}), folder / "made.parquet")
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (16, 16, 3), np.uint8)).save(folder / "made.png")
     with wave.open(str(folder / "made.wav"), "wb") as sound:
-        sound.setnchannels(1), sound.setsampwidth(2), sound.setframerate(16_000)  # pyrefly: ignore
+        sound.setnchannels(1), sound.setsampwidth(2), sound.setframerate(16_000)
         sound.writeframes(bytes(range(200)))
     squad = {"data": [{"paragraphs": [{"context": "a b", "qas": [{"question": "q", "id": "1", "answers": []}]}]}]}
-    squad["data"][0]["paragraphs"][0]["qas"][0]["answers"] = [{"text": "b", "answer_start": 2}]  # pyrefly: ignore
+    squad["data"][0]["paragraphs"][0]["qas"][0]["answers"] = [{"text": "b", "answer_start": 2}]
     pictures = ImageProcessor(ImageConfig(size=PixelSize(height=8, width=8)))
     return [
         ("t.txt", "a line\nand ä one\n\nmore\n".encode(), text),
@@ -299,7 +299,7 @@ def depth_bombs(folder: Path) -> Counted:
     readers: dict[str, Reader] = {
         "config.json": lambda path: load(path.parent),
         "tokenizer.json": lambda path: Tokenizer.load(path.parent),
-        "t.json": lambda path: list(_squad(path)),  # pyrefly: ignore
+        "t.json": lambda path: list(_squad(path)),
         "t.jsonl": lambda path: read_texts(Table(path=path, text="x")),
     }
     broken = tried = 0

@@ -1,5 +1,7 @@
 """The place of the examples: the texts that Python finds, streamed, and what a click on one opens."""
 
+from typing import Any
+
 from clearhead.api import load
 from clearhead.capture import Examples
 from tests.explorer.browser.conftest import Open, Serve
@@ -48,7 +50,7 @@ def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) 
     folder = folder_of("writer")
     served = serve("writer with data", load(folder), folder=folder, data=TEXTS)
     for view, at in (("heads", f"{AT}.attn.weights[h=1]"), ("ffn", f"{AT}.ffn.post[f=5]")):
-        dim = {"dim": 5} if view == "ffn" else {}
+        dim: dict[str, Any] = {"dim": 5} if view == "ffn" else {}
         opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1, view=view, **dim))
         opened.settled()
         opened.page.get_by_role("button", name="Which texts excite it most?").click()
