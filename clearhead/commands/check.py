@@ -145,7 +145,7 @@ def compared(
     arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0, end=end)
     file = gguf_in(folder)
     place, where = (network_folder(folder), CONFIG) if file is None else (file.parent, file.name)
-    form = {} if file is None else {"gguf_file": file.name}
+    form: dict[str, Any] = {} if file is None else {"gguf_file": file.name}
     try:
         # Ignores the config's choice of attention, for which the library may download code.
         opened: Any = getattr(transformers, architecture).from_pretrained(

@@ -62,9 +62,10 @@ class ModelConfig(Config):
             raise ValueError(
                 f"encoder.d_model={self.encoder.d_model} must equal decoder.d_model={self.decoder.d_model}"
             )
-        if self.decoder is not None and not isinstance(self.decoder.input, TokenInput):
+        reads = None if self.decoder is None else self.decoder.input
+        if reads is not None and not isinstance(reads, TokenInput):
             raise ValueError("decoder.input must be tokens: a decoder writes text")
-        if self.decoder is not None and self.decoder.input.mask_id is not None:
+        if reads is not None and reads.mask_id is not None:
             raise ValueError(
                 "decoder.input.mask_id: its factor depends on the whole text, which a decoder does not see"
             )

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clearhead.api import load
+from clearhead.config import Rotary
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import family_of
@@ -44,7 +45,9 @@ def test_frequencies_per_layer_as_older_checkpoints_have_them(tmp_path: Path) ->
         tensors[f"esm.encoder.layer.{layer}.attention.self.rotary_embeddings.inv_freq"] = stored.clone()
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     assert load(tmp_path).config == ours.config
-    assert ours.config.first.positions.frequencies == tuple(stored.tolist())
+    positions = ours.config.first.positions
+    assert isinstance(positions, Rotary)
+    assert positions.frequencies == tuple(stored.tolist())
 
 
 @pytest.mark.parametrize(
