@@ -114,7 +114,7 @@ def others(name: str, value: Any, hint: str = "") -> list[Any]:
         case str():
             return [word for word in ACTIVATIONS if word != value] if looks_active(name, value) else []
         case dict():
-            return [{**value, key: one} for key, inner in value.items() for one in others(key, inner)[:3]]
+            return [{**value, key: one} for key, inner in value.items() for one in others(str(key), inner)[:3]]
         case [*items]:
             return lists(items)
         case _:
