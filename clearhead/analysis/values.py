@@ -1,7 +1,6 @@
 """Values of forward passes at a few addresses, as fast as the network runs."""
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -9,11 +8,7 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
-from clearhead.trace import edited
-
-
-class _Enough(Exception):
-    """The last value has been seen, so the pass need not go on."""
+from clearhead.trace import recording
 
 
 def rows_at(network: Transformer, inputs: Sequence[Tokens], addresses: Collection[str]) -> dict[str, Tensor]:
@@ -22,21 +17,10 @@ def rows_at(network: Transformer, inputs: Sequence[Tokens], addresses: Collectio
     The pass ends at the last of the values. Raises UserError for an address that the network's fast kernels do not
     have, and for a value that is not one vector for each position.
     """
-    found: dict[str, Tensor] = {}
-
-    def keep(address: str) -> Callable[[Tensor], Tensor]:
-        def look(value: Tensor) -> Tensor:
-            found[address] = value
-            if len(found) == len(set(addresses)):
-                raise _Enough
-            return value
-
-        return look
-
-    with suppress(_Enough), Evaluating(network), torch.no_grad(), edited(network, {at: keep(at) for at in addresses}):
+    with Evaluating(network), torch.no_grad(), recording(network, addresses) as seen:
         network(*inputs)
     by_stack = dict(zip(network.stacks(), inputs, strict=True))
-    return {at: _real(value, by_stack[at.split(".")[0]], at) for at, value in found.items()}
+    return {at: _real(seen[at], by_stack[at.split(".")[0]], at) for at in addresses}
 
 
 def _real(value: Tensor, tokens: Tokens, address: str) -> Tensor:

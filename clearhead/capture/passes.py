@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model
+from clearhead.brief import brief
 from clearhead.capture.addresses import Site, needs_explicit, sites_of
 from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares, valid_cells
 from clearhead.errors import UserError
@@ -98,6 +99,8 @@ class Plan:
 @dataclass(eq=False)
 class Window:
     """Consecutive texts whose rows belong together, such as in one shard."""
+
+    __repr__ = brief
 
     begin: int
     """The number of its first text."""

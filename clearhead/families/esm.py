@@ -12,6 +12,7 @@ from clearhead.families import roberta
 from clearhead.families.bert import bare, no_pooler, norm, tagging
 from clearhead.families.family import Document, Family, HeadMap
 from clearhead.families.shared import encoder_sizes, labels, output_matrix, problem_type
+from clearhead.weights.documents import short
 from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, derive, ignore, leave_out, rename
 
@@ -37,9 +38,10 @@ CONSTANTS: Document = {
 
 def _masked(is_left_out: bool | None, values: Values) -> int | None:
     """The mask token if its vector is left out."""
-    if is_left_out and values["mask_token_id"] is None:
-        raise UserError("expected mask_token_id with token_dropout=true, got none")
-    return values["mask_token_id"] if is_left_out else None
+    mask = values["mask_token_id"]
+    if is_left_out and (type(mask) is not int or mask < 0):
+        raise UserError(f"expected mask_token_id to be the id of a token with token_dropout=true, got {short(mask)}")
+    return mask if is_left_out else None
 
 
 FIELDS: tuple[FieldRule, ...] = (
@@ -51,7 +53,7 @@ FIELDS: tuple[FieldRule, ...] = (
     computed("mask_token_id", write=lambda _, ours: ours["encoder"]["input"]["mask_id"], default=None),
     computed("emb_layer_norm_before", "encoder.input.norm", read=lambda norm, _: bool(norm), default=None),
     Only("is_folding_model", False),
-    ignored("esmfold_config", "vocab_list", "position_embedding_type"),
+    ignored("esmfold_config", "vocab_list", "position_embedding_type", "embedding_size"),
 )
 
 
@@ -71,6 +73,7 @@ ANGLES: tuple[Field, ...] = (
     same("rope_theta", "encoder.positions.base", default=10_000.0),
     computed("inv_freq", "encoder.positions.frequencies", read=_rounded, default=None),
     same("max_position_embeddings", "encoder.positions.trained_length", default=1026),
+    Only("head_dim", None),  # The reference makes as many angles of it.
 )
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
@@ -165,7 +168,12 @@ ROTARY = Family(
 LEARNED = Family(
     model_type="esm",
     constants={**CONSTANTS, "encoder.positions.kind": "learned"},
-    fields=(Only("position_embedding_type", "absolute"), *FIELDS, *roberta.positions(), ignored("rope_theta")),
+    fields=(
+        Only("position_embedding_type", "absolute"),
+        *FIELDS,
+        *roberta.positions(1026),
+        ignored("rope_theta", "head_dim"),
+    ),
     rules=learned_rules,
     heads=HEADS,
 )

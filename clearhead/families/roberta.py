@@ -37,8 +37,8 @@ def _length(rows: int, values: Values) -> int:
     return rows - padding - 1
 
 
-def positions() -> tuple[Field, ...]:
-    """The positions. Rows up to pad_token_id are unused, but max_position_embeddings includes them."""
+def positions(rows: int = 512) -> tuple[Field, ...]:
+    """The positions. Rows up to pad_token_id are unused; max_position_embeddings, by default `rows`, includes them."""
     return (
         computed(
             "pad_token_id",
@@ -52,8 +52,8 @@ def positions() -> tuple[Field, ...]:
             "encoder.positions.max_length",
             read=_length,
             write=lambda length, ours: length + ours["encoder"]["positions"]["offset"],
-            default=512,
-            like=512,
+            default=rows,
+            like=rows,
         ),
     )
 

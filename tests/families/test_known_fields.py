@@ -72,7 +72,11 @@ def test_what_has_no_entry_is_unknown() -> None:
     assert fields.read({"a": 2, "d": 5}, where="f") == {"x": 2}
 
 
-READABLE = {"Gemma3TextModel": {"use_bidirectional_attention": True}, "Glm4MoeForCausalLM": {"head_dim": 128}}
+READABLE: dict[str, dict[str, Any]] = {
+    "Gemma3TextModel": {"use_bidirectional_attention": True},
+    "Glm4MoeForCausalLM": {"head_dim": 128},
+    "EsmForMaskedLM": {"vocab_size": 33, "pad_token_id": 1},
+}
 """What classes need to be read, whose own defaults are no network here."""
 
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.analysis.features.dictionary import Features, Site
+from clearhead.brief import brief
 
 AUX = 1 / 32
 """Weight of the loss by which dead features learn (Gao et al. 2024, A.2)."""
@@ -15,6 +16,8 @@ AUX = 1 / 32
 @dataclass(frozen=True)
 class Scaling:
     """x -> (x - mean) / size, after which a component has mean square 1."""
+
+    __repr__ = brief
 
     mean: Tensor
     """d"""

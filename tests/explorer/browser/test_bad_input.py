@@ -83,7 +83,7 @@ def test_a_model_without_a_tokenizer(open_page: Open, serve: Serve) -> None:
         opened.run("5 17 3")
         becomes(lambda: opened.alert, None)
     for view in VIEWS:
-        if view not in ("image", "training"):
+        if view not in ("image", "training", "examples", "features"):
             show(opened, view)
             assert opened.alert is None, view
 
