@@ -31,7 +31,7 @@ from clearhead.storage.manifest import MANIFEST, Entry, render, seal, sync, veri
 from clearhead.storage.tensors import model_tensors
 from clearhead.weights.documents import read_json
 
-SHARD_BYTES = 128 << 20
+SHARD_BYTES = 512 << 20
 MOST_SHARDS = 4000
 _log = logging.getLogger("clearhead")
 

@@ -22,7 +22,7 @@ def capture(
     sample: float = 1.0,
     seed: int = 0,
     length: int | None = None,
-    shard_mb: int = 128,
+    shard_mb: int = 512,
     device: Device = "cpu",
 ) -> None:
     """Write the activations of a model at some addresses for every text of a data set.
