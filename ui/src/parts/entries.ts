@@ -18,8 +18,10 @@ export function isHere(app: Explorer, { place, step }: Entry): boolean {
   return place.name === app.page.view && (!step || step === app.page.step);
 }
 
-export function open(app: Explorer, { place, step }: Entry): void {
+/** Goes to a place, and shows its beginning where the reader has scrolled past it: the list of places is long. */
+export function open(app: Explorer, { place, step }: Entry, main = document.querySelector(".clearhead main")): void {
   app.go({ view: place.name, ...(step && { step }) });
+  if (main && main.getBoundingClientRect().top < 0) main.scrollIntoView({ block: "start" });
 }
 
 export function nameOf({ place, step }: Entry): string {
