@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,6 +11,12 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.trace import edited
+
+
+class Seen(Protocol):
+    """The values of one forward pass by address, with the batch axis: a `Trace`, or what computes them on demand."""
+
+    def __getitem__(self, address: str, /) -> Tensor: ...
 
 
 class _Enough(Exception):
