@@ -22,11 +22,11 @@ from clearhead.model.reach import Reach
 from clearhead.model.transformer import LayerKind
 from clearhead.trace import Address, Edit, Trace, recording, trace
 
-CELLS = 1 << 23
+CELLS = 1 << 22
 """About how many attention weights of a block, or logits, are computed at a time."""
 EDITED_CELLS = 1 << 26
 """The most of them in a part of the network with edits, which is computed at once."""
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 32 << 20
 """Bytes of the computed values that are kept, those used last."""
 Part = tuple[str, int]
 """A stack and the number of a block, with -1 its embedding and with n_layers its final norm; or the head, 0."""
@@ -142,12 +142,14 @@ class Blockwise(Mapping[str, Tensor]):
     # --- computing ---
 
     def _forward(self, part: Part, x: Tensor | None, look: Look) -> Tensor:
-        """The result of a part, whose input is kept from now on."""
+        """The result of a part, whose input is kept from now on; of the head its last rows."""
         if x is not None:
             self._inputs[part] = x
         found: list[Tensor] = []
         windows = self._windows(part)
         for rows in windows:
+            if part == HEAD:  # All logits of a long text would take much memory.
+                found.clear()
             seen = self._traced(part, rows, found.append)
             values = self._own(part, seen)
             for path, value in values.items():

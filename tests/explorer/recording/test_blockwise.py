@@ -71,7 +71,7 @@ def test_windows_of_rows_make_the_same_values(name: str, monkeypatch: pytest.Mon
         assert torch.equal(lazy.tensors[path], at_once)  # What is computed again is what the pass saw.
 
 
-@pytest.mark.parametrize("cells", [50, 1 << 23])
+@pytest.mark.parametrize("cells", [50, 1 << 22])
 def test_a_part_of_a_value(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blockwise, "CELLS", cells)
     whole, lazy = both("decoder_rotary_grouped")
@@ -88,7 +88,7 @@ def test_a_part_of_a_value(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
         lazy.value("decoder.blocks.1.attn.weights[t=6]")
 
 
-@pytest.mark.parametrize("cells", [50, 1 << 23])
+@pytest.mark.parametrize("cells", [50, 1 << 22])
 def test_edits(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blockwise, "CELLS", cells)
 
