@@ -73,7 +73,7 @@ def page(folder: Path, tokens: int, numbers: int) -> None:
     session = Session(model, name="large", text=text)
     opened = clock.lap()
     so_far("opened")
-    session_start = {"text": text, "target": None, "edits": []}
+    session_start: dict[str, Any] = {"text": text, "target": None, "edits": []}
     ask(session, "about")
     facts = ask(session, "run", run=session_start)["facts"]
     ran = clock.lap()

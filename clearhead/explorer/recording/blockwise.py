@@ -65,6 +65,7 @@ class Blockwise(Mapping[str, Tensor]):
         self._kept: LRUCache[dict[str, Tensor]] = LRUCache(256, n_bytes=KEPT_BYTES, size=_size)
         self.facts: dict[str, TensorFact] = {}
         """Of each address, in the order in which the values are computed."""
+        x: Tensor | None = None
         for name, stack in network.stacks().items():
             x = self._forward((name, -1), None, look)
             for i in range(len(stack.blocks) + 1):
@@ -129,7 +130,7 @@ class Blockwise(Mapping[str, Tensor]):
         elif part in self._blocks:
             stack = self._network.stacks()[name]
             # What is read from a table of distances belongs to no block, so their scores are computed at once.
-            alone = layout.valid is None and all(block.attn.distance is None for block in stack.blocks)
+            alone = layout.valid is None and stack.config.positions.kind != "disentangled"
             width = stack.config.n_heads * max(one.grid[1] for one in self._layouts.values()) if alone else 0
         if edits := self._edits(part):
             if width * length > EDITED_CELLS:

@@ -95,8 +95,8 @@ class Recording:
         if where.path not in self.manifest.tensors:
             why = self._why_not(where.path)
             raise UserError(f"{where.path}: expected an address of this trace, got {why}; try another")
-        if isinstance(self.tensors, Blockwise) and where.path in self.tensors:
-            return self.tensors[address]
+        if isinstance(self.tensors, Blockwise):
+            return self.tensors[address] if where.path in self.tensors else self._shares(where, self.tensors)
         value = self.tensors[where.path] if where.path in self.tensors else self._again(where.path)
         if where.path in self.closed:
             value = value.masked_fill(self.closed[where.path], float("-inf"))
@@ -107,6 +107,23 @@ class Recording:
         assert self.network is not None
         inputs = [self.value(name) for name in op.inputs]
         return evaluated(op, inputs, self.network, self.manifest.masks.get(op.how))
+
+    def _shares(self, where: Address, values: Blockwise) -> Tensor:
+        """z_h W_O^h, of the heads and positions that the address has."""
+        op = next(op for op in self.manifest.ops if op.out == where.path)
+        index = dict(where.index)
+        where.slices("h t d", torch.Size(self.manifest.tensors[where.path].shape))
+        z = values[str(Address(op.inputs[0], tuple((axis, i) for axis, i in where.index if axis in "ht")))]
+        for dimension, axis in enumerate("ht"):
+            z = z.unsqueeze(dimension) if axis in index else z
+        assert self.network is not None
+        n_heads = self.manifest.tensors[where.path].shape[0]
+        by_head = parameter(self.network, op.weights[0]).detach().unflatten(1, (n_heads, -1))
+        some = by_head[:, index["h"] % n_heads, None] if "h" in index else by_head
+        shares = torch.einsum("htk,dhk->htd", z, some.float().cpu())
+        return Address(where.path, tuple((axis, 0 if axis in "ht" else i) for axis, i in where.index)).of(
+            shares, "h t d"
+        )
 
     def _why_not(self, path: str) -> str:
         op = next((op for op in self.manifest.ops if op.out == path), None)

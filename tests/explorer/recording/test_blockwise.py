@@ -1,5 +1,7 @@
 """A pass that keeps only the inputs of blocks has the values of one that keeps all, bit for bit, in any windows."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -30,12 +32,12 @@ def both(name: str, edit: dict[str, Edit] | None = None, text: str | None = None
 
 def check_equal(whole: Recording, lazy: Recording, *, exactly: bool) -> None:
     assert lazy.manifest.tensors == whole.manifest.tensors
-    off: dict[str, float] = {"rtol": 0, "atol": 0} if exactly else {"rtol": 1e-5, "atol": 1e-5}
+    off = 0.0 if exactly else 1e-5
     for address in whole.manifest.tensors:
-        torch.testing.assert_close(lazy.value(address), whole.value(address), **off)
+        torch.testing.assert_close(lazy.value(address), whole.value(address), rtol=off, atol=off)
     assert (lazy.output is None) == (whole.output is None)
     if lazy.output is not None and whole.output is not None:
-        torch.testing.assert_close(lazy.output.values, whole.output.values, **off)
+        torch.testing.assert_close(lazy.output.values, whole.output.values, rtol=off, atol=off)
     pixels = recorded.pixels_of({a: v for a, v in whole.tensors.items() if a not in whole.closed})
     assert lazy.pixels is not None
     assert pixels.keys() <= lazy.pixels.keys() or not exactly
@@ -123,7 +125,7 @@ def test_little_is_kept_and_edits_of_long_texts_are_refused(monkeypatch: pytest.
 
 def test_a_session_answers_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the page asks of a large model is answered by block; replies are equal."""
-    replies: list[list[object]] = []
+    replies: list[list[tuple[dict[str, Any], dict[str, Tensor]]]] = []
     monkeypatch.setattr(passes, "LARGE", 1)
     for large in (False, True):
         if large:
@@ -135,6 +137,6 @@ def test_a_session_answers_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
         replies.append([ask(session, what, run=run, **more) for what, more in asked])
         kept = next(iter(session.passes._passes._kept.values())).recording.tensors
         assert isinstance(kept, Blockwise) == large
-    for (json, tensors), (json_before, tensors_before) in zip(*replies, strict=True):  # type: ignore[misc]
+    for (json, tensors), (json_before, tensors_before) in zip(*replies, strict=True):
         assert json == json_before
         torch.testing.assert_close(tensors, tensors_before, rtol=1e-5, atol=1e-5)
