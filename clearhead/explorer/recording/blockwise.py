@@ -1,6 +1,7 @@
 """The values of a forward pass that keeps only the input of each block, and computes the rest when it is asked for."""
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -62,6 +63,7 @@ class Blockwise(Mapping[str, Tensor]):
         self._inputs: dict[Part, Tensor] = {}
         self._reaches: dict[tuple[str, LayerKind], Reach] = {}
         self._memory: Memory | None = None
+        self._lock = threading.RLock()
         self._kept: LRUCache[dict[str, Tensor]] = LRUCache(256, n_bytes=KEPT_BYTES, size=_size)
         self.facts: dict[str, TensorFact] = {}
         """Of each address, in the order in which the values are computed."""
@@ -164,7 +166,8 @@ class Blockwise(Mapping[str, Tensor]):
         """The value, or these rows of it. Where there are several windows, nothing else is computed."""
         is_whole = len(self._windows(part)) == 1
         key, only = (str(part), ()) if is_whole else (f"{path} {rows.start}", (path,))
-        values = self._kept.get(key, lambda: self._own(part, self._traced(part, rows, only=only)))
+        with self._lock:  # An export reads values beside the page's questions.
+            values = self._kept.get(key, lambda: self._own(part, self._traced(part, rows, only=only)))
         return values[path]
 
     def _traced(
