@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.ablation import by_stack, layouts, real
+from clearhead.analysis.values import Seen
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.linear import effective_weight
-from clearhead.trace import Trace
 
 HeadKind = Literal["previous", "same", "next", "first", "uniform", "other"]
 
@@ -53,7 +53,7 @@ class HeadStatistics:
         return "uniform" if self.relative_entropy >= UNIFORM else "other"
 
 
-def head_statistics(network: Transformer, inputs: Sequence[Tokens | Tensor], seen: Trace) -> dict[str, HeadStatistics]:
+def head_statistics(network: Transformer, inputs: Sequence[Tokens | Tensor], seen: Seen) -> dict[str, HeadStatistics]:
     """The statistics of every head by address (`….attn.weights[h=2]`), from a trace of these inputs in one pass."""
     found: dict[str, HeadStatistics] = {}
     layout = layouts(network, by_stack(network, inputs))
@@ -95,7 +95,7 @@ def statistics(weights: Tensor, queries: Layout, keys: Layout | None = None) -> 
     ]
 
 
-def weighted_norms(network: Transformer, seen: Trace, path: str) -> Tensor:
+def weighted_norms(network: Transformer, seen: Seen, path: str) -> Tensor:
     """|| w_ts v_s W_O^h ||: how much each key contributed, b h t s, at `path`   (Kobayashi et al. 2020)
 
     Unlike a weight, this includes the size of the value, which is small for a sink.

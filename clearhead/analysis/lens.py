@@ -6,11 +6,15 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
+from clearhead.analysis.values import Seen
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
+from clearhead.model.heads import OutputHead
 from clearhead.model.mode import Evaluating
-from clearhead.trace import Trace
+
+LOGITS = 1 << 24
+"""About how many logits are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Lens:
     """l b t: probability = exp(logit - logsumexp)."""
 
 
-def logit_lens(network: Transformer, seen: Trace, *, k: int = 5) -> Lens:
+def logit_lens(network: Transformer, seen: Seen, *, k: int = 5) -> Lens:
     """softmax(head(final_norm(resid_l))) for each block l of the last stack   (nostalgebraist 2020)
 
     Reads a trace of one whole forward pass, edits and all. The last layer is the network's own answer. A stack without
@@ -43,14 +47,22 @@ def logit_lens(network: Transformer, seen: Trace, *, k: int = 5) -> Lens:
     addresses = (f"{last}.blocks.0.resid_pre", *(f"{last}.blocks.{i}.resid_post" for i in range(n)))
     tops: list[tuple[Tensor, Tensor, Tensor]] = []
     with torch.no_grad():
-        # One layer after another, because the logits of all layers would take much memory.
+        # One layer after another, and some positions at a time, because all logits would take much memory.
+        step = max(1, LOGITS // network.head.output.out_features) if isinstance(network.head, OutputHead) else None
         for address in addresses:
-            logits = read(network, seen[address]).float()
-            total = logits.logsumexp(-1)
-            values, ids = logits.topk(min(k, logits.shape[-1]), -1)
-            tops.append((ids, (values - total[..., None]).exp(), total))
+            residual = seen[address]
+            some = [_top(read(network, rows).float(), k) for rows in residual.split(step or residual.shape[1], 1)]
+            ids, probabilities, totals = (torch.cat(rows, 1) for rows in zip(*some, strict=True))
+            tops.append((ids, probabilities, totals))
     ids, probabilities, totals = map(torch.stack, zip(*tops, strict=True))
     return Lens(addresses, ids, probabilities, totals)
+
+
+def _top(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """b t v -> b t k ids, b t k probabilities, b t logsumexp"""
+    total = logits.logsumexp(-1)
+    values, ids = logits.topk(min(k, logits.shape[-1]), -1)
+    return ids, (values - total[..., None]).exp(), total
 
 
 def read(network: Transformer, residual: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Values of forward passes at a few addresses, as fast as the network runs."""
 
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -9,6 +10,12 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.trace import recording
+
+
+class Seen(Protocol):
+    """The values of one forward pass by address, with the batch axis: a `Trace`, or what computes them on demand."""
+
+    def __getitem__(self, address: str, /) -> Tensor: ...
 
 
 def rows_at(network: Transformer, inputs: Sequence[Tokens], addresses: Collection[str]) -> dict[str, Tensor]:

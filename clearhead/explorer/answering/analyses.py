@@ -19,6 +19,7 @@ from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Addresses, AddressText, Asked, Natural, OfRun, SmallCount, Whole
+from clearhead.explorer.recording.recording import refuse_long
 from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
 
@@ -60,14 +61,15 @@ class StatisticsQuestion(OfRun):
 def statistics(opened: Opened, question: StatisticsQuestion) -> Reply:
     """What each head does, and the value-weighted norms that were asked for."""
     found = opened.passes.get(question.run)
-    seen, network = found.trace(), found.model.network
-    heads = head_statistics(network, found.reading.inputs, seen)
+    refuse_long(found.recording, "statistics")
+    network = found.model.network
+    heads = head_statistics(network, found.reading.inputs, found)
     tensors: dict[str, Tensor] = {}
     for at in question.at:
         path = Address.parse(at).path
-        if not path.endswith(".weights") or path not in seen:
+        if not path.endswith(".weights") or path not in found:
             raise UserError(f"{at}: expected attention weights of this model, such as decoder.blocks.0.attn.weights")
-        tensors[f"{path}.norms"] = weighted_norms(network, seen, path.removesuffix(".weights"))[0].float()
+        tensors[f"{path}.norms"] = weighted_norms(network, found, path.removesuffix(".weights"))[0].float()
     return Reply({"heads": {at: {"kind": one.kind, **asdict(one)} for at, one in heads.items()}}, tensors)
 
 
@@ -80,7 +82,7 @@ class LensQuestion(OfRun):
 def lens(opened: Opened, question: LensQuestion) -> Reply:
     """The `k` likeliest answers after each block."""
     found = opened.passes.get(question.run)
-    seen = logit_lens(found.model.network, found.trace(), k=question.k)
+    seen = logit_lens(found.model.network, found, k=question.k)
     tensors = {"ids": seen.ids[:, 0].int(), "probabilities": seen.probabilities[:, 0], "lse": seen.logsumexp[:, 0]}
     return Reply({"addresses": list(seen.addresses), "words": found.words(seen.ids)}, tensors)
 

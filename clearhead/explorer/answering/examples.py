@@ -19,8 +19,9 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.explorer.answering.replies import LRUCache, Reply
+from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import AddressText, Asked, RunRequest, SmallCount
+from clearhead.explorer.lru_cache import LRUCache
 from clearhead.recipe.data import Languages, ParallelFiles, Source, Table, TextFiles
 from clearhead.tasks.registry import validate
 from clearhead.trace import Address

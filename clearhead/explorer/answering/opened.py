@@ -9,9 +9,9 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.capture.texts import Text
 from clearhead.explorer.answering.passes import Passes
-from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.starts import starts
+from clearhead.explorer.lru_cache import LRUCache
 from clearhead.model.rounding import RoundedMatrix
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from clearhead.analysis.comparison import states
@@ -21,19 +22,20 @@ from clearhead.config import (
     StackConfig,
     StackName,
     TaggingHead,
+    TokenInput,
 )
 from clearhead.errors import UserError, sizes
-from clearhead.explorer.answering import pictures
+from clearhead.explorer.answering import pictures, replies
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
 from clearhead.explorer.answering.moments import Moments
-from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.writing import EditedGeneration, greedy
-from clearhead.explorer.recording.recording import Recording, observe
+from clearhead.explorer.lru_cache import LRUCache
+from clearhead.explorer.recording.recording import Recording, observe, observe_by_block
 from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
 from clearhead.machine.precision import Arithmetic, quickest
 from clearhead.model.linear import shapes
-from clearhead.trace import Edit, Trace
+from clearhead.trace import Edit
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
@@ -80,13 +82,12 @@ class Pass:
             return {str(i): head.labels[i] if head.labels else str(i) for i in numbers}
         return texts_of(self.model, numbers)
 
-    def trace(self) -> Trace:
-        """The same values as `model.trace` returns them: with the batch axis and in the network's type."""
-        kind = next(self.model.network.parameters())
-        facts, values = self.recording.manifest.tensors, dict[str, list[Tensor]]()
-        for address in self.recording.tensors:
-            values[address] = [self.recording.value(address)[None].to(kind)]
-        return Trace({}, axes={address: f"b {fact.axes}" for address, fact in facts.items()}, _values=values)
+    def __getitem__(self, address: str) -> Tensor:
+        """The value as `model.trace` returns it: with the batch axis and in the network's type."""
+        return self.recording.value(address)[None].to(next(self.model.network.parameters()))
+
+    def __contains__(self, address: object) -> bool:
+        return address in self.recording.tensors
 
 
 class Passes:
@@ -141,10 +142,28 @@ class Passes:
         """The fastest float32 arithmetic for this network on this machine, measured once; small networks skip it."""
         if self._quickest is None:
             network, self._quickest = self.model.network, Arithmetic("fp32")
-            if self._is_large:
+            # Products of 16-bit numbers have one precision.
+            if self._is_large and next(network.parameters()).dtype == torch.float32:
                 device = next(network.parameters()).device
                 self._quickest = quickest(shapes(network), device, lambda: states(network, reading.inputs))
         return self._quickest
+
+    def _can_lack(self, model: Model) -> bool:
+        """Whether a pass may keep only the inputs of blocks: of a large model that reads tokens, without features."""
+        texts = all(isinstance(stack.input, TokenInput) for stack in model.config.stacks.values())
+        return self._is_large and texts and not model.network.attached
+
+    def _read(
+        self, model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None
+    ) -> ReadInput:
+        """What a pass reads. Raises UserError if it is too long, for a text before its tokens are shown."""
+
+        def check(lengths: Mapping[StackName, int]) -> None:
+            check_size(model.config, lengths, by_block=self._can_lack(model))
+
+        reading = read(model, text, other, written=written, check=check)
+        check({name: len(tokens) for name, tokens in reading.tokens.items()})
+        return reading
 
     def _value(self, run: RunRequest, address: str) -> Tensor:
         return self.get(run).recording.value(address)
@@ -155,10 +174,15 @@ class Passes:
         written, notes = self._written(model, run, edits)
         picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
         target = run.target if written is None or run.target is not None else text_of(model, written)
-        reading = _read(model, run.text if picture is None else picture, target, written)
+        reading = self._read(model, run.text if picture is None else picture, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value))
-        with self._arithmetic(reading).products():
-            recording = observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
+        arithmetic = self._arithmetic(reading)
+        lengths = {name: len(tokens) for name, tokens in reading.tokens.items()}
+        if self._can_lack(model) and size_of(model.config, lengths) > KEPT_BYTES:
+            recording = observe_by_block(model, reading, edit=edit, likeliest=LIKELIEST, arithmetic=arithmetic)
+        else:
+            with arithmetic.products():
+                recording = observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
         return Pass(model, reading, edit, recording, target, (*_unknown(model, run), *self._unlike(run), *notes))
 
     def _unlike(self, run: RunRequest) -> tuple[str, ...]:
@@ -204,27 +228,29 @@ class Passes:
         window = Window()
         possible = [edit for edit in edits if edit.waits]
         left_out = tuple(dict.fromkeys(str(edit.where) for edit in edits if not edit.waits))
-        first = _read(model, run.text, "", []) if model.is_encoder_decoder else _read(model, run.text)
+        first = self._read(model, run.text, "", []) if model.is_encoder_decoder else self._read(model, run.text)
         edit: dict[str, Edit] = dict(functions(possible, self._value, window))
         return EditedGeneration(model, first.inputs, edit, window, left_out)
 
 
-def _read(model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None) -> ReadInput:
-    """What a pass reads. Raises UserError if it is too long, for a text before its tokens are shown."""
-    reading = read(model, text, other, written=written, check=lambda lengths: check_size(model.config, lengths))
-    check_size(model.config, {name: len(tokens) for name, tokens in reading.tokens.items()})
-    return reading
+def check_size(config: ModelConfig, lengths: Mapping[StackName, int], *, by_block: bool = False) -> None:
+    """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES.
 
-
-def check_size(config: ModelConfig, lengths: Mapping[StackName, int]) -> None:
-    """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES."""
+    Of one that is computed by block, the map of a head must fit into a reply.
+    """
     s = max(lengths.values())
-    n_bytes = sum(stack.n_layers * _of_block(stack, lengths[name], s) for name, stack in config.stacks.items())
-    if n_bytes > MOST_BYTES:
-        most, need = sizes(MOST_BYTES, n_bytes)
+    n_bytes, limit = (4 * s * s, replies.MOST_BYTES) if by_block else (size_of(config, lengths), MOST_BYTES)
+    if n_bytes > limit:
+        most, need = sizes(limit, n_bytes)
         raise UserError(
             f"text: expected one whose values fit into {most}, got {s} tokens, which need {need}; cut the text"
         )
+
+
+def size_of(config: ModelConfig, lengths: Mapping[StackName, int]) -> int:
+    """About the bytes of all values of a pass of these lengths."""
+    s = max(lengths.values())
+    return sum(stack.n_layers * _of_block(stack, lengths[name], s) for name, stack in config.stacks.items())
 
 
 def _of_block(stack: StackConfig, t: int, s: int) -> int:
@@ -247,4 +273,4 @@ def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
 
 
 def _size(one: Pass) -> int:
-    return sum(value.nbytes for value in one.recording.tensors.values())
+    return one.recording.nbytes

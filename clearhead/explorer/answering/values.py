@@ -11,7 +11,7 @@ from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.replies import Reply, check_size
 from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun
 from clearhead.explorer.recording import codecs
-from clearhead.explorer.recording.recording import recompute
+from clearhead.explorer.recording.recording import pixels_of, recompute
 from clearhead.model.assign import merged
 from clearhead.model.norm import op_weights
 from clearhead.trace import Address, nearest
@@ -21,11 +21,7 @@ def run(opened: Opened, question: OfRun) -> Reply:
     """A pass at a glance: tokens, shapes, attention as pixels, the likeliest answers."""
     found = opened.passes.get(question.run)
     recording, manifest = found.recording, found.recording.manifest
-    tensors: dict[str, Tensor] = {}
-    for address, value in recording.tensors.items():
-        if address.endswith(".weights"):
-            pixels, largest = codecs.to_pixels(value.clamp(min=0))
-            tensors |= {f"{address}.u8": pixels, f"{address}.max": largest}
+    tensors = pixels_of(recording.tensors) if recording.pixels is None else dict(recording.pixels)
     if recording.output is not None:
         tensors |= {f"output.{name}": value for name, value in vars(recording.output).items()}
     elif "head.logits" in recording.tensors:

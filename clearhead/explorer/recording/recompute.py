@@ -33,11 +33,16 @@ def differences(
     """The differences by address. A value that an edit made counts as an input, and has none."""
     made: dict[str, Tensor] = dict(numbers)
     found: dict[str, Deviation] = {}
-    for op in ops:
+    ops = list(ops)
+    last = {name: i for i, op in enumerate(ops) for name in op.inputs}
+    for i, op in enumerate(ops):
         if op.out in values and op.out in by_hand:
             continue
         inputs = [values[name] if name in values else made[name] for name in op.inputs]
         result = evaluated(op, inputs, network, masks.get(op.how))
+        for name in op.inputs:
+            if last[name] == i:
+                made.pop(name, None)
         if op.out not in values:
             made[op.out] = result
             continue

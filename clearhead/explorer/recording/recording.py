@@ -1,6 +1,6 @@
 """`Recording`: the values of one forward pass by address, with the ops that compute each from others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,9 +12,12 @@ from clearhead.api.reader import Input
 from clearhead.brief import brief
 from clearhead.config import Continuous, LanguageHead
 from clearhead.errors import UserError
+from clearhead.explorer.recording import codecs
+from clearhead.explorer.recording.blockwise import Blockwise
 from clearhead.explorer.recording.manifest import FORMAT, Edited, RecomputeCheck, TensorFact, TraceManifest
 from clearhead.explorer.recording.recompute import Deviation, differences
 from clearhead.explorer.recording.tokens import ReadInput, read
+from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.mode import Evaluating
@@ -26,6 +29,9 @@ MADE_AGAIN = ("heads",)
 """Names of values that a lean recording leaves out and computes on demand."""
 LIKELIEST = 200
 """How many logits of each position are kept with their ids."""
+
+MOST_PIXELS = 48 << 20
+"""The most attention weights of a pass that are kept as pixels. Those of longer texts are computed by head."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,12 @@ class Output:
         values, ids = logits.topk(min(k, logits.shape[-1]), -1)
         return cls(ids.int(), values, logits.logsumexp(-1))
 
+    @classmethod
+    def joined(cls, rows: "Sequence[Output]") -> "Output":
+        """Those of all rows, in order."""
+        ids, values, lse = zip(*((one.ids, one.values, one.lse) for one in rows), strict=True)
+        return cls(torch.cat(ids), torch.cat(values), torch.cat(lse))
+
 
 @dataclass(frozen=True, eq=False)
 class Recording:
@@ -61,6 +73,21 @@ class Recording:
     output: Output | None = None
     network: Transformer | None = None
     """Computes the values that are not kept."""
+    pixels: Mapping[str, Tensor] | None = None
+    """The attention weights as pixels, if they were made during the pass; None if `tensors` has them at hand. There are
+    none of a long text."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept."""
+        tensors = self.tensors
+        kept = tensors.nbytes if isinstance(tensors, Blockwise) else sum(value.nbytes for value in tensors.values())
+        return kept + sum(value.nbytes for value in (self.pixels or {}).values())
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the attention weights of all heads are too many to be computed at once."""
+        return self.pixels is not None and not self.pixels
 
     def value(self, address: str) -> Tensor:
         """The value as the network saw it. Raises UserError for an unknown address."""
@@ -68,6 +95,8 @@ class Recording:
         if where.path not in self.manifest.tensors:
             why = self._why_not(where.path)
             raise UserError(f"{where.path}: expected an address of this trace, got {why}; try another")
+        if isinstance(self.tensors, Blockwise):
+            return self.tensors[address] if where.path in self.tensors else self._shares(where, self.tensors)
         value = self.tensors[where.path] if where.path in self.tensors else self._again(where.path)
         if where.path in self.closed:
             value = value.masked_fill(self.closed[where.path], float("-inf"))
@@ -79,6 +108,23 @@ class Recording:
         inputs = [self.value(name) for name in op.inputs]
         return evaluated(op, inputs, self.network, self.manifest.masks.get(op.how))
 
+    def _shares(self, where: Address, values: Blockwise) -> Tensor:
+        """z_h W_O^h, of the heads and positions that the address has."""
+        op = next(op for op in self.manifest.ops if op.out == where.path)
+        index = dict(where.index)
+        where.slices("h t d", torch.Size(self.manifest.tensors[where.path].shape))
+        z = values[str(Address(op.inputs[0], tuple((axis, i) for axis, i in where.index if axis in "ht")))]
+        for dimension, axis in enumerate("ht"):
+            z = z.unsqueeze(dimension) if axis in index else z
+        assert self.network is not None
+        n_heads = self.manifest.tensors[where.path].shape[0]
+        by_head = parameter(self.network, op.weights[0]).detach().unflatten(1, (n_heads, -1))
+        some = by_head[:, index["h"] % n_heads, None] if "h" in index else by_head
+        shares = torch.einsum("htk,dhk->htd", z, some.float().cpu())
+        return Address(where.path, tuple((axis, 0 if axis in "ht" else i) for axis, i in where.index)).of(
+            shares, "h t d"
+        )
+
     def _why_not(self, path: str) -> str:
         op = next((op for op in self.manifest.ops if op.out == path), None)
         return "one that it does not have" if op is None else f"one that is not stored but made by {op.op}"
@@ -89,7 +135,7 @@ class Recording:
         for stack, tokens in self.manifest.tokens.items():
             found[f"{stack}.ids"] = torch.tensor([token.id for token in tokens])
             found[f"{stack}.types"] = torch.tensor([token.type for token in tokens])
-            found[f"{stack}.positions"] = torch.arange(len(self.tensors[f"{stack}.embed.sum"]))
+            found[f"{stack}.positions"] = torch.arange(self.manifest.tensors[f"{stack}.embed.sum"].shape[0])
         return found
 
 
@@ -129,18 +175,65 @@ def observe(
         a: TensorFact(shape=tuple(value.shape), axes=axes[a], by_hand=a in by_hand, closed=a in closed)
         for a, value in tensors.items()
     }
+    is_language = isinstance(config.head, LanguageHead)
+    output = Output.of(tensors["head.logits"], likeliest or LIKELIEST) if is_language else None
+    return Recording(_described(model, reading, facts), tensors, closed, output, model.network)
+
+
+def observe_by_block(
+    model: Model, reading: ReadInput, *, edit: Mapping[str, Edit], likeliest: int, arithmetic: Arithmetic
+) -> Recording:
+    """Records texts as `observe` does, but keeps only the inputs of blocks, and computes values when they are read.
+
+    `tensors` then have -inf where an edit closed a cell. Raises UserError for numbers that are not finite.
+    """
+    network, stacks = model.network, model.config.stacks.items()
+    lengths = {name: len(reading.tokens[name]) for name in model.config.stacks}
+    cells = sum(stack.n_layers * stack.n_heads * lengths[name] * max(lengths.values()) for name, stack in stacks)
+    pixels: dict[str, Tensor] = {}
+    tops: list[Output] = []
+
+    def look(path: str, value: Tensor) -> None:
+        if path.endswith(".weights") and cells <= MOST_PIXELS:
+            pixels[f"{path}.u8"], pixels[f"{path}.max"] = codecs.to_pixels(value.float().clamp(min=0).cpu())
+        if path == "head.logits" and isinstance(model.config.head, LanguageHead):
+            tops.append(Output.of(value.float().cpu(), likeliest))
+
+    tensors = Blockwise(network, reading.inputs, edit=edit, without=MADE_AGAIN, arithmetic=arithmetic, look=look)
+    output = Output.joined(tops) if tops else None
+    return Recording(_described(model, reading, tensors.facts), tensors, {}, output, network, pixels)
+
+
+def refuse_long(recording: Recording, what: str) -> None:
+    """Raises UserError, which names `what`, for a text whose attention weights are too many."""
+    if recording.is_long:
+        longest = max(map(len, recording.manifest.tokens.values()))
+        raise UserError(
+            f"{what}: expected attention of at most {MOST_PIXELS:,} cells, got {longest} tokens; cut the text"
+        )
+
+
+def pixels_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Attention weights, by address, as `ADDRESS.u8` and `ADDRESS.max`; other values are left out."""
+    found: dict[str, Tensor] = {}
+    for address, value in tensors.items():
+        if address.endswith(".weights"):
+            found[f"{address}.u8"], found[f"{address}.max"] = codecs.to_pixels(value.clamp(min=0))
+    return found
+
+
+def _described(model: Model, reading: ReadInput, stored: Mapping[str, TensorFact]) -> TraceManifest:
+    """The manifest, with facts of the values that are computed on demand too."""
+    facts, config = dict(stored), model.config
     ops = ops_of(config)
     for op in ops:
         if op.op == "project" and op.out not in facts:
             width = len(parameter(model.network, op.weights[0]))
-            facts[op.out] = TensorFact(shape=(*tensors[op.inputs[0]].shape[:2], width), axes="h t d")
-    manifest = TraceManifest(
+            facts[op.out] = TensorFact(shape=(*facts[op.inputs[0]].shape[:2], width), axes="h t d")
+    return TraceManifest(
         format=FORMAT, family=model.family, config=config, tokens=reading.tokens, masks=masks_of(config),
         tensors=facts, ops=ops,
     )  # fmt: skip
-    is_language = isinstance(config.head, LanguageHead)
-    output = Output.of(tensors["head.logits"], likeliest or LIKELIEST) if is_language else None
-    return Recording(manifest, tensors, closed, output, model.network)
 
 
 def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -158,7 +251,11 @@ def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def recompute(recording: Recording, network: Transformer) -> RecomputeCheck:
-    """The largest differences between recorded values and those that their ops make of recorded inputs."""
+    """The largest differences between recorded values and those that their ops make of recorded inputs.
+
+    Raises UserError for a long text, whose ops would need all attention weights.
+    """
+    refuse_long(recording, "check")
     found, by_hand = recomputed(recording, network).values(), recording.manifest.by_hand
     weights = [value for a, value in recording.tensors.items() if a.endswith(".weights") and a not in by_hand]
     return RecomputeCheck(
@@ -174,7 +271,8 @@ def recomputed(recording: Recording, network: Transformer) -> dict[str, Deviatio
     if network.config != manifest.config:
         raise UserError("trace: expected the network that it was recorded from, got another; try its own model")
     try:
-        values = {address: recording.value(address) for address in recording.tensors}
+        closed = recording.closed
+        values = {a: recording.value(a) for a in recording.tensors} if closed else recording.tensors
         numbers, by_hand, masks = recording.numbers(), manifest.by_hand, manifest.masks
         return differences(manifest.ops, values, by_hand=by_hand, numbers=numbers, masks=masks, network=network)
     except (RuntimeError, IndexError, ValueError, KeyError) as error:

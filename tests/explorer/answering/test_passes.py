@@ -15,8 +15,8 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering import analyses, passes
 from clearhead.explorer.answering.analyses import EffectsQuestion
 from clearhead.explorer.answering.passes import LOCK, Passes
-from clearhead.explorer.answering.replies import LRUCache
 from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import observe, recompute
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
@@ -97,11 +97,10 @@ def test_a_pass_as_a_trace_is_the_trace() -> None:
     model = model_of(CONFIGS["decoder_alibi_capped"])
     one = Passes(model, None, []).get(RunRequest(text="one two three"))
     seen, _ = model.trace("one two three")
-    again = one.trace()
-    assert set(again) == {address for address in seen if not address.endswith(".masked")}
-    for address in again:
-        assert torch.equal(again[address], seen[address])
-        assert again.axes[address] == seen.axes[address]
+    assert set(one.recording.tensors) == {address for address in seen if not address.endswith(".masked")}
+    for address, fact in one.recording.manifest.tensors.items():
+        assert torch.equal(one[address], seen[address])
+        assert f"b {fact.axes}" == seen.axes[address]
 
 
 @pytest.mark.parametrize("name", ["decoder_rotary_grouped", "encoder_decoder_post", "encoder_classifier"])

@@ -7,7 +7,7 @@ import torch
 
 from clearhead.errors import UserError
 from clearhead.explorer import trace_file
-from clearhead.explorer.recording.recording import recompute, recomputed
+from clearhead.explorer.recording.recording import recompute, recomputed, record
 from clearhead.model.attention_ops import closed_cells
 from clearhead.model.ops import Mask
 from clearhead.trace import Edit, scale, zero
@@ -74,3 +74,11 @@ def test_masks_say_which_cells_are_closed() -> None:
     assert closed_cells(Mask(causal=True), 2, 3).tolist() == [[False, True, True], [False, False, True]]
     assert closed_cells(Mask(window=2), 1, 3).tolist() == [[False, False, True]]
     assert not closed_cells(Mask(), 2, 3).any()
+
+
+def test_a_large_matrix_is_float32_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearhead.model.record.ROWS", 3)
+    model = model_of(CONFIGS["decoder_alibi_capped"])  # Whose head has a bias.
+    recording = record(model, inputs(CONFIGS["decoder_alibi_capped"])[0])
+    assert recording.manifest.check is not None
+    assert recording.manifest.check.recompute_max_abs < 1e-5

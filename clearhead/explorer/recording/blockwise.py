@@ -1,0 +1,279 @@
+"""The values of a forward pass that keeps only the input of each block, and computes the rest when it is asked for."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from clearhead.analysis.ablation import by_stack, layouts
+from clearhead.errors import UserError
+from clearhead.explorer.lru_cache import LRUCache
+from clearhead.explorer.recording.manifest import TensorFact
+from clearhead.machine.precision import Arithmetic
+from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.block import Memory
+from clearhead.model.cache import BlockCache, KeyValues
+from clearhead.model.heads import LanguageHead
+from clearhead.model.mode import Evaluating
+from clearhead.model.reach import Reach
+from clearhead.model.transformer import LayerKind
+from clearhead.trace import Address, Edit, Trace, recording, trace
+
+CELLS = 1 << 22
+"""About how many attention weights of a block, or logits, are computed at a time."""
+EDITED_CELLS = 1 << 26
+"""The most of them in a part of the network with edits, which is computed at once."""
+KEPT_BYTES = 32 << 20
+"""Bytes of the computed values that are kept, those used last."""
+Part = tuple[str, int]
+"""A stack and the number of a block, with -1 its embedding and with n_layers its final norm; or the head, 0."""
+Look = Callable[[str, Tensor], None]
+"""Takes the address of a value and the value without the batch axis, or some rows of it, in order."""
+HEAD: Part = ("head", 0)
+
+
+class Blockwise(Mapping[str, Tensor]):
+    """The values by address, float32, without the batch axis; -inf in cells that an edit closed.
+
+    Bit for bit those that the pass saw, because a part computes them again from the same input, in the same windows of
+    rows. A window has about CELLS attention weights, so no text is too long for memory.
+    """
+
+    def __init__(
+        self,
+        network: Transformer,
+        inputs: Sequence[Tokens],
+        *,
+        edit: Mapping[str, Edit],
+        without: tuple[str, ...],
+        arithmetic: Arithmetic,
+        look: Look,
+    ) -> None:
+        """Runs the pass; `look` is shown each value once. `without` names values that follow from others.
+
+        Raises UserError for a number that is not finite, except for -inf.
+        """
+        self._network, self._edit, self._without, self._arithmetic = network, dict(edit), without, arithmetic
+        self._tokens = by_stack(network, inputs)
+        self._layouts = layouts(network, self._tokens)
+        self._inputs: dict[Part, Tensor] = {}
+        self._reaches: dict[tuple[str, LayerKind], Reach] = {}
+        self._memory: Memory | None = None
+        self._lock = threading.RLock()
+        self._kept: LRUCache[dict[str, Tensor]] = LRUCache(256, n_bytes=KEPT_BYTES, size=_size)
+        self.facts: dict[str, TensorFact] = {}
+        """Of each address, in the order in which the values are computed."""
+        x: Tensor | None = None
+        for name, stack in network.stacks().items():
+            x = self._forward((name, -1), None, look)
+            for i in range(len(stack.blocks) + 1):
+                x = self._forward((name, i), x, look)
+            if name == "encoder" and network.decoder is not None:
+                self._memory = self._layouts[name].blank(x), self._layouts[name]
+        self._forward(HEAD, x, look)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the pass keeps, at most."""
+        return KEPT_BYTES + sum(x.nbytes for x in self._inputs.values())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.facts)
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def __contains__(self, address: object) -> bool:
+        return address in self.facts
+
+    def __getitem__(self, address: str) -> Tensor:
+        """The value at an address with or without indices. Only the rows that it has are computed."""
+        where = Address.parse(address)
+        fact = self.facts[where.path]
+        where.slices(fact.axes, torch.Size(fact.shape))
+        part, index = self._part(where.path), dict(where.index)
+        windows, axis = self._windows(part), _axis(where.path, fact.axes)
+        if len(windows) == 1 or axis is None:
+            return where.of(self._value(part, windows[0], where.path), fact.axes).float().cpu()
+        if axis in index:
+            i = index[axis] % windows[-1].stop
+            rows = next(rows for rows in windows if i < rows.stop)
+            local = Address(where.path, tuple((index | {axis: i - rows.start}).items()))
+            return local.of(self._value(part, rows, where.path), fact.axes).float().cpu()
+        pieces = [where.of(self._value(part, rows, where.path), fact.axes).float().cpu() for rows in windows]
+        return torch.cat(pieces, [name for name in fact.axes.split() if name not in index].index(axis))
+
+    # --- parts ---
+
+    def _part(self, path: str) -> Part:
+        """The part of the network that computes the value."""
+        name, _, rest = path.partition(".")
+        if name not in self._layouts:
+            return HEAD
+        block = re.match(r"blocks\.(\d+)\.", rest)
+        after = rest.startswith("final_norm.")
+        return name, int(block[1]) if block else len(self._network.stacks()[name].blocks) if after else -1
+
+    def _edits(self, part: Part) -> dict[str, Edit]:
+        return {at: edit for at, edit in self._edit.items() if self._part(Address.parse(at).path) == part}
+
+    def _windows(self, part: Part) -> list[slice]:
+        """The rows that are computed at a time."""
+        name, _ = part
+        layout = self._layouts[list(self._layouts)[-1] if part == HEAD else name]
+        length, width = layout.grid[1], 0
+        head = self._network.head
+        if part == HEAD and isinstance(head, LanguageHead):
+            width = head.output.out_features
+        elif part in self._blocks:
+            stack = self._network.stacks()[name]
+            # What is read from a table of distances belongs to no block, so their scores are computed at once.
+            alone = layout.valid is None and stack.config.positions.kind != "disentangled"
+            width = stack.config.n_heads * max(one.grid[1] for one in self._layouts.values()) if alone else 0
+        if edits := self._edits(part):
+            if width * length > EDITED_CELLS:
+                most = f"at most {EDITED_CELLS // width} tokens for an edit here"
+                raise UserError(f"{next(iter(edits))}: expected {most}, got {length}; cut the text")
+            return [slice(0, length)]
+        step = max(2, CELLS // width) if width else length
+        return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+    # --- computing ---
+
+    def _forward(self, part: Part, x: Tensor | None, look: Look) -> Tensor:
+        """The result of a part, whose input is kept from now on; of the head its last rows."""
+        if x is not None:
+            self._inputs[part] = x
+        found: list[Tensor] = []
+        windows = self._windows(part)
+        for rows in windows:
+            if part == HEAD:  # All logits of a long text would take much memory.
+                found.clear()
+            seen = self._traced(part, rows, found.append)
+            values = self._own(part, seen)
+            for path, value in values.items():
+                self._describe(path, value, seen.axes[path].removeprefix("b "), windows)
+                look(path, value)
+            if len(windows) == 1:
+                self._kept.get(str(part), lambda values=values: values)
+        return torch.cat(found, 1) if len(found) > 1 else found[0]
+
+    def _value(self, part: Part, rows: slice, path: str) -> Tensor:
+        """The value, or these rows of it. Where there are several windows, nothing else is computed."""
+        is_whole = len(self._windows(part)) == 1
+        key, only = (str(part), ()) if is_whole else (f"{path} {rows.start}", (path,))
+        with self._lock:  # An export reads values beside the page's questions.
+            values = self._kept.get(key, lambda: self._own(part, self._traced(part, rows, only=only)))
+        return values[path]
+
+    def _traced(
+        self, part: Part, rows: slice, take: Callable[[Tensor], None] = lambda _: None, *, only: Sequence[str] = ()
+    ) -> Trace:
+        """The values of a part for these rows, or only those at some addresses; `take` takes the result."""
+        keys = self._keys_and_values(part) if len(self._windows(part)) > 1 and part in self._blocks else None
+        with self._computing():
+            values = recording(self._network, only, explicit=True) if only else None
+            with values or trace(self._network, self._edits(part), without=self._without) as seen:
+                take(self._compute(part, rows, keys))
+        return seen
+
+    def _keys_and_values(self, part: Part) -> dict[str, Tensor]:
+        """Those of all positions, which every window of rows reads."""
+        (name, i), layout = part, self._layouts[part[0]]
+        stack = self._network.stacks()[name]
+        encoding = stack.encoding(stack.kinds[i])
+
+        def made() -> dict[str, Tensor]:
+            paths = [f"{name}.blocks.{i}.attn.{side}" for side in "kv"]
+            reach = Reach(rotation=encoding.rotation(layout.positions) if encoding else None)
+            with self._computing(), recording(self._network, paths, explicit=True) as seen:
+                stack.blocks[i](self._inputs[part], layout, reach)
+            return {path[-1]: seen[path] for path in paths}
+
+        return self._kept.get(f"{part} keys", made)
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        with self._arithmetic.products(), Evaluating(self._network), torch.no_grad():
+            yield
+
+    @cached_property
+    def _blocks(self) -> frozenset[Part]:
+        return frozenset((name, i) for name, stack in self._network.stacks().items() for i in range(len(stack.blocks)))
+
+    def _compute(self, part: Part, rows: slice, keys: Mapping[str, Tensor] | None) -> Tensor:
+        """These rows of the result of a part, 1 t d."""
+        (name, i), x = part, self._inputs.get(part)
+        if x is None:
+            return self._embedded(name)
+        layout = self._layouts[list(self._layouts)[-1] if part == HEAD else name]
+        queries = layout
+        if rows != slice(0, layout.grid[1]):
+            queries = Layout((1, rows.stop - rows.start), layout.positions[:, rows], start=rows.start)
+            x = x[:, rows]
+        if part == HEAD:
+            return self._network.head(x, queries)
+        stack = self._network.stacks()[name]
+        if part not in self._blocks:
+            return x if stack.final_norm is None else stack.final_norm(x)
+        kind, dtype = stack.kinds[i], x.dtype
+        whole = self._reaches.get((name, kind)) if keys is None else None
+        reach = whole or stack.reach(queries, layout, kind=kind, dtype=dtype)
+        memory = self._memory if stack.cross else None
+        across = None if memory is None else Reach.between(queries, memory[1], dtype=dtype)
+        cache = None if keys is None else BlockCache(_Given(keys["k"], keys["v"]))
+        return stack.blocks[i](x, queries, reach, memory=memory, memory_reach=across, cache=cache)
+
+    def _embedded(self, name: str) -> Tensor:
+        """The embedding; with it what is read from tables of distances, which has addresses too."""
+        stack, layout = self._network.stacks()[name], self._layouts[name]
+        x = stack.embed(self._tokens[name], layout, stack.positions.embedding(layout.positions))
+        if len(self._windows((name, 0))) == 1:
+            kinds = dict.fromkeys(stack.kinds)
+            self._reaches |= {(name, kind): stack.reach(layout, layout, kind=kind, dtype=x.dtype) for kind in kinds}
+        return x
+
+    # --- values ---
+
+    def _own(self, part: Part, seen: Trace) -> dict[str, Tensor]:
+        """The values of a part without the batch axis; of masked scores those that an edit made."""
+        paths = [path for path in seen if self._part(path) == part]
+        return {path: seen[path][0] for path in paths if path in self._edited or not path.endswith(".masked")}
+
+    @cached_property
+    def _edited(self) -> frozenset[str]:
+        return frozenset(Address.parse(at).path for at in self._edit)
+
+    def _describe(self, path: str, value: Tensor, axes: str, windows: list[slice]) -> None:
+        """Adds what there is at the address to the facts."""
+        length = {_axis(path, axes): windows[-1].stop} if len(windows) > 1 else {}
+        shape = [length.get(name, n) for name, n in zip(axes.split(), value.shape, strict=True)]
+        closed = path in self.facts and self.facts[path].closed
+        if not (bool(value.sum().isfinite()) or bool(value.isfinite().all())):
+            closed = True
+            if not bool((value.isfinite() | value.isneginf()).all()):
+                raise UserError(f"{path}: expected finite numbers, got NaN or infinity; try another edit")
+        by_hand = path in self._edited
+        self.facts[path] = TensorFact(shape=tuple(shape), axes=axes, by_hand=by_hand, closed=closed)
+
+
+class _Given(KeyValues):
+    """Keys and values of all positions. Those of the queries are among them."""
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.k is not None
+        assert self.v is not None
+        return self.k, self.v
+
+
+def _axis(path: str, axes: str) -> str | None:
+    """The axis of the rows of a window. Keys and values have none, but the norm of new keys has."""
+    return "t" if "t" in axes.split() else "s" if ".attn.k_norm." in path else None
+
+
+def _size(values: Mapping[str, Tensor]) -> int:
+    return sum(value.nbytes for value in values.values())
