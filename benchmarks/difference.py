@@ -26,6 +26,7 @@ STACK = {
     "input": c.TokenInput(vocab_size=VOCAB), "d_model": D, "n_layers": LAYERS, "n_heads": HEADS, "d_ff": UNITS
 }  # fmt: skip
 MODERN = {"norm": "rms", "bias": False, "positions": c.Rotary(), "gated": True, "activation": "silu", "n_kv_heads": 2}
+PRE = {"norm_place": "pre"}
 POST = {"norm_place": "post", "activation": "gelu"}
 TEXTS = (4, 5, 7, 7, 9, 9, 12, 12)
 """The lengths of the texts of a trial."""
@@ -46,7 +47,7 @@ class Planted:
 
 def configs() -> list[c.ModelConfig]:
     """A decoder with pre-norm and one of today's, an encoder with post-norm and a head of labels, and a translator."""
-    plain, modern, post = (c.StackConfig.model_validate(STACK | more) for more in ({}, MODERN, POST))
+    plain, modern, post = (c.StackConfig.model_validate(STACK | more) for more in (PRE, MODERN, POST))
     return [
         c.ModelConfig(decoder=plain),
         c.ModelConfig(decoder=modern),

@@ -117,7 +117,7 @@ def summed(
         Mean(float(value), (float(low), float(high))) for value, (low, high) in zip(means.mean(0), bounds, strict=True)
     )
     rows = [i for i in np.argsort(-furthest, kind="stable") if place[i, 0] >= 0]
-    texts = [_changed(model, *known[i], place[i], float(furthest[i])) for i in rows[:top]]
+    texts = [_changed(model, known[i], place[i], float(furthest[i])) for i in rows[:top]]
     return Answers(changed, kl, scores, len(rows), tuple(texts))
 
 
@@ -152,7 +152,8 @@ def _share(sums: np.ndarray, n: np.ndarray) -> float:
     return float(sums.sum() / max(n.sum(), 1.0))
 
 
-def _changed(model: Model, one: Encoded, text: Text, place: np.ndarray, kl: float) -> ChangedAnswer:
+def _changed(model: Model, known: tuple[Encoded, Text], place: np.ndarray, kl: float) -> ChangedAnswer:
+    one, text = known
     position, *answers = place.tolist()
     head = model.config.head
     match head:

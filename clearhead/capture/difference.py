@@ -59,7 +59,7 @@ class Difference:
     n_tensors: int
     n_texts: int = 0
     heads: tuple[PartChange, ...] = ()
-    """Those whose own weights change most of what they write."""
+    """Those whose own weights change what they write, the largest change first."""
     neurons: tuple[PartChange, ...] = ()
     answers: Answers | None = None
     """None without texts, and for heads that do not choose among answers."""
@@ -93,7 +93,7 @@ def difference(
             found.append(one)
     order = np.argsort(np.concatenate(groups))
     parts = _ranked(changes.sites, sizes, order, top)
-    if not isinstance(first.config.head, NoHead | VectorHead):
+    if parts and not isinstance(first.config.head, NoHead | VectorHead):
         parts = _with_effects((first, second), encoder, [[known[i] for i in group] for group in groups], parts)
     answers = summed(first, found, order, [(one, given[one.row]) for one in known], top) if found else None
     heads, neurons = (tuple(part for part in parts if (".ffn." in part.site) == is_ffn) for is_ffn in (False, True))
@@ -113,7 +113,7 @@ def _check_tokens(first: Model, second: Model) -> None:
 
 
 def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, top: int) -> list[PartChange]:
-    """The heads and the neurons with the largest own changes."""
+    """The heads and the neurons with the largest own changes; those without any are left out."""
 
     def over_texts(name: str) -> np.ndarray:
         """n m, in the order of the texts."""
@@ -121,17 +121,15 @@ def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, t
 
     own = over_texts("own")
     ranked, is_neuron = np.argsort(-own.mean(0), kind="stable"), np.array([".ffn." in site for site in sites])
+    ranked = ranked[own.mean(0)[ranked] > 0.0]
+    if not len(ranked):
+        return []
     chosen = np.concatenate([ranked[is_neuron[ranked] == kind][:top] for kind in (False, True)])
-    means = {name: over_texts(name)[:, chosen].mean(0) for name in ("moved", "total", "before")}
     bounds = intervals_of_means(own[:, chosen])
+    means = np.stack([over_texts(name)[:, chosen].mean(0) for name in ("own", "moved", "total", "before")], -1)
     return [
-        PartChange(
-            sites[part],
-            float(own[:, part].mean()),
-            (float(bounds[i, 0]), float(bounds[i, 1])),
-            **{name: float(values[i]) for name, values in means.items()},
-        )
-        for i, part in enumerate(chosen)
+        PartChange(sites[part], size, (float(low), float(high)), moved, total, before)
+        for part, (size, moved, total, before), (low, high) in zip(chosen, means.tolist(), bounds, strict=True)
     ]
 
 

@@ -69,7 +69,7 @@ def test_what_parts_write_is_what_traces_show(name: str) -> None:
         before = {"attn": "resid_pre", "cross": "resid_attn", "ffn": "resid_cross" if crosses else "resid_attn"}
         stream = seen[0][f"{block}.{before[part]}"].norm(dim=-1)
         each = [
-            values[site][..., None] * network.get_submodule(f"{place}.down").weight[:, n]
+            values[site][..., None] * network.get_parameter(f"{place}.down.weight")[:, n]
             if part == "ffn"
             else values[f"{place}.heads[h={n}]"]
             for values, network in zip(seen, (first, second), strict=True)
