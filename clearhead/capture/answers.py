@@ -95,7 +95,7 @@ def judged(model: Model, last: Tokens, logits: tuple[Tensor | None, Tensor | Non
     kl = (a.exp() * (a - b)).sum(-1).clamp_min(0.0).masked_fill(~valid, 0.0)
     ours, theirs = a.argmax(-1), b.argmax(-1)
     changed = (ours != theirs) & valid
-    means = torch.stack([x.sum(1) / valid.sum(1).clamp_min(1) for x in (changed, kl)], -1)
+    means = torch.stack([x.double().sum(1) / valid.sum(1).clamp_min(1) for x in (changed, kl)], -1)
     furthest, at = kl.masked_fill(~changed, -1.0).max(1)
     place = torch.stack([at, *(x.gather(1, at[:, None])[:, 0] for x in (ours, theirs))], -1)
     place = place.masked_fill(~changed.any(1)[:, None], -1)

@@ -79,6 +79,10 @@ def difference(
     known, every = list[Encoded](), iter(texts)
     given: list[Text] = []
     while some := [*itertools.islice(every, AT_ONCE)]:
+        if first.reader.reads_images or first.reader.reads_sounds:
+            raise UserError(
+                "difference: expected models that read texts, got some of images or sounds; leave texts out"
+            )
         known += encoder.encoded(some, len(given))
         given += some
     if not known:

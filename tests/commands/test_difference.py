@@ -147,8 +147,12 @@ def test_labels_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert f"{score['p']:.3f}" in line
 
 
-def test_other_vocabularies_are_refused() -> None:
+def test_other_vocabularies_and_pictures_are_refused() -> None:
     first = model_of(CONFIGS["decoder_pre_learned"])
     second = Model(first.network, Tokenizer.train(["a b c"], Words()), first.generation)
     with pytest.raises(UserError, match=r"^tokenizer: expected one vocabulary, got two"):
         difference(first, second)
+    pictures = model_of(CONFIGS["vision"])
+    with pytest.raises(UserError, match=r"^difference: expected models that read texts"):
+        difference(pictures, pictures, LINES)
+    assert difference(pictures, pictures).tensors == []
