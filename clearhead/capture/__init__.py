@@ -1,5 +1,6 @@
 """What happens inside a model over a data set: activations on disk, effects with intervals, strongest examples."""
 
+from clearhead.capture.difference import Difference, difference
 from clearhead.capture.effects import Effect, effects
 from clearhead.capture.examples import Example, Examples
 from clearhead.capture.reading import Captured, Rows
@@ -9,12 +10,14 @@ from clearhead.capture.writing import CaptureSettings, capture
 __all__ = [
     "CaptureSettings",
     "Captured",
+    "Difference",
     "Effect",
     "Example",
     "Examples",
     "Rows",
     "Texts",
     "capture",
+    "difference",
     "drawn",
     "effects",
     "texts_in",

@@ -66,7 +66,7 @@ def effects(
     values = np.empty((len(known), len(wanted)))
     for batch in counted(batches(known, tokens=BATCH_TOKENS), "effects"):
         tokens = encoder.batch([known[i] for i in batch])
-        found = _of_layers(model, wanted, tokens) if sites == LAYERS else _of_parts(model, wanted, tokens)
+        found = _of_layers(model, wanted, tokens) if sites == LAYERS else effects_of_parts(model, wanted, tokens)
         values[batch] = found.double().cpu().numpy()
     bounds = intervals_of_means(values)
     result = [
@@ -95,7 +95,7 @@ def _parts(site: Site) -> list[str]:
     return [str(Address(site.path, ((axis, i),))) for i in range(site.shape[left.index(axis)])]
 
 
-def _of_parts(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
+def effects_of_parts(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: the effect of each part on each text."""
     ablations = Ablations(model.network, tokens)
     found = {site: ablations.divergences(logs) for site, logs in ablations.answers(wanted)}

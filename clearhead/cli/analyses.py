@@ -1,9 +1,9 @@
-"""`clearhead circuits` and `patch`: what two texts that differ say of a model."""
+"""`clearhead circuits`, `patch` and `difference`: two texts that differ in one model, or two models that differ."""
 
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Flag, Text, app
+from clearhead.cli.app import Device, Files, Flag, Text, app
 
 
 @app.command(sort_key=6, help_epilogue="")
@@ -104,4 +104,59 @@ def patch(
     answers = (answer, minus)
     patch_command(
         model, (clean, corrupt), answers, target=target, of=of, position=position, as_json=json, device=device
+    )
+
+
+@app.command(sort_key=6, help_epilogue="")
+def difference(
+    first: str,
+    second: str,
+    /,
+    *,
+    data: Files = (),
+    text: str | None = None,
+    text_pair: str | None = None,
+    texts: int = 100,
+    top: int = 20,
+    seed: int = 0,
+    length: int | None = None,
+    out: Path | None = None,
+    page: Path | None = None,
+    device: Device = "cpu",
+) -> None:
+    """Show what changed between two checkpoints: which tensors, heads, neurons and answers.
+
+    Ranks the tensors by ‖B - A‖ / ‖A‖, with the rank of B - A. With --data, ranks the heads and neurons by how much
+    what they write changes by their own weights, on the same inputs; says how much of the answer each carries in both
+    models; and counts the answers that changed, with 95% bootstrap intervals over texts.
+
+    Args:
+        first: Folder of a model or run, RUN@STEP for one checkpoint, or the name of a model on the Hugging Face hub.
+        second: Another one of the same architecture and vocabulary.
+        data: Files of texts, as for capture.
+        text: Column of the texts.
+        text_pair: Column of the targets or second texts.
+        texts: Texts to measure on, drawn at random.
+        top: Tensors, parts and texts to list.
+        seed: Seed of the draw.
+        length: Tokens of a text at most.
+        out: JSON file to write.
+        page: HTML file to write, with the same tables and whole texts.
+        device: Where to compute.
+    """
+    from clearhead.commands.difference import difference_command
+
+    columns = {"text": text, "text_pair": text_pair}
+    difference_command(
+        first,
+        second,
+        data=data,
+        columns=columns,
+        texts=texts,
+        top=top,
+        seed=seed,
+        length=length,
+        out=out,
+        page=page,
+        device=device,
     )

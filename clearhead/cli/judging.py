@@ -29,7 +29,7 @@ def compare(
     the same.
 
     Args:
-        first: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        first: Folder of a model or run, RUN@STEP for one checkpoint, or the name of a model on the Hugging Face hub.
         second: Another one, of the same task.
         source: Text files of sentences, for translators; with --data, their column.
         target: Text files of their translations, file by file and line by line.

@@ -14,6 +14,7 @@ from clearhead.commands import tell
 from clearhead.commands.mistakes import write_page
 from clearhead.commands.table import source_given
 from clearhead.errors import UserError
+from clearhead.explorer.answering.moments import checkpoint_named
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model.summary import summarize
 from clearhead.progress import watching
@@ -62,7 +63,7 @@ def measured(
     device: str,
 ) -> tuple[type[RecipeTask[Any]], Evaluation, str]:
     """The task of a model, its evaluation on files or on the data of its recipe, and the name of these data."""
-    model = load(name, int8=int8, int4=int4, device=device)
+    model = load(checkpoint_named(name), int8=int8, int4=int4, device=device)
     task, recipe = task_of(name, model)
     table = source_given(task.files, files, where=name, like=dict(recipe.data.train) if recipe else None)
     if (wrong := task.files.missing(table)) or (not table and recipe is None):

@@ -61,9 +61,9 @@ def page(model: str, data: str, found: Evaluation) -> str:
             f"<h1>{escape(title)}</h1>\n<p>{escape(count + shown)}, the largest error first.",
             f"<p>To look inside: run <code>{escape(served)}</code> and open the address that it prints.",
             "From then on, each text below is a link into the explorer.",
-            _table(("score", "value", "95% interval"), map(_score, found.scores)),
+            table_of(("score", "value", "95% interval"), map(_score, found.scores)),
             *(f"<pre>{escape(chr(10).join(one.lines))}</pre>" for one in found.findings if one.lines),
-            _table(("", "text", "given", "said", "error"), (_mistake(i, one) for i, one in enumerate(mistakes, 1))),
+            table_of(("", "text", "given", "said", "error"), (_mistake(i, one) for i, one in enumerate(mistakes, 1))),
         )
     )
 
@@ -81,6 +81,7 @@ def _mistake(number: int, one: Example) -> str:
     return f"<td class=number>{number}<td class=text>{text}{place}{''.join(cells)}<td class=number>{one.error:.4f}"
 
 
-def _table(columns: Sequence[str], rows: Iterable[str]) -> str:
+def table_of(columns: Sequence[str], rows: Iterable[str]) -> str:
+    """A table; each row is HTML."""
     head = "".join(f"<th>{escape(name)}" for name in columns)
     return f"<table>\n<tr>{head}\n" + "\n".join(f"<tr>{row}" for row in rows) + "\n</table>"

@@ -232,13 +232,16 @@ class _Complete(Exception):
 
 
 @contextmanager
-def recording(network: nn.Module, paths: Collection[str], *, explicit: bool = False) -> Iterator[Trace]:
+def recording(
+    network: nn.Module, paths: Collection[str], *, edit: Mapping[str, Edit] | None = None, explicit: bool = False
+) -> Iterator[Trace]:
     """Records the values at these paths alone during one forward pass, and ends it as soon as it has them.
 
-    The block ends where the pass ends. The pass takes its fast form unless `explicit`: the values that fast ops hide,
-    such as attention weights and the parts of norms, are missing then, and those of a packed batch have the axes m d.
+    `edit` is as in `trace`. The block ends where the pass ends. The pass takes its fast form unless `explicit`: the
+    values that fast ops hide, such as attention weights and the parts of norms, are missing then, and those of a packed
+    batch have the axes m d.
     """
-    with suppress(_Complete), _running(network, only=frozenset(paths), explicit=explicit) as current:
+    with suppress(_Complete), _running(network, edit, only=frozenset(paths), explicit=explicit) as current:
         yield current
 
 

@@ -1,6 +1,7 @@
 """Reads a run folder's training: its checkpoints, its loss curve, and sample sentences."""
 
 import math
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -38,13 +39,17 @@ class Moments:
             return []
         return sorted(step_of(path) for path in self._folder.iterdir() if STEP.fullmatch(path.name))
 
-    def load(self, step: int) -> Model:
-        """The model of a checkpoint. Raises UserError if there is none of this step."""
+    def place(self, step: int) -> Path:
+        """The folder of a checkpoint. Raises UserError if there is none of this step."""
         known = self.steps()
         if self._folder is None or step not in known:
             got = f"expected one of {', '.join(map(str, known))}" if known else "expected none, for a model of no run"
             raise UserError(f"step: {got}, got {step}; try another")
-        return load(place_of(self._folder, step))
+        return place_of(self._folder, step)
+
+    def load(self, step: int) -> Model:
+        """The model of a checkpoint. Raises UserError if there is none of this step."""
+        return load(self.place(step))
 
     def history(self) -> list[dict[str, object]]:
         """Each checkpoint with its training loss and its main score, if the log has them."""
@@ -83,6 +88,19 @@ class Moments:
             if isinstance(loss, int | float) and math.isfinite(loss):
                 found.append((step, float(loss)))
         return found
+
+
+def checkpoint_named(name: str) -> str | Path:
+    """The folder of the checkpoint RUN@STEP; any other name of a model as it is.
+
+    Raises UserError for a folder that does not exist, and for a step that the run did not keep.
+    """
+    match = re.fullmatch(r"(.+)@(\d+)", name)
+    if match is None or Path(name).exists():
+        return name
+    if not Path(match[1]).is_dir():
+        raise UserError(f"{name}: expected the folder of a run before @, got none at {match[1]}; try another path")
+    return Moments(Path(match[1])).place(int(match[2]))
 
 
 def _checkpoint(folder: Path) -> Path | None:

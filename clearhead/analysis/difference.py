@@ -1,0 +1,239 @@
+"""The difference of two networks of one architecture: their tensors, and what heads and neurons write.
+
+The parts of both read the same inputs. What changes in what a part writes to the residual stream is split in two:
+`own`, which the part's own weights change on the first network's streams, and `moved`, which follows from the changed
+streams that reach it. A change in one head has `own` there alone, and `moved` in what comes after it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.analysis.ablation import by_stack, layouts, real
+from clearhead.analysis.comparison import LOGITS
+from clearhead.config import ModelConfig
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+from clearhead.model.assign import merged
+from clearhead.model.linear import effective_weight, refuse_rounded
+from clearhead.model.mode import Evaluating
+from clearhead.trace import Edit, recording
+
+N_SINGULAR = 8
+"""Singular values that are kept."""
+ROWS = 1 << 14
+"""Rows of a matrix that are multiplied at a time."""
+UNIMPORTANT = frozenset({"dropout", "embed_dropout", "attn_dropout", "ffn_dropout", "init", "labels"})
+"""Fields of a config in which two networks of one architecture may differ."""
+
+
+@dataclass(frozen=True)
+class TensorChange:
+    """How far one tensor of the second network is from that of the first."""
+
+    name: str
+    shape: tuple[int, ...]
+    norm: float
+    """‖B - A‖, Frobenius."""
+    relative: float
+    """‖B - A‖ / ‖A‖; over ‖B‖ if A is 0."""
+    singular: tuple[float, ...] = ()
+    """The largest singular values of B - A; none for a vector."""
+    rank: int | None = None
+    """The singular values above the rounding of B's stored numbers."""
+    effective_rank: float | None = None
+    """exp(entropy of the singular values as shares of their sum)   (Roy and Vetterli 2007)."""
+
+    @property
+    def first_share(self) -> float:
+        """The share of ‖B - A‖² that the largest singular value has: near 1 for an update of nearly rank 1."""
+        return self.singular[0] ** 2 / self.norm**2 if self.singular and self.norm else 0.0
+
+
+@dataclass(frozen=True)
+class Written:
+    """Norms of what parts write and of its changes, b m, as shares of the stream: the mean over each text."""
+
+    before: Tensor
+    """‖A‖: what the first network's part writes."""
+    total: Tensor
+    """‖B - A‖: each part reads its own network's streams."""
+    own: Tensor
+    """‖B' - A‖: B' is the second network's part on the first network's streams."""
+    moved: Tensor
+    """‖B - B'‖."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The parts of one attention or feed-forward: the columns of its output projection."""
+
+    path: str
+    stack: str
+    stream: str
+    """The address of the stream to which it adds."""
+
+    @property
+    def value(self) -> str:
+        return f"{self.path}.post" if self.path.endswith("ffn") else f"{self.path}.z"
+
+    @property
+    def projection(self) -> str:
+        return f"{self.path}.down" if self.path.endswith("ffn") else f"{self.path}.out"
+
+
+def check_same(first: Transformer, second: Transformer) -> None:
+    """Raises UserError, which names the first difference, unless both have one architecture and unrounded weights."""
+    for network in (first, second):
+        refuse_rounded(network, "difference")
+    for where, one, other in _fields(first.config, second.config):
+        raise UserError(f"{where}: expected the same in both models, got {one} and {other}; try two of one run")
+    shapes = [{name: list(p.shape) for name, p in network.named_parameters()} for network in (first, second)]
+    for name in sorted({*shapes[0], *shapes[1]}):
+        one, other = (known.get(name, "none") for known in shapes)
+        if one != other:
+            raise UserError(f"{name}: expected one shape in both models, got {one} and {other}; try two of one run")
+
+
+def tensor_changes(first: Transformer, second: Transformer) -> list[TensorChange]:
+    """Every weight that differs, the largest relative change first. Adapters count as part of the weights.
+
+    Raises UserError for networks of two architectures.
+    """
+    first, second = merged(first), merged(second)
+    check_same(first, second)
+    theirs = dict(second.named_parameters())
+    with torch.no_grad():
+        found = [_tensor_change(name, one, theirs[name]) for name, one in first.named_parameters()]
+    return sorted((one for one in found if one.norm), key=lambda one: -one.relative)
+
+
+class PartChanges:
+    """What heads and neurons of two networks write on the same inputs."""
+
+    def __init__(self, first: Transformer, second: Transformer) -> None:
+        """Raises UserError for networks of two architectures."""
+        self._first, self._second = merged(first), merged(second)
+        check_same(self._first, self._second)
+        self._places = list(_places(self._first))
+        self._streams = {place.stream for place in self._places} | _memory(self._first)
+        self.sites = [site for place in self._places for site in self._sites(place)]
+        """The address of each part: `….attn.z[h=2]`, `….ffn.post[f=7]`; blocks with experts have none there."""
+
+    def read(self, inputs: Sequence[Tokens | Tensor]) -> "Read":
+        """Three passes: the first network, the second, and the second with the first one's streams."""
+        tokens = by_stack(self._first, inputs)
+        values = {place.value for place in self._places}
+        ours = _recorded(self._first, tokens, values | self._streams | {LOGITS})
+        theirs = _recorded(self._second, tokens, values | {LOGITS})
+        grafted = _recorded(self._second, tokens, values, {at: ours[at] for at in self._streams})
+        masks = {name: real(layout) for name, layout in layouts(self._first, tokens).items()}
+        each = [self._written(place, (ours, theirs, grafted), masks[place.stack]) for place in self._places]
+        written = (torch.cat(column, -1) for column in zip(*each, strict=True))
+        return Read(Written(*written), (ours.get(LOGITS), theirs.get(LOGITS)))
+
+    def _sites(self, place: _Place) -> list[str]:
+        config = self._first.stacks()[place.stack].config
+        axis, n = ("f", config.d_ff) if place.path.endswith("ffn") else ("h", config.n_heads)
+        return [f"{place.value}[{axis}={i}]" for i in range(n)]
+
+    def _written(self, place: _Place, runs: Sequence[Mapping[str, Tensor]], valid: Tensor) -> tuple[Tensor, ...]:
+        """b m, four times: the fields of `Written`."""
+        ours, theirs, grafted = (run[place.value].float() for run in runs)
+        a, b = (_matrix(network, place) for network in (self._first, self._second))
+        norms = _unit_norms if place.path.endswith("ffn") else self._head_norms
+        stream = runs[0][place.stream].float().norm(dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
+        weight = (valid / stream / valid.sum(1, keepdim=True).clamp_min(1))[..., None]
+        nothing, first = (torch.zeros_like(ours), a), (ours, a)
+        pairs = (nothing, first), (first, (theirs, b)), (first, (grafted, b)), ((grafted, b), (theirs, b))
+        return tuple((norms(*old, *new) * weight).sum(1) for old, new in pairs)
+
+    def _head_norms(self, z: Tensor, a: Tensor, y: Tensor, b: Tensor) -> Tensor:
+        """b t h: ‖B_h y_h - A_h z_h‖ of z, b h t k, and matrices d (h k)."""
+        heads = [torch.einsum("bhtk,dhk->bhtd", x, m.unflatten(1, (x.shape[1], -1))) for x, m in ((z, a), (y, b))]
+        return (heads[1] - heads[0]).norm(dim=-1).mT
+
+
+@dataclass(frozen=True)
+class Read:
+    """What `PartChanges.read` finds on one batch."""
+
+    written: Written
+    logits: tuple[Tensor | None, Tensor | None]
+    """Of both networks; None without a head."""
+
+
+def _tensor_change(name: str, one: Tensor, other: Tensor) -> TensorChange:
+    ours, gap = one.double(), other.double() - one.double()
+    norm, size = float(gap.norm()), float(ours.norm()) or float(other.double().norm())
+    plain = TensorChange(name, tuple(one.shape), norm, norm / size if size else 0.0)
+    if gap.ndim < 2 or not norm:
+        return plain
+    rows = gap.flatten(0, -2)
+    rows = rows if rows.shape[0] >= rows.shape[1] else rows.T
+    # The Gram matrix in float64 has singular values down to 1e-8 of the largest, beyond what float32 weights hold.
+    gram = sum(part.T @ part for part in rows.split(ROWS))
+    assert isinstance(gram, Tensor)
+    values = torch.linalg.eigvalsh(gram).clamp_min(0.0).sqrt().flip(0)
+    rounding = torch.finfo(other.dtype).eps / 2 * float(other.double().norm())
+    shares = values / values.sum()
+    rank = int((values > max(rounding, 1e-7 * float(values[0]))).sum())
+    effective = float(torch.special.entr(shares).sum().exp())
+    return TensorChange(name, plain.shape, norm, plain.relative, tuple(values[:N_SINGULAR].tolist()), rank, effective)
+
+
+def _unit_norms(z: Tensor, a: Tensor, y: Tensor, b: Tensor) -> Tensor:
+    """b t f: ‖y_f b_f - z_f a_f‖ of activations, b t f, and columns of matrices, d f; exact 0 for equal ones."""
+    step, turn = y - z, b - a
+    squares, mixed, turns = (b * b).sum(0), (b * turn).sum(0), (turn * turn).sum(0)
+    return (step * step * squares + 2 * step * z * mixed + z * z * turns).clamp_min(0.0).sqrt()
+
+
+def _matrix(network: Transformer, place: _Place) -> Tensor:
+    module: Any = network.get_submodule(place.projection)
+    return effective_weight(module).detach().float()
+
+
+def _places(network: Transformer) -> list[_Place]:
+    found: list[_Place] = []
+    for name, stack in network.stacks().items():
+        for i in range(stack.config.n_layers):
+            at = f"{name}.blocks.{i}"
+            found.append(_Place(f"{at}.attn", name, f"{at}.resid_pre"))
+            if stack.cross:
+                found.append(_Place(f"{at}.cross", name, f"{at}.resid_attn"))
+            if not stack.config.has_experts(i):
+                found.append(_Place(f"{at}.ffn", name, f"{at}.resid_{'cross' if stack.cross else 'attn'}"))
+    return found
+
+
+def _memory(network: Transformer) -> set[str]:
+    """The address of the encoder's last states, which the decoder's cross-attention reads."""
+    stacks = network.stacks()
+    if len(stacks) < 2:
+        return set()
+    encoder = stacks["encoder"]
+    return {"encoder.final_norm.out" if encoder.final_norm else f"encoder.blocks.{len(encoder.blocks) - 1}.resid_post"}
+
+
+def _recorded(
+    network: Transformer, tokens: Mapping[str, Tokens], paths: Collection[str], edit: Mapping[str, Edit] | None = None
+) -> Mapping[str, Tensor]:
+    with Evaluating(network), torch.no_grad(), recording(network, paths, edit=edit) as seen:
+        network(*tokens.values())
+    return {path: seen[path] for path in paths if path in seen}
+
+
+def _fields(first: ModelConfig, second: ModelConfig) -> list[tuple[str, Any, Any]]:
+    """The fields in which two configs differ: their names and both values."""
+
+    def walk(one: Any, other: Any, where: str) -> list[tuple[str, Any, Any]]:
+        if isinstance(one, dict) and isinstance(other, dict):
+            names = [name for name in one | other if name not in UNIMPORTANT]
+            return [found for name in names for found in walk(one.get(name), other.get(name), f"{where}.{name}")]
+        return [] if one == other else [(where.removeprefix("."), one, other)]
+
+    return walk(first.model_dump(), second.model_dump(), "")

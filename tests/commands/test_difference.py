@@ -1,0 +1,158 @@
+"""`clearhead difference` on folders, on the checkpoints of a run, and on what it refuses."""
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from clearhead.api import Model
+from clearhead.api.folders import own_files
+from clearhead.capture import difference, effects
+from clearhead.cli import main
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import UserError
+from clearhead.recipe.tokenizers import Words
+from clearhead.storage import checkpoints
+from tests.explorer.traced import CONFIGS, model_of
+from tests.tasks.test_classification import SMALL, rows, write_table
+
+LINES = ["one two three", "", "four three", "two two one four three one", "three one"]
+
+
+def run(line: str) -> None:
+    main(line.split())
+
+
+def other(model: Model, *, size: float) -> Model:
+    """The model with one head changed, and everything else a little."""
+    network = copy.deepcopy(model.network)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.001 * torch.randn_like(parameter)
+        out = network.get_parameter(f"{next(iter(network.stacks()))}.blocks.1.attn.out.weight")
+        out[:, 4:8] += size * torch.randn_like(out[:, 4:8])
+    return Model(network, model.tokenizer, model.generation)
+
+
+@pytest.mark.parametrize("name", ["decoder_rotary_grouped", "encoder_classifier", "encoder_tagger_no_first_norm"])
+def test_parts_and_answers_are_those_of_the_models(name: str) -> None:
+    first = model_of(CONFIGS[name])
+    second = other(first, size=1.0)
+    found = difference(first, second, LINES, top=5)
+    stack = next(iter(first.config.stacks))
+    best = found.heads[0]
+    assert best.site == f"{stack}.blocks.1.attn.z[h=1]"
+    assert best.interval[0] <= best.own <= best.interval[1]
+    assert found.n_texts == 4
+    assert found.tensors[0].name == f"{stack}.blocks.1.attn.out.weight"
+    for model, side in ((first, "first"), (second, "second")):
+        (alone,) = effects(model, LINES, [best.site])
+        assert getattr(best.effect, side) == pytest.approx(alone.mean, rel=1e-3, abs=1e-6)
+    logs = [
+        [torch.atleast_2d(model.logits(line).log_softmax(-1)) for line in LINES if line] for model in (first, second)
+    ]
+    changed = [float((a.argmax(-1) != b.argmax(-1)).float().mean()) for a, b in zip(*logs, strict=True)]
+    kl = [float((a.exp() * (a - b)).sum(-1).mean()) for a, b in zip(*logs, strict=True)]
+    assert found.answers is not None
+    assert found.answers.changed.value == pytest.approx(np.mean(changed))
+    assert found.answers.kl.value == pytest.approx(np.mean(kl), rel=1e-3, abs=1e-6)
+    assert found.answers.n_changed_texts == sum(map(bool, changed))
+    assert set(found.answers.scores) == ({"loss", "accuracy"} if stack == "decoder" else set())
+    for side, each in zip(("first", "second"), logs, strict=True) if stack == "decoder" else ():
+        ids = [first.reader.ids([line])[0] for line in LINES if line]
+        losses = [-row[i, own[i + 1]] for row, own in zip(each, ids, strict=True) for i in range(len(own) - 1)]
+        assert getattr(found.answers.scores["loss"], side) == pytest.approx(float(torch.stack(losses).mean()), rel=1e-3)
+
+
+def test_nothing_changed() -> None:
+    model = model_of(CONFIGS["encoder_decoder_post"])
+    found = difference(model, model, [("one two", "eins"), ("four", "vier drei")], top=3)
+    assert (found.tensors, found.n_texts) == ([], 2)
+    assert found.heads == found.neurons == ()
+    assert found.answers is not None
+    assert (found.answers.changed.value, found.answers.texts, found.answers.scores["loss"].p) == (0.0, (), 1.0)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    Path("a.txt").write_text("\n".join(LINES), "utf-8")
+    model = model_of(CONFIGS["decoder_rotary_grouped"])
+    model.save(Path("one"))
+    other(model, size=1.0).save(Path("two"))
+    run("difference one two --data a.txt --top 3 --out found.json --page page.html")
+    said = capsys.readouterr()
+    assert "own weights" in said.out
+    document = json.loads(Path("found.json").read_text("utf-8"))
+    assert document["heads"][0]["site"] == "decoder.blocks.1.attn.z[h=1]"
+    assert document["heads"][0]["site"] in said.out
+    assert document["tensors"][0]["name"] == "decoder.blocks.1.attn.out.weight"
+    assert "accuracy of the next token" in said.out
+    page = Path("page.html").read_text("utf-8")
+    for text in (
+        document["heads"][0]["site"],
+        document["tensors"][0]["name"],
+        *document["answers"]["texts"][0]["text"].split(),
+    ):
+        assert text in page
+    assert "<script" not in page
+    run("difference one one")
+    assert capsys.readouterr().out.startswith("0 of ")
+    model_of(CONFIGS["decoder_pre_learned"]).save(Path("three"))
+    with pytest.raises(SystemExit):
+        run("difference one three")
+    assert "expected the same in both models, got" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_checkpoints_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    model = model_of(CONFIGS["decoder_pre_learned"])
+    for step, one in ((2, model), (4, other(model, size=1.0))):
+        files = own_files(one.network, one.generation)
+        checkpoints.save(Path("run"), step, replace(files, raw=one.tokenizer.to_files()))
+    run("difference run@2 run@4")
+    assert "decoder.blocks.1.attn.out.weight" in capsys.readouterr().out.splitlines()[2]
+    with pytest.raises(SystemExit):
+        run("difference run@2 run@3")
+    assert capsys.readouterr().err.splitlines()[-1] == "error: step: expected one of 2, 4, got 3; try another"
+    with pytest.raises(SystemExit):
+        run("difference run@2 none@3")
+    assert "none@3: expected the folder of a run before @" in capsys.readouterr().err
+
+
+def test_labels_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    write_table(Path("table.csv"), rows() * 3)
+    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
+    line = "train table.csv --precision fp32 --training.max_tokens 64 --training.save_every 4"
+    run(f"{line} {changes} --training.optimizer.lr 1e-2 --out run --steps 12")
+    steps = sorted(int(path.name.removeprefix("step-")) for path in Path("run").glob("step-*"))
+    capsys.readouterr()
+    write_table(Path("other.csv"), rows()[:20])
+    run(f"difference run@{steps[0]} run@{steps[-1]} --data other.csv --texts 10 --top 2")
+    said = capsys.readouterr().out
+    run(f"compare run@{steps[0]} run@{steps[-1]} --data other.csv --json")
+    score = json.loads(capsys.readouterr().out)["scores"]["accuracy"]
+    (line,) = [row for row in said.splitlines() if row.startswith("accuracy")]
+    assert line.split()[1:4] == [f"{score['first']:.4f}", f"{score['second']:.4f}", f"{score['difference']:+.4f}"]
+    assert f"{score['p']:.3f}" in line
+
+
+def test_other_vocabularies_and_pictures_are_refused() -> None:
+    first = model_of(CONFIGS["decoder_pre_learned"])
+    second = Model(first.network, Tokenizer.train(["a b c"], Words()), first.generation)
+    with pytest.raises(UserError, match=r"^tokenizer: expected one vocabulary, got two"):
+        difference(first, second)
+    pictures = model_of(CONFIGS["vision"])
+    with pytest.raises(UserError, match=r"^difference: expected models that read texts"):
+        difference(pictures, pictures, LINES)
+    assert difference(pictures, pictures).tensors == []
