@@ -9,26 +9,45 @@ const painted = [
   "font-family", "font-size", "font-style", "font-weight", "text-anchor", "paint-order",
 ] as const;
 
-/** The picture of `element` and everything visible in it. */
-export function toSVG(element: Element): string {
-  const frame = element.getBoundingClientRect();
-  const svg = node("svg", {
-    xmlns: ns, width: frame.width, height: frame.height, viewBox: `0 0 ${frame.width} ${frame.height}`,
-  });
-  svg.append(node("rect", { width: frame.width, height: frame.height, fill: ground(element) }));
+/** Pixels: of the caption's letters and lines, around the picture, and the least width that a caption has. */
+const LETTER = 12, LINE = 17, MARGIN = 8, NARROWEST = 360;
+
+/** The picture of `element` and everything visible in it, with lines of text below. */
+export function toSVG(element: Element, caption: readonly string[] = []): string {
+  const frame = element.getBoundingClientRect(), width = Math.max(frame.width, NARROWEST) + 2 * MARGIN;
+  const style = getComputedStyle(element), lines = caption.flatMap((text) => wrapped(text, width - 2 * MARGIN, style.fontFamily));
+  const height = frame.height + LINE * lines.length + 3 * MARGIN;
+  const svg = node("svg", { xmlns: ns, width, height, viewBox: `${-MARGIN} ${-MARGIN} ${width} ${height}` });
+  svg.append(node("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: ground(element) }));
   draw(element, svg, frame);
+  lines.forEach((line, i) => {
+    const made = node("text", { x: 0, y: frame.height + MARGIN + LINE * (i + 0.75), fill: colour(style.color)?.paint ?? "none", "font-family": style.fontFamily, "font-size": LETTER });
+    made.textContent = line;
+    svg.append(made);
+  });
   return new XMLSerializer().serializeToString(svg);
 }
 
+/** A text in lines of a width. */
+function wrapped(text: string, width: number, family: string): string[] {
+  const pen = document.createElement("canvas").getContext("2d")!;
+  pen.font = `${LETTER}px ${family}`;
+  // Where a language has no spaces, between any two characters.
+  const parts = text.match(/[\u3000-\u9fff\uff00-\uffef]|\s*[^\s\u3000-\u9fff\uff00-\uffef]+/g) ?? [];
+  return parts.reduce<string[]>((lines, part) => {
+    const line = (lines.at(-1) ?? "") + part;
+    return lines.length && pen.measureText(line).width <= width ? [...lines.slice(0, -1), line] : [...lines, part.trimStart()];
+  }, []);
+}
+
 /** The same as pixels, `scale` for each CSS pixel. */
-export async function toPNG(element: Element, scale = 2): Promise<Blob> {
-  const { width, height } = element.getBoundingClientRect();
+export async function toPNG(element: Element, caption: readonly string[] = [], scale = 2): Promise<Blob> {
   const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(toSVG(element))}`;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(toSVG(element, caption))}`;
   await image.decode();
   const canvas = document.createElement("canvas");
-  canvas.width = Math.ceil(width * scale);
-  canvas.height = Math.ceil(height * scale);
+  canvas.width = Math.ceil(image.naturalWidth * scale);
+  canvas.height = Math.ceil(image.naturalHeight * scale);
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((resolve, reject) => {
     const done = (blob: Blob | null): void => (blob ? resolve(blob) : reject(new Error("too large for a PNG")));
