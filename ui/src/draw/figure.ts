@@ -9,35 +9,26 @@ const painted = [
   "font-family", "font-size", "font-style", "font-weight", "text-anchor", "paint-order",
 ] as const;
 
-/** Pixels: of the caption's letters and lines, around the picture, and the least width that a caption has. */
-const LETTER = 12, LINE = 17, MARGIN = 8, NARROWEST = 360;
+/** Pixels: of a caption's letters and lines, and around the picture. */
+const LETTER = 12, LINE = 17, MARGIN = 8;
 
 /** The picture of `element` and everything visible in it, with lines of text below. */
 export function toSVG(element: Element, caption: readonly string[] = []): string {
-  const frame = element.getBoundingClientRect(), width = Math.max(frame.width, NARROWEST) + 2 * MARGIN;
-  const style = getComputedStyle(element), lines = caption.flatMap((text) => wrapped(text, width - 2 * MARGIN, style.fontFamily));
-  const height = frame.height + LINE * lines.length + 3 * MARGIN;
-  const svg = node("svg", { xmlns: ns, width, height, viewBox: `${-MARGIN} ${-MARGIN} ${width} ${height}` });
-  svg.append(node("rect", { x: -MARGIN, y: -MARGIN, width, height, fill: ground(element) }));
+  const frame = element.getBoundingClientRect(), { fontFamily, color } = getComputedStyle(element);
+  const pen = document.createElement("canvas").getContext("2d")!;
+  pen.font = `${LETTER}px ${fontFamily}`;
+  const width = Math.max(frame.width, ...caption.map((line) => pen.measureText(line).width)) + 2 * MARGIN;
+  const height = frame.height + LINE * caption.length + 2 * MARGIN;
+  const box = { x: -MARGIN, y: -MARGIN, width, height };
+  const svg = node("svg", { xmlns: ns, width, height, viewBox: Object.values(box).join(" ") });
+  svg.append(node("rect", { ...box, fill: ground(element) }));
   draw(element, svg, frame);
-  lines.forEach((line, i) => {
-    const made = node("text", { x: 0, y: frame.height + MARGIN + LINE * (i + 0.75), fill: colour(style.color)?.paint ?? "none", "font-family": style.fontFamily, "font-size": LETTER });
-    made.textContent = line;
-    svg.append(made);
+  caption.forEach((line, i) => {
+    const text = node("text", { x: 0, y: frame.height + LINE * (i + 1), fill: colour(color)?.paint ?? "none", "font-family": fontFamily, "font-size": LETTER });
+    text.textContent = line;
+    svg.append(text);
   });
   return new XMLSerializer().serializeToString(svg);
-}
-
-/** A text in lines of a width. */
-function wrapped(text: string, width: number, family: string): string[] {
-  const pen = document.createElement("canvas").getContext("2d")!;
-  pen.font = `${LETTER}px ${family}`;
-  // Where a language has no spaces, between any two characters.
-  const parts = text.match(/[\u3000-\u9fff\uff00-\uffef]|\s*[^\s\u3000-\u9fff\uff00-\uffef]+/g) ?? [];
-  return parts.reduce<string[]>((lines, part) => {
-    const line = (lines.at(-1) ?? "") + part;
-    return lines.length && pen.measureText(line).width <= width ? [...lines.slice(0, -1), line] : [...lines, part.trimStart()];
-  }, []);
 }
 
 /** The same as pixels, `scale` for each CSS pixel. */

@@ -16,15 +16,18 @@ export function crumbsOf({ page, about: { plan } }: Explorer): string[] {
   ];
 }
 
+/** Characters of a text in a caption. */
+const LONGEST = 120;
+
 /** The place and the run; the text; the model. */
 export function captionOf(app: Explorer): string[] {
   const { about, page, side } = app, place = placeOf(page.view);
   const step = place.of === "head" ? [nameOf(page.view === "attention" ? { place, step: page.step } : { place })] : [];
   const run = side === "a" ? [] : [side === "b" ? t("side.b", { name: changesOf(app) }) : "B − A"];
-  const target = app.shown?.reply.target, { text } = page.reads, other = page.other?.text;
+  const texts = [page.reads.text, app.shown?.reply.target].filter(Boolean).map((text) => `“${[...text!].slice(0, LONGEST).join("")}”`);
   return [
     [...crumbsOf(app), ...step, ...run].join(" › "),
-    ...(text ? [`“${text}”${target ? ` → “${target}”` : ""}${other ? ` (B: “${other}”)` : ""}`] : []),
+    ...(texts.length ? [texts.join(" → ")] : []),
     `${modelName(about)} · ${describeModel(about)} · clearhead`,
   ];
 }

@@ -3,11 +3,14 @@
 import type { RunRequest } from "../core/protocol";
 import type { Question, Stop, Walk } from "../core/walk";
 import { t } from "../i18n/index.svelte";
-import { plainPage, requestA, requestB, type Page } from "./page";
+import { NOTHING, plainPage, requestA, requestB, type Page } from "./page";
 import { decode, encode, fromFragment, toFragment } from "./permalink";
 
 /** Items of a list, and characters of a text or a view. */
-const MOST = { list: 200, text: 20_000 };
+const MOST_ITEMS = 200, MOST_CHARACTERS = 20_000;
+/** What a recorded walk is made of. */
+const LIKE = { name: "", title: "", stops: [{ name: "", place: "", say: "", question: { ask: "", choices: [""], right: 0, because: "" } }] };
+const OPTIONAL = ["name", "question"];
 
 /** A walk without stops. */
 export const EMPTY: Walk = { name: "own", title: "", stops: [] };
@@ -23,18 +26,23 @@ export function named({ title, stops }: Walk): Walk {
   return { name: ["own", ...words].join("-").slice(0, 60), title, stops: stops.map((stop, i) => ({ ...stop, name: `stop-${i + 1}` })) };
 }
 
-/** With the stop at a place moved to another. */
-export function moved(walk: Walk, from: number, to: number): Walk {
-  const stops = walk.stops.filter((_, i) => i !== from);
-  stops.splice(to, 0, walk.stops[from]!);
-  return named({ ...walk, stops });
+/** With the one at a place moved to another; beyond the first or the last, nothing moves. */
+export function moved<T>(list: readonly T[], from: number, to: number): T[] {
+  const made = list.filter((_, i) => i !== from);
+  made.splice(Math.max(0, to), 0, list[from]!);
+  return made;
 }
 
-/** The question of what was typed: one choice a line; undefined for nothing. */
-export function questionOf(ask: string, lines: string, right: number, because: string): Question | undefined {
-  const choices = lines.split("\n").map((line) => line.trim()).filter(Boolean);
-  if (!ask.trim() && choices.length === 0) return undefined;
-  return { ask, choices, right: Math.max(0, Math.min(right, choices.length - 1)), because };
+/** The question of what was typed: one choice a line, a * before the right one; undefined for nothing. */
+export function questionOf(ask: string, lines: string, because: string): Question | undefined {
+  const typed = lines.split("\n").map((line) => line.trim()).filter(Boolean), choices = typed.map((line) => line.replace(/^\*\s*/, ""));
+  return ask || typed.length ? { ask, choices, right: Math.max(0, typed.findIndex((line) => line.startsWith("*"))), because } : undefined;
+}
+
+/** The choices as they are typed. */
+export function linesOf(question: Question | undefined): string {
+  const choices = (question?.choices ?? []) as string[];
+  return choices.map((choice, i) => (i === question!.right ? `* ${choice}` : choice)).join("\n");
 }
 
 // --- links -----------------------------------------------------------------------------------------------------------
@@ -45,16 +53,19 @@ export function fieldOf(walk: Walk | null): string {
 }
 
 /** The passes that a walk goes through, each once. */
-export function requestsOf(walk: Walk, { reads }: Page): RunRequest[] {
-  const pages = walk.stops.map(({ place }) => (typeof place === "string" && fromFragment(place, { ...reads, target: null })) || plainPage(reads));
-  const all = pages.flatMap((page) => [requestA(page), requestB(page)]).filter((one) => one !== null);
+export function requestsOf(walk: Walk, page: Page): RunRequest[] {
+  const all = walk.stops.map((stop) => pageOf(stop, page)).flatMap((one) => [requestA(one), requestB(one)]).filter((one) => one !== null);
   return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()];
 }
 
 /** The fragment that begins a walk. */
 export function startOf(walk: Walk, page: Page): string {
-  const first = walk.stops[0]?.place, reads = (typeof first === "string" && fromFragment(first, page.reads)?.reads) || page.reads;
-  return toFragment({ ...plainPage(reads), mode: "learn", walk: walk.name }) + fieldOf(walk);
+  return toFragment({ ...plainPage(pageOf(walk.stops[0]!, page).reads), mode: "learn", walk: walk.name }) + fieldOf(walk);
+}
+
+/** The page at a recorded stop; `now` has the image that a link leaves out. */
+function pageOf({ place }: Stop, now: Page): Page {
+  return fromFragment(place as string, now.reads) ?? now;
 }
 
 /** The walk of a fragment; null if it has none. Throws an Error of one line for one that is not whole. */
@@ -65,48 +76,36 @@ export function walkIn(fragment: string): Walk | null {
 
 // --- reading ---------------------------------------------------------------------------------------------------------
 
-/** The walk in a text. Throws an Error of one line, which names the field, unless the page has recorded such a walk. */
+/** The walk in a text. Throws an Error of one line, which names the field, unless the page can have recorded it. */
 export function walkFrom(text: () => string): Walk {
   let found: unknown;
   try {
     found = JSON.parse(text());
   } catch {
-    refuse("walk", t("own.no_json"));
+    refuse("walk", "?");
   }
-  const { title, stops } = table(found, "walk", ["name", "title", "stops"]);
-  return named({ name: "", title: words(title, "title"), stops: list(stops, "stops").map(stopFrom) });
+  fits(found, LIKE, "walk");
+  const walk = found as Walk;
+  walk.stops.forEach(({ place, question }, i) => {
+    if (!fromFragment(place as string, NOTHING)) refuse(`walk.stops[${i}].place`, place);
+    if (question && !((question.right as number) in (question.choices as string[]))) refuse(`walk.stops[${i}].question.right`, question.right);
+  });
+  return named(walk);
 }
 
-function stopFrom(value: unknown, i: number): Stop {
-  const at = `stops[${i}]`, { place, say, question } = table(value, at, ["name", "place", "say", "question"]);
-  const link = words(place, `${at}.place`);
-  if (!fromFragment(link, plainPage({ text: "", target: null }).reads)) refuse(`${at}.place`, link);
-  const stop: Stop = { name: "", place: link, say: words(say, `${at}.say`) };
-  return question === undefined ? stop : { ...stop, question: questionFrom(question, `${at}.question`) };
-}
-
-function questionFrom(value: unknown, at: string): Question {
-  const { ask, choices, right, because } = table(value, at, ["ask", "choices", "right", "because"]);
-  const texts = list(choices, `${at}.choices`).map((one, i) => words(one, `${at}.choices[${i}]`));
-  if (!Number.isInteger(right) || (right as number) < 0 || (right as number) >= Math.max(1, texts.length)) refuse(`${at}.right`, right);
-  return { ask: words(ask, `${at}.ask`), choices: texts, right: right as number, because: words(because, `${at}.because`) };
+/** Refuses a value that has another form than the example. */
+function fits(value: unknown, like: unknown, at: string): void {
+  const most = typeof value === "string" ? MOST_CHARACTERS : MOST_ITEMS;
+  if (value === null || typeof value !== typeof like || Array.isArray(value) !== Array.isArray(like) || (value as string).length > most) refuse(at, value);
+  if (Array.isArray(value)) value.forEach((one, i) => fits(one, (like as unknown[])[0], `${at}[${i}]`));
+  else if (typeof value === "object") {
+    const fields = new Map(Object.entries(value as object)), known = new Map(Object.entries(like as object));
+    for (const name of new Set([...known.keys(), ...fields.keys()])) {
+      if (fields.has(name) || !OPTIONAL.includes(name)) fits(fields.get(name), known.get(name), `${at}.${name}`);
+    }
+  }
 }
 
 function refuse(at: string, value: unknown): never {
-  const shown = String(JSON.stringify(value));
-  throw new Error(t("own.refused", { at, value: shown.length > 60 ? `${shown.slice(0, 59)}…` : shown }));
-}
-
-function table(value: unknown, at: string, fields: string[]): Record<string, unknown> {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) refuse(at, value);
-  for (const [name, one] of Object.entries(value as object)) if (!fields.includes(name)) refuse(`${at}.${name}`, one);
-  return value as Record<string, unknown>;
-}
-
-function list(value: unknown, at: string): unknown[] {
-  return Array.isArray(value) && value.length <= MOST.list ? value : refuse(at, value);
-}
-
-function words(value: unknown, at: string): string {
-  return typeof value === "string" && value.length <= MOST.text ? value : refuse(at, value);
+  throw new Error(t("own.refused", { at, value: String(JSON.stringify(value)).slice(0, 60) }));
 }

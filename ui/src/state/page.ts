@@ -12,6 +12,9 @@ export const FORMS = ["map", "steps", "lines"] as const;
 
 export type Reads = Pick<RunRequest, "text" | "target" | "image" | "step">;
 
+/** For what does not depend on the text. */
+export const NOTHING: Reads = { text: "", target: null };
+
 export interface Page {
   view: PlaceName;
   step: Step;

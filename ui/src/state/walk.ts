@@ -7,7 +7,7 @@ import type { Reading, Stop, StopPlace, Walk, When } from "../core/walk";
 import { num, percent } from "../draw/format";
 import { isOpen } from "../engine/functions";
 import { answerOf, softmax } from "./answer.svelte";
-import { attentionAt, limit, plainPage, requestA, requestB, type Page, type Reads } from "./page";
+import { attentionAt, limit, NOTHING, plainPage, requestA, requestB, type Page, type Reads } from "./page";
 import { fromFragment } from "./permalink";
 import { placeOf } from "./places";
 import type { Run } from "./run";
@@ -27,8 +27,6 @@ export const FREE = ["form", "moment", "heads"] as const;
 export function placeIn({ place }: Stop): Pick<StopPlace, "view" | "step" | "edits" | "change"> {
   return typeof place === "string" ? fromFragment(place, NOTHING) ?? plainPage(NOTHING) : place;
 }
-
-const NOTHING: Reads = { text: "", target: null };
 
 // --- which stops -----------------------------------------------------------------------------------------------------
 
