@@ -62,7 +62,7 @@ class ExportQuestion(OfRun):
     """Asks for the page as one file, which begins with `run` and, if it is given, `other` beside it."""
 
     other: RunRequest | None = None
-    stops: Annotated[tuple[RunRequest, ...], Field(max_length=64)] = ()
+    stops: Annotated[list[RunRequest], Field(max_length=64)] = Field(default_factory=list[RunRequest])
     """The runs of a walk, which the file answers too."""
     state: Annotated[str, Field(pattern="^#", max_length=2_000_000)] | None = None
     """The fragment that the page begins with."""

@@ -17,8 +17,8 @@ export function toSVG(element: Element, caption: readonly string[] = []): string
   const frame = element.getBoundingClientRect(), { fontFamily, color } = getComputedStyle(element);
   const pen = document.createElement("canvas").getContext("2d")!;
   pen.font = `${LETTER}px ${fontFamily}`;
-  const width = Math.max(frame.width, ...caption.map((line) => pen.measureText(line).width)) + 2 * MARGIN;
-  const height = frame.height + LINE * caption.length + 2 * MARGIN;
+  const width = Math.ceil(Math.max(frame.width, ...caption.map((line) => pen.measureText(line).width)) + 2 * MARGIN);
+  const height = Math.ceil(frame.height + LINE * caption.length + 2 * MARGIN);
   const box = { x: -MARGIN, y: -MARGIN, width, height };
   const svg = node("svg", { xmlns: ns, width, height, viewBox: Object.values(box).join(" ") });
   svg.append(node("rect", { ...box, fill: ground(element) }));
