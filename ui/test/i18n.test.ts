@@ -66,6 +66,7 @@ const followers: Record<string, string> = {
   "step.": "qkv scores scaled masked softmax weighted",
   "tree.": "kept dropped final",
   "view.": views,
+  "own.": "add play save open undo close up down remove ask choices because",
   "walk.": "printed here",
   "walk.verdict.": "reproduces rounding wrong nothing_printed cannot_be_checked",
 };

@@ -48,15 +48,18 @@ class Contents:
     parts: dict[str, Reply] = field(default_factory=dict[str, Reply])
 
 
-def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest] = ()) -> Contents:
+def contents(
+    opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest] = (), stops: Sequence[RunRequest] = ()
+) -> Contents:
     """Everything that a page needs to show these runs without a server; it begins with the first one, without edits.
 
-    The reader may choose the `others` by their texts. For a model that the file does not hold, only `runs` have the
-    effect of each head. Raises UserError if a run cannot be computed or is too large.
+    The reader may choose the `others` by their texts, and a walk goes through `stops`. For a model that the file does
+    not hold, only `runs` have the effect of each head. Raises UserError if a run cannot be computed or is too large.
     """
     head = opened.model.config.head
     live = is_live(opened)
-    cut = _tokenized(opened, [*runs, *others])
+    more = [*others, *(_followed(opened, run) for run in stops)]
+    cut = _tokenized(opened, [*runs, *more])
     answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead | VectorHead))]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
     answers += ["check"] + ["weights", "neighbours"] * live
@@ -73,9 +76,9 @@ def contents(opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunReq
     made = Contents({"about": about(opened) | said, "command": _command(opened.name), "tokenized": cut})
     made.parts.update({"texts": Reply(languages)} if languages else {})
     if live:
-        _live(made, opened, [*runs, *others])
+        _live(made, opened, [*runs, *more])
     else:
-        _recorded(made, opened, runs, others)
+        _recorded(made, opened, runs, more)
     return made
 
 
@@ -104,6 +107,12 @@ def _settled(opened: Opened, run: RunRequest) -> RunRequest:
         return run
     wrote = [token.id for token in found.reading.tokens["decoder"][1:]]
     return run.model_copy(update={"target": found.target, "written": wrote})
+
+
+def _followed(opened: Opened, run: RunRequest) -> RunRequest:
+    """The same with the target that the model writes without the run's edits, as a page asks for it beside that one."""
+    plain = _settled(opened, _plain(run))
+    return run.model_copy(update={"target": plain.target, "written": plain.written})
 
 
 def _started(opened: Opened, run: RunRequest) -> RunRequest:

@@ -62,22 +62,32 @@ class ExportQuestion(OfRun):
     """Asks for the page as one file, which begins with `run` and, if it is given, `other` beside it."""
 
     other: RunRequest | None = None
+    stops: Annotated[list[RunRequest], Field(max_length=64)] = Field(default_factory=list[RunRequest])
+    """The runs of a walk, which the file answers too."""
     state: Annotated[str, Field(pattern="^#", max_length=2_000_000)] | None = None
     """The fragment that the page begins with."""
 
 
 def export(opened: Opened, question: ExportQuestion) -> Reply:
     """The file as tensor `html`, uint8. Raises UserError for a run that cannot be computed or is too large."""
-    html = html_of(opened, question.run, question.other, state=question.state)
+    html = html_of(opened, question.run, question.other, question.stops, state=question.state)
     return Reply(
         {"bytes": len(html), "live": is_live(opened)},
         {"html": torch.frombuffer(bytearray(html), dtype=torch.uint8)},
     )
 
 
-def html_of(opened: Opened, run: RunRequest, other: RunRequest | None = None, *, state: str | None = None) -> bytes:
+def html_of(
+    opened: Opened,
+    run: RunRequest,
+    other: RunRequest | None = None,
+    stops: Sequence[RunRequest] = (),
+    *,
+    state: str | None = None,
+) -> bytes:
     """The file itself."""
-    return page(opened.name, contents(opened, [run] if other is None else [run, other]), state or "")
+    runs = [run] if other is None else [run, other]
+    return page(opened.name, contents(opened, runs, stops=stops), state or "")
 
 
 def export_page(

@@ -13,7 +13,7 @@ from clearhead.api import Model
 from clearhead.commands import explore
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.requests import EditRequest, RunRequest
 from clearhead.explorer.export import page as export
 from clearhead.explorer.export.recorded import HALVES
 from clearhead.explorer.session import Session
@@ -53,6 +53,18 @@ def test_what_ends_an_element_is_written_otherwise_in_the_script() -> None:
     )
     with pytest.raises(ValueError, match="ends its element"):
         export.inline(b"a { content: '</style>' }", "style")
+
+
+def test_a_large_model_answers_the_stops_of_a_walk() -> None:
+    """Each text with the target that it has without edits, as the page asks for its side B."""
+    session = session_of("encoder_decoder_relative")
+    other = RunRequest(text="three two")
+    edited = other.model_copy(update={"edits": [EditRequest(at="encoder.blocks.0.attn.z[h=0]", do="zero")]})
+    with too_large():
+        html = export.html_of(session, session.start, stops=[other, edited]).decode()
+    held = [one["run"] for one in parts_of(html)["data"][0]["recorded"]]
+    assert [(one["text"], len(one["edits"])) for one in held[-2:]] == [("three two", 0), ("three two", 1)]
+    assert held[-1]["target"] == held[-2]["target"] is not None
 
 
 def test_no_name_and_no_text_is_markup() -> None:

@@ -127,7 +127,7 @@ export interface Questions {
   /** Every text of the page in another language, by key. */
   texts(asked: { language: string }): { texts: Record<string, string> };
   /** A tensor `html` (uint8). */
-  export(asked: { run: RunRequest; other?: RunRequest; state?: string }): { bytes: number; live: boolean };
+  export(asked: { run: RunRequest; other?: RunRequest; stops?: RunRequest[]; state?: string }): { bytes: number; live: boolean };
 }
 
 export type Ask = keyof Questions;

@@ -24,7 +24,8 @@ export interface Walk {
 
 export interface Stop {
   name: string;
-  place: StopPlace;
+  /** As fields, or as the page's address has it, from its "#" on: a view with its text. */
+  place: StopPlace | string;
   /** One sentence. */
   say: string;
   /** The heading; without it the name of the place. */

@@ -9,26 +9,36 @@ const painted = [
   "font-family", "font-size", "font-style", "font-weight", "text-anchor", "paint-order",
 ] as const;
 
-/** The picture of `element` and everything visible in it. */
-export function toSVG(element: Element): string {
-  const frame = element.getBoundingClientRect();
-  const svg = node("svg", {
-    xmlns: ns, width: frame.width, height: frame.height, viewBox: `0 0 ${frame.width} ${frame.height}`,
-  });
-  svg.append(node("rect", { width: frame.width, height: frame.height, fill: ground(element) }));
+/** Pixels: of a caption's letters and lines, and around the picture. */
+const LETTER = 12, LINE = 17, MARGIN = 8;
+
+/** The picture of `element` and everything visible in it, with lines of text below. */
+export function toSVG(element: Element, caption: readonly string[] = []): string {
+  const frame = element.getBoundingClientRect(), { fontFamily, color } = getComputedStyle(element);
+  const pen = document.createElement("canvas").getContext("2d")!;
+  pen.font = `${LETTER}px ${fontFamily}`;
+  const width = Math.ceil(Math.max(frame.width, ...caption.map((line) => pen.measureText(line).width)) + 2 * MARGIN);
+  const height = Math.ceil(frame.height + LINE * caption.length + 2 * MARGIN);
+  const box = { x: -MARGIN, y: -MARGIN, width, height };
+  const svg = node("svg", { xmlns: ns, width, height, viewBox: Object.values(box).join(" ") });
+  svg.append(node("rect", { ...box, fill: ground(element) }));
   draw(element, svg, frame);
+  caption.forEach((line, i) => {
+    const text = node("text", { x: 0, y: frame.height + LINE * (i + 1), fill: colour(color)?.paint ?? "none", "font-family": fontFamily, "font-size": LETTER });
+    text.textContent = line;
+    svg.append(text);
+  });
   return new XMLSerializer().serializeToString(svg);
 }
 
 /** The same as pixels, `scale` for each CSS pixel. */
-export async function toPNG(element: Element, scale = 2): Promise<Blob> {
-  const { width, height } = element.getBoundingClientRect();
+export async function toPNG(element: Element, caption: readonly string[] = [], scale = 2): Promise<Blob> {
   const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(toSVG(element))}`;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(toSVG(element, caption))}`;
   await image.decode();
   const canvas = document.createElement("canvas");
-  canvas.width = Math.ceil(width * scale);
-  canvas.height = Math.ceil(height * scale);
+  canvas.width = Math.ceil(image.naturalWidth * scale);
+  canvas.height = Math.ceil(image.naturalHeight * scale);
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((resolve, reject) => {
     const done = (blob: Blob | null): void => (blob ? resolve(blob) : reject(new Error("too large for a PNG")));

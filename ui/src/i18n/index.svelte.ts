@@ -4,9 +4,9 @@ import type { About, Host } from "../core/protocol";
 
 type Catalogue = Record<string, string>;
 
-/** What the page says until it has its language, or if it cannot get one: of `en.json`, `en.draw.json`, … these. */
+/** What the page says until the host has sent its language, and what a worker says, which has none. */
 const first: Catalogue = Object.assign(
-  {}, ...Object.values(import.meta.glob<Catalogue>(["./en.json", "./en.draw.json", "./en.file.json"], { eager: true, import: "default" })),
+  {}, ...Object.values(import.meta.glob<Catalogue>(["./en.first.json", "./en.file.json"], { eager: true, import: "default" })),
 );
 const catalogues = new Map<string, Catalogue>();
 

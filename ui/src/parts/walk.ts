@@ -4,13 +4,15 @@ import type { Printed, Stop } from "../core/walk";
 import type { Tensor } from "../core/protocol";
 import { t } from "../i18n/index.svelte";
 import { tokenText } from "./describe";
+import { placeIn } from "../state/walk";
 import type { Walking } from "../state/walking.svelte";
 import { chapterAt } from "./course";
 
 /** The heading of a stop: its own, or the name of its place. */
 export function titleOf(stop: Stop): string {
   if (stop.title) return t(stop.title);
-  return stop.place.view === "attention" && stop.place.step ? t(`step.${stop.place.step}`) : t(`view.${stop.place.view}`);
+  const { view, step } = placeIn(stop);
+  return view === "attention" && step ? t(`step.${step}`) : t(`view.${view}`);
 }
 
 /** An address that a link may lead to: a chapter by its name, on the web, or beside the page; null for any other. */

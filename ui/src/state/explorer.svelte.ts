@@ -3,8 +3,10 @@
 import { getContext, setContext, untrack } from "svelte";
 import { messageOf } from "../core/errors";
 import type { About, Change, Edit, Host, RunRequest, Tensor } from "../core/protocol";
+import type { Walk } from "../core/walk";
 import { chooseLanguage, t } from "../i18n/index.svelte";
-import { attentionAt, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
+import { fieldOf, startOf, walkIn } from "./own";
+import { attentionAt, limit, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
 import { fromFragment, toFragment } from "./permalink";
 import type { PlaceName } from "./places";
 import { Run } from "./run";
@@ -36,6 +38,8 @@ export class Explorer {
   #runs = new Map<string, Run>();
   #asking: AbortController | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** The walk that was recorded here, or that came with the link. */
+  own = $state.raw<Walk | null>(null);
   onpage: ((fragment: string) => void) | null = null;
 
   constructor(host: Host, about: About, fragment = "") {
@@ -51,6 +55,7 @@ export class Explorer {
     await chooseLanguage(host, json);
     const explorer = new Explorer(host, json, fragment);
     await explorer.refresh();
+    explorer.#take(fragment);
     if (!fragment && explorer.a) Object.assign(explorer.page, mostTelling(explorer.a));
     return explorer;
   }
@@ -109,7 +114,17 @@ export class Explorer {
     if (change.view && change.view !== this.page.view) this.page.moment = 0;
     Object.assign(this.page, change);
     this.#clamp();
-    this.onpage?.(toFragment(this.page));
+    this.onpage?.(this.link);
+  }
+
+  /** The fragment of the page as it is. */
+  get link(): string {
+    return toFragment(this.page) + fieldOf(this.own);
+  }
+
+  /** The fragment for others: of the page, or the beginning of the walk that was recorded. */
+  get shared(): string {
+    return this.own?.stops.length ? startOf(this.own, this.page) : toFragment(this.page);
   }
 
   /** Changes what is computed, as one step of undo. */
@@ -150,8 +165,18 @@ export class Explorer {
   async follow(fragment: string): Promise<void> {
     const page = fromFragment(fragment, this.page.reads);
     if (!page) return;
-    this.#place(page); // Views read the place before the pass of its text has been computed.
+    limit(page, this.about, null); // Views read the place before the pass of its text has been computed.
     await this.act(page);
+    this.#take(fragment);
+  }
+
+  /** Takes the walk of a link. One that is not whole is refused, and the page keeps its own. */
+  #take(fragment: string): void {
+    try {
+      this.own = walkIn(fragment) ?? this.own;
+    } catch (error) {
+      this.error = messageOf(error);
+    }
   }
 
   // --- acting ---
@@ -208,7 +233,7 @@ export class Explorer {
       this.error = null;
       this.lost = false;
       this.#clamp();
-      this.onpage?.(toFragment(this.page));
+      this.onpage?.(this.link);
     } catch (error) {
       if (asking.signal.aborted) return;
       this.b = null;
@@ -242,35 +267,14 @@ export class Explorer {
     return run;
   }
 
-  /** Limits the place to a head that the model has. */
-  #place(page: Page): void {
-    const { config } = this.about.plan;
-    if (!config[page.stack]) page.stack = config.encoder ? "encoder" : "decoder";
-    const stack = config[page.stack];
-    if (!stack) return;
-    page.layer = clamp(page.layer, stack.n_layers);
-    page.head = clamp(page.head, stack.n_heads);
-    page.heads = page.heads?.filter((head) => head < stack.n_heads) ?? null;
-    if (!(config.encoder && config.decoder && page.stack === "decoder")) page.part = "attn";
-  }
-
-  /** Limits the selection to the tokens of the run. */
+  /** Limits the page to what the model and the run have. */
   #clamp(): void {
-    const { page, a } = this;
-    this.#place(page);
-    const shape = a?.reply.facts[`${this.at}.weights`]?.shape;
-    if (shape) [page.query, page.key] = [clamp(page.query, shape[1] ?? 1), clamp(page.key, shape[2] ?? 1)];
-    const n = this.shown?.tokens.length;
-    if (page.position !== null && n) page.position = clamp(page.position, n);
+    limit(this.page, this.about, this.a, this.shown?.tokens.length);
   }
 
   say(sentence: string): void {
     this.said = sentence;
   }
-}
-
-function clamp(value: number, count: number): number {
-  return Math.max(0, Math.min(value, count - 1));
 }
 
 const KEY = Symbol("explorer");

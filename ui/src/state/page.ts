@@ -1,7 +1,8 @@
 /** What the reader has chosen. The permalink holds all of it, and undo steps back through it. */
 
-import type { Change, Edit, RunRequest, StackName } from "../core/protocol";
+import type { About, Change, Edit, RunRequest, StackName } from "../core/protocol";
 import type { PlaceName, Step } from "./places";
+import type { Run } from "./run";
 
 export type Part = "attn" | "cross";
 export type Side = "a" | "b" | "diff";
@@ -10,6 +11,9 @@ export type Form = (typeof FORMS)[number];
 export const FORMS = ["map", "steps", "lines"] as const;
 
 export type Reads = Pick<RunRequest, "text" | "target" | "image" | "step">;
+
+/** For what does not depend on the text. */
+export const NOTHING: Reads = { text: "", target: null };
 
 export interface Page {
   view: PlaceName;
@@ -68,4 +72,22 @@ export function requestB(page: Page): RunRequest | null {
   if (!page.other && page.edits.length === 0 && !changed) return null;
   const request: RunRequest = { ...(page.other ?? page.reads), edits: page.edits };
   return changed ? { ...request, change: page.change } : request;
+}
+
+/** Limits a page to a head that the model has, to the tokens of the run, and to the `n` tokens that are shown. */
+export function limit(page: Page, { plan: { config } }: About, run: Run | null, n = 0): void {
+  if (!config[page.stack]) page.stack = config.encoder ? "encoder" : "decoder";
+  const stack = config[page.stack];
+  if (!stack) return;
+  page.layer = clamp(page.layer, stack.n_layers);
+  page.head = clamp(page.head, stack.n_heads);
+  page.heads = page.heads?.filter((head) => head < stack.n_heads) ?? null;
+  if (!(config.encoder && config.decoder && page.stack === "decoder")) page.part = "attn";
+  const shape = run?.reply.facts[`${attentionAt(page)}.weights`]?.shape;
+  if (shape) [page.query, page.key] = [clamp(page.query, shape[1] ?? 1), clamp(page.key, shape[2] ?? 1)];
+  if (page.position !== null && n) page.position = clamp(page.position, n);
+}
+
+function clamp(value: number, count: number): number {
+  return Math.max(0, Math.min(value, count - 1));
 }

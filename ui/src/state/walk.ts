@@ -7,7 +7,9 @@ import type { Reading, Stop, StopPlace, Walk, When } from "../core/walk";
 import { num, percent } from "../draw/format";
 import { isOpen } from "../engine/functions";
 import { answerOf, softmax } from "./answer.svelte";
-import { attentionAt, plainPage, requestA, requestB, type Page, type Reads } from "./page";
+import { attentionAt, limit, NOTHING, plainPage, requestA, requestB, type Page, type Reads } from "./page";
+import { fromFragment } from "./permalink";
+import { placeOf } from "./places";
 import type { Run } from "./run";
 
 /** The walks that every page has: the files of src/walks/. */
@@ -15,13 +17,23 @@ export const WALKS: readonly Walk[] = Object.values(import.meta.glob<Walk>("../w
 
 /** The part of a page's state that a stop sets. */
 export type Placement = Pick<Page,
-  "view" | "step" | "stack" | "layer" | "part" | "head" | "query" | "key" | "dim" | "position" | "side" | "reads" | "other" | "edits" | "change" | "temperature">;
+  "view" | "step" | "stack" | "layer" | "part" | "head" | "query" | "key" | "dim" | "position" | "side" | "reads" | "other" | "edits" | "change" | "temperature">
+  & Partial<Pick<Page, (typeof FREE)[number]>>;
+
+/** What a stop may set, and the reader changes without leaving it. */
+export const FREE = ["form", "moment", "heads"] as const;
+
+/** A stop's place as fields: a link sets all of them. */
+export function placeIn({ place }: Stop): Pick<StopPlace, "view" | "step" | "edits" | "change"> {
+  return typeof place === "string" ? fromFragment(place, NOTHING) ?? plainPage(NOTHING) : place;
+}
 
 // --- which stops -----------------------------------------------------------------------------------------------------
 
 /** The stops that this model has. */
 export function stopsOf(walk: Walk, about: About): Stop[] {
   return walk.stops.filter((stop) => {
+    if (typeof stop.place === "string") return placeOf(placeIn(stop).view as Page["view"]).when?.(about) ?? true;
     const stack = stackOf(stop.place, about);
     return about.plan.config[stack] && (!stop.when || holds(stop.when, about, stack));
   });
@@ -67,6 +79,7 @@ export function lastId({ plan: { config } }: About): number {
 
 /** The state that a stop sets on a page that reads `reads`; `run` is A's pass over it. */
 export function placementOf(stop: Stop, walk: Walk, about: About, run: Run, reads: Reads): Placement {
+  if (typeof stop.place === "string") return linked(stop.place, about, run, reads);
   const { place } = stop, stack = stackOf(place, about), config = about.plan.config[stack]!;
   const own: Reads = walk.text === undefined || walk.text === reads.text ? reads : { text: walk.text, target: null, image: null };
   const page = plainPage(own), tokens = tokensIn(run, stack);
@@ -81,7 +94,19 @@ export function placementOf(stop: Stop, walk: Walk, about: About, run: Run, read
   page.position = isLast ? query : null;
   page.edits = filledEdits(place.edits ?? [], addresses(page, about));
   page.side = requestB(page) ? "b" : "a";
-  const { walk: _, stop: __, mode: ___, form: ____, heads: _____, present: ______, moment: _______, ...placement } = page;
+  const { form: _, heads: __, moment: ___, ...placement } = placementIn(page);
+  return placement;
+}
+
+/** The state of a link; `run` limits it if it read the same. */
+function linked(link: string, about: About, run: Run, reads: Reads): Placement {
+  const start = reads.step == null ? reads : { ...reads, step: null };
+  const page = fromFragment(link, start) ?? plainPage(start), isThere = JSON.stringify(requestA(page)) === JSON.stringify(run.request);
+  limit(page, about, isThere ? run : null);
+  return placementIn(page);
+}
+
+function placementIn({ walk: _, stop: __, mode: ___, present: ____, ...placement }: Page): Placement {
   return placement;
 }
 
@@ -172,7 +197,7 @@ function clipped(text: string): string {
 
 /** A template with its names filled in; an unknown name stays. */
 export function filled(template: string, names: Readonly<Record<string, string>>): string {
-  return template.replace(/\{(\w+)\}/g, (whole, name: string) => names[name] ?? whole);
+  return template.replace(/\{(\w+)\}/g, (whole, name: string) => Object.hasOwn(names, name) ? names[name]! : whole);
 }
 
 function filledEdits(edits: Edit[], names: Record<string, string>): Edit[] {
@@ -185,7 +210,7 @@ export type Piece = string | { name: string; text: string };
 export function piecesOf(sentence: string, names: Readonly<Record<string, string>>): Piece[] {
   return sentence.split(/(\{\w+\})/).filter(Boolean).map((part) => {
     const name = /^\{(\w+)\}$/.exec(part)?.[1];
-    return name !== undefined && name in names ? { name, text: names[name]! } : part;
+    return name !== undefined && Object.hasOwn(names, name) ? { name, text: names[name]! } : part;
   });
 }
 

@@ -9,7 +9,10 @@ import type { Explorer } from "./explorer.svelte";
 import { plainPage, requestA, type Page, type Reads } from "./page";
 import { STEPS, type PlaceName, type Step } from "./places";
 import type { Run } from "./run";
-import { filled, isBare, namesOf, piecesOf, placementOf, readableBy, requestOf, stopsOf, valueOf, WALKS, type Passes, type Piece, type Placement, type Read } from "./walk";
+import { EMPTY, named } from "./own";
+import {
+  filled, FREE, isBare, namesOf, piecesOf, placeIn, placementOf, readableBy, requestOf, stopsOf, valueOf, WALKS, type Passes, type Piece, type Placement, type Read,
+} from "./walk";
 
 /** A sentence with its numbers, by their names. */
 export interface Told { stop: Stop; pieces: Piece[]; reads: Record<string, Read> }
@@ -20,8 +23,15 @@ export interface Asked { stop: Stop; ask: string; choices: string[]; right: numb
 const MOST_CHOICES = 5;
 
 export class Walking {
-  /** Those that came with the model first. */
-  readonly walks: Walk[];
+  /** The one that was recorded first, then those that came with the model. */
+  walks: Walk[] = $derived.by(() => {
+    const { about, own } = this.app, given = [...(about.walks ?? []), ...WALKS].filter(({ name }) => name !== own?.name);
+    return [...(own ? [own] : []), ...given].filter((walk) => stopsOf(walk, about).length > 0);
+  });
+  /** Whether the recorded walk is being edited. */
+  editing = $state(false);
+  /** The recorded walk as it was before each change. */
+  #past = $state.raw<(Walk | null)[]>([]);
   #reached = $state<Record<string, number>>({});
   /** The choice made at each stop, by walk and stop. */
   #chosen = $state<Record<string, number>>({});
@@ -29,7 +39,7 @@ export class Walking {
   #input: string | null = null;
 
   constructor(readonly app: Explorer) {
-    this.walks = [...(app.about.walks ?? []), ...WALKS].filter((walk) => stopsOf(walk, app.about).length > 0);
+    this.editing = app.own !== null && !this.isOn;
   }
 
   get isOn(): boolean {
@@ -46,7 +56,7 @@ export class Walking {
   /** null until the pass over what the page reads is there. */
   placement: Placement | null = $derived.by(() => {
     const { app: { a, about, page }, stop, walk } = this, reads = $state.snapshot(page.reads);
-    const isOwn = walk.text === undefined, isThere = JSON.stringify(a?.request) === JSON.stringify({ ...reads, edits: [] });
+    const isOwn = !this.fixed, isThere = JSON.stringify(a?.request) === JSON.stringify({ ...reads, edits: [] });
     return a && (isThere || !isOwn) ? placementOf(stop, walk, about, a, reads) : null;
   });
 
@@ -54,8 +64,13 @@ export class Walking {
   away: boolean = $derived.by(() => {
     const { placement, app } = this;
     if (!placement) return false;
-    return Object.entries(placement).some(([name, value]) => JSON.stringify(app.page[name as keyof Placement]) !== JSON.stringify(value));
+    return Object.entries(placement).some(([name, value]) => !FREE.includes(name as never) && JSON.stringify(app.page[name as keyof Placement]) !== JSON.stringify(value));
   });
+
+  /** Whether the stop has a text of its own. */
+  get fixed(): boolean {
+    return this.walk.text !== undefined || typeof this.stop.place === "string";
+  }
 
   /** Whether the model could not read what the page holds, such as words without a tokenizer. */
   unread: boolean = $derived.by(() => this.app.error !== null && this.placement === null);
@@ -92,7 +107,40 @@ export class Walking {
     if (!placement) return;
     const computed = ["reads", "other", "edits", "change"] as const;
     if (computed.some((name) => JSON.stringify(placement[name]) !== JSON.stringify(app.page[name]))) await app.act(placement);
-    else app.go(placement);
+    // On another text than before, the stop's place may have other limits.
+    if (this.placement) app.go(this.placement);
+  }
+
+  // --- recording ---
+
+  /** Opens the recorded walk, or an empty one, in its editor. */
+  edit(): void {
+    this.editing = true;
+    this.app.own ??= EMPTY;
+    this.leave();
+  }
+
+  /** Keeps the walk as it is now; null undoes the last change. */
+  record(walk: Walk | null): void {
+    const { app } = this;
+    if (walk) this.#past = [...this.#past, app.own];
+    app.own = walk ? named(walk) : this.#past.at(-1) ?? null;
+    if (!walk) this.#past = this.#past.slice(0, -1);
+    app.onpage?.(app.link);
+  }
+
+  get canUndo(): boolean {
+    return this.#past.length > 0;
+  }
+
+  /** Walks along what was recorded; leaving it leads back to the editor. */
+  async play(): Promise<void> {
+    const { own } = this.app;
+    if (!own) return;
+    this.forget();
+    this.#reached[own.name] = 0;
+    this.app.go({ mode: "learn", walk: own.name, stop: 0 });
+    await this.show();
   }
 
   /** Reads what the model can read, and goes on at the stop. */
@@ -104,14 +152,14 @@ export class Walking {
   /** Whether the walk has come to a place, or to a step of it; outside Learn everything is open. */
   introduced(view: PlaceName, step?: Step): boolean {
     if (!this.isOn) return true;
-    const seen = this.stops.slice(0, this.reached + 1).map((stop) => stop.place).filter((place) => place.view === view);
+    const seen = this.stops.slice(0, this.reached + 1).map(placeIn).filter((place) => place.view === view);
     if (step === undefined) return seen.length > 0;
     return seen.some((place) => STEPS.indexOf((place.step ?? "softmax") as Step) >= STEPS.indexOf(step));
   }
 
   /** Whether a stop so far has changed something in the model. */
   get changes(): boolean {
-    return !this.isOn || this.stops.slice(0, this.reached + 1).some(({ place }) => place.edits || place.change);
+    return !this.isOn || this.stops.slice(0, this.reached + 1).map(placeIn).some(({ edits, change }) => edits?.length || (change && Object.keys(change).length > 0));
   }
 
   /** Call it in a component that is there while Learn is on: shows the stop of a link that names no place, and shows a stop
@@ -125,7 +173,7 @@ export class Walking {
       }
       const input = JSON.stringify([request.text, request.target, request.image ?? null, request.step ?? null]);
       untrack(() => {
-        const isNew = this.#input !== null && input !== this.#input && this.walk.text === undefined;
+        const isNew = this.#input !== null && input !== this.#input && !this.fixed;
         if (isNew) this.forget();
         // After the effect of the page, which writes its address.
         if (isNew || (this.#input === null && isBare(this.app.page))) void tick().then(() => this.show());

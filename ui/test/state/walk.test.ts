@@ -6,7 +6,7 @@ import { differs, linkTo, rowsOf, wordOf } from "../../src/parts/walk";
 import { Explorer } from "../../src/state/explorer.svelte";
 import { fromFragment, toFragment } from "../../src/state/permalink";
 import { placeOf } from "../../src/state/places";
-import { filled, isBare, piecesOf, WALKS } from "../../src/state/walk";
+import { filled, isBare, piecesOf, placeIn, WALKS } from "../../src/state/walk";
 import { largestOf, walking, type Walking } from "../../src/state/walking.svelte";
 import { fileOf, hostOf, names } from "../host/files";
 
@@ -30,7 +30,7 @@ describe.each(names)("%s", (name) => {
     for (let i = 0; i < way.stops.length; i++) {
       await way.go(i);
       const { stop, app } = way, told = (await way.told(plain))!;
-      expect(app.page.view).toBe(stop.place.view);
+      expect(app.page.view).toBe(placeIn(stop).view);
       expect(placeOf(app.page.view).when?.(app.about) ?? true, stop.name).toBe(true);
       const left = told.pieces.filter((piece) => typeof piece === "string" && /[{}]/.test(piece));
       expect(left, stop.name).toEqual([]);

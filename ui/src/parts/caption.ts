@@ -1,0 +1,33 @@
+/** Where the page looks, in words: as crumbs, and as the lines under a picture. */
+
+import { t } from "../i18n/index.svelte";
+import type { Explorer } from "../state/explorer.svelte";
+import { placeOf } from "../state/places";
+import { changesOf } from "./changes";
+import { describeModel, modelName, partName } from "./describe";
+import { nameOf } from "./entries";
+
+export function crumbsOf({ page, about: { plan } }: Explorer): string[] {
+  const { of } = placeOf(page.view);
+  return [
+    ...(of ? [t(`stack.${page.stack}`), t("crumb.layer", { n: page.layer })] : []),
+    ...(of === "part" || of === "head" ? [partName(plan, page.stack, page.part)] : []),
+    of === "head" ? t("crumb.head", { n: page.head }) : t(`view.${page.view}`),
+  ];
+}
+
+/** Characters of a text in a caption. */
+const LONGEST = 120;
+
+/** The place and the run; the text; the model. */
+export function captionOf(app: Explorer): string[] {
+  const { about, page, side } = app, place = placeOf(page.view);
+  const step = place.of === "head" ? [nameOf(page.view === "attention" ? { place, step: page.step } : { place })] : [];
+  const run = side === "a" ? [] : [side === "b" ? t("side.b", { name: changesOf(app) }) : "B − A"];
+  const texts = [page.reads.text, app.shown?.reply.target].filter(Boolean).map((text) => `“${[...text!].slice(0, LONGEST).join("")}”`);
+  return [
+    [...crumbsOf(app), ...step, ...run].join(" › "),
+    ...(texts.length ? [texts.join(" → ")] : []),
+    `${modelName(about)} · ${describeModel(about)} · clearhead`,
+  ];
+}
