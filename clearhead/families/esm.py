@@ -13,7 +13,7 @@ from clearhead.families.bert import bare, no_pooler, norm, tagging
 from clearhead.families.family import Document, Family, HeadMap
 from clearhead.families.shared import encoder_sizes, labels, output_matrix, problem_type
 from clearhead.weights.documents import short
-from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, same
+from clearhead.weights.fields import FieldRule, Only, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, derive, ignore, leave_out, rename
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _rounded(frequencies: Sequence[float] | None, values: Values) -> Sequence[fl
     return None if alike else frequencies
 
 
-ANGLES: tuple[Field, ...] = (
+ANGLES: tuple[FieldRule, ...] = (
     same("rope_theta", "encoder.positions.base", default=10_000.0),
     computed("inv_freq", "encoder.positions.frequencies", read=_rounded, default=None),
     same("max_position_embeddings", "encoder.positions.trained_length", default=1026),
