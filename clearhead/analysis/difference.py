@@ -14,6 +14,7 @@ from torch import Tensor
 
 from clearhead.analysis.ablation import by_stack, layouts, real
 from clearhead.analysis.comparison import LOGITS
+from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -56,6 +57,8 @@ class TensorChange:
 @dataclass(frozen=True)
 class Written:
     """Norms of what parts write and of its changes, b m, as shares of the stream: the mean over each text."""
+
+    __repr__ = brief
 
     before: Tensor
     """‖A‖: what the first network's part writes."""
@@ -160,6 +163,8 @@ class PartChanges:
 @dataclass(frozen=True)
 class Read:
     """What `PartChanges.read` finds on one batch."""
+
+    __repr__ = brief
 
     written: Written
     logits: tuple[Tensor | None, Tensor | None]

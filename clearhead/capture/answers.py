@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.api import Model
+from clearhead.brief import brief
 from clearhead.capture.texts import Encoded, Text, valid_cells
 from clearhead.model import Tokens
 from clearhead.tasks import resampling
@@ -68,6 +69,8 @@ class Answers:
 @dataclass(frozen=True)
 class Judged:
     """What one batch says, a row for each text."""
+
+    __repr__ = brief
 
     means: np.ndarray
     """b 2: the share of answers that changed, and KL."""

@@ -69,7 +69,7 @@ def test_files(tmp_path: Path) -> None:
         (["one"], f"{AT}[t=0]", "got one with an index"),
         (["one"], "resid_post", "begins with decoder"),
         (["one"], "decoder.blocks.0.attn.q", "expected one vector for each position"),
-        (["one"], "decoder.blocks.8.resid_post", "no value has this address"),
+        (["one"], "decoder.blocks.8.resid_post", "no such address in this trace"),
     ],
 )
 def test_what_is_no_direction(positive: list[str], at: str, message: str) -> None:

@@ -82,7 +82,7 @@ def test_steer(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("words", "message"),
     [
         (["--at", "decoder.blocks.0.resid_post", "--width", "wide"], "--width: expected a number of features"),
-        (["--at", "decoder.blocks.0.resid_mid"], "no value has this address"),
+        (["--at", "decoder.blocks.0.resid_mid"], "no such address in this trace"),
         (["--at", "decoder.blocks.0.resid_post", "--active", "500"], "k: expected 1 to 256"),
         (["--at", "decoder.blocks.0.attn", "--kind", "transcoder"], "expected the address of an FFN"),
     ],
