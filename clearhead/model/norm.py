@@ -32,7 +32,9 @@ class LayerNorm(_Gain):
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
-            return tap(self, "out", F.layer_norm(x, self.weight.shape, self.gain, self.bias, self.eps), self.axes)
+            gain = self.gain  # The kernel takes gain and bias of one type, which may be wider than that of x.
+            bias = None if self.bias is None else self.bias.to(gain.dtype)
+            return tap(self, "out", F.layer_norm(x, self.weight.shape, gain, bias, self.eps), self.axes)
         mean = tap(self, "mean", x.mean(-1, keepdim=True), self.axes)
         variance = (x - mean).square().mean(-1, keepdim=True)
         rstd = tap(self, "rstd", (variance + self.eps).rsqrt(), self.axes)
@@ -52,9 +54,15 @@ class RMSNorm(_Gain):
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
-            return tap(self, "out", F.rms_norm(x, self.weight.shape, self.gain, self.eps), self.axes)
+            return tap(self, "out", self._fast(x), self.axes)
         rstd = tap(self, "rstd", (x.square().mean(-1, keepdim=True) + self.eps).rsqrt(), self.axes)
         return tap(self, "out", x * rstd * self.gain, self.axes)
+
+    def _fast(self, x: Tensor) -> Tensor:
+        if not self.plus_one:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        gain = self.gain  # Of at least float32: for mixed types the kernel is slower, and warns.
+        return F.rms_norm(x.to(gain.dtype), self.weight.shape, gain, self.eps).to(x.dtype)
 
     def steps(self, to: Steps, path: str, x: str) -> str:
         """List the ops of `forward`; returns the address of the result."""
