@@ -9,7 +9,7 @@ from clearhead.analysis.circuits import Circuits, LogitDifference, Metric, Vecto
 from clearhead.analysis.circuits.circuits import Baseline
 from clearhead.analysis.circuits.metrics import at
 from clearhead.api.model import Model
-from clearhead.config import LanguageHead, NoHead, VectorHead
+from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens
 from clearhead.model.sentences import vectors
@@ -57,28 +57,6 @@ def circuits_of(
         best, second = theirs.topk(2).indices.tolist()
         minus = best if best != answer else second
     return first.explaining(LogitDifference(answer, minus, position)), Explained(answer, minus, position)
-
-
-def answer_id(model: Model, name: str, text: str | None) -> int | None:
-    """The id of a label or a token: its text, or what the tool shows of it (▁nine). Raises UserError for several."""
-    if text is None:
-        return None
-    labels = getattr(model.config.head, "labels", None)
-    if labels and text in labels:
-        return list(labels).index(text)
-    if not isinstance(model.config.head, LanguageHead) or not model.has_tokenizer:
-        if text.isdecimal():
-            return int(text)
-        known = f"one of {', '.join(labels)}" if labels else "a number"
-        raise UserError(f"--{name}: expected {known}, got {text!r}")
-    ids = model.tokenizer.encode(text, target=model.is_encoder_decoder)
-    if len(ids) != 1:
-        shown = model.tokenizer.tokens(range(model.tokenizer.vocab_size))
-        if text in shown:
-            return shown.index(text)
-        pieces = ", ".join(map(repr, model.tokenizer.tokens(ids)))
-        raise UserError(f"--{name}: expected one token, got {pieces or 'none'}; try the first, with its space")
-    return ids[0]
 
 
 def _shift(model: Model, circuits: Circuits) -> Metric:

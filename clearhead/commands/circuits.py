@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from clearhead.analysis.circuits import Edge, Edges, Nodes, Point, curve, refined_edges, refined_nodes
 from clearhead.api import Model, load
-from clearhead.api.circuits import Explained, answer_id, circuits_of
+from clearhead.api.answers import answer_id
+from clearhead.api.circuits import Explained, circuits_of
 from clearhead.commands import tell
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
@@ -44,7 +45,8 @@ def circuits_command(
     other = "" if target is None and writes else target
     inputs = read(model, clean, other).inputs
     replaced = baseline or read(model, corrupt, other).inputs
-    ids = {"answer": answer_id(model, "answer", answer), "minus": answer_id(model, "minus", minus)}
+    given = {"answer": answer, "minus": minus}
+    ids = {which: answer_id(model, text, name=which) for which, text in given.items() if text is not None}
     circuits, explained = circuits_of(model, inputs, replaced, position=position, **ids)
     begin, end = circuits.ends
     metric = named(model, explained)

@@ -8,13 +8,13 @@ from typing import cast
 
 from clearhead.analysis.sweep import PARTS, Part, PatchingSweep, Row
 from clearhead.api import Model, load
+from clearhead.api.answers import answer_id
 from clearhead.commands import tell
-from clearhead.config import ClassificationHead, StackName, TaggingHead
+from clearhead.config import StackName
 from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 from clearhead.explorer.recording.manifest import Token
 from clearhead.explorer.recording.tokens import ReadInput, read
-from clearhead.weights.documents import shown
 
 WIDE = 7
 """Columns of a cell."""
@@ -34,8 +34,8 @@ def patch_command(
     """Prints the row of each block, or one JSON object of all."""
     model = load(name, device=device)
     clean, corrupt = (_read(model, text, target) for text in texts)
-    answer, minus = (None if one is None else answer_id(model, one) for one in answers)
-    assert answer is not None
+    answer = answer_id(model, answers[0], name="answer")
+    minus = None if answers[1] is None else answer_id(model, answers[1], name="minus")
     sweep = PatchingSweep(model.network, clean.inputs, corrupt.inputs, answer, minus=minus, position=position)
     parts = PARTS if of == "all" else (cast("Part", of),)
     tokens = corrupt.tokens
@@ -51,29 +51,6 @@ def patch_command(
             print(heading)
         print(line, flush=True)
         before = heading
-
-
-def answer_id(model: Model, answer: str) -> int:
-    """The number of a label, or the id of the token that is this text. Raises UserError if there is none."""
-    head = model.config.head
-    if isinstance(head, ClassificationHead | TaggingHead):
-        labels = list(head.labels or map(str, range(head.n_labels)))
-        if answer not in labels:
-            raise UserError(f"answer: expected one of {', '.join(labels[:20])}, got {shown(answer)}")
-        return labels.index(answer)
-    if not model.has_tokenizer:
-        if not answer.isdigit():
-            raise UserError(f"answer: expected an id, as this model has no tokenizer, got {shown(answer)}")
-        return int(answer)
-    # Where a token holds no space, a space before the word is no mistake.
-    cut = [model.tokenizer.encode(text, target=model.is_encoder_decoder) for text in (answer, answer.strip())]
-    ids = next((one for one in cut if len(one) == 1), cut[0])
-    if len(ids) != 1:
-        pieces = ", ".join(map(repr, model.tokenizer.tokens(ids)))
-        raise UserError(
-            f"answer: expected one token, got {shown(answer)!r}, which is {pieces or 'none'}; give one of them"
-        )
-    return ids[0]
 
 
 def _read(model: Model, text: str, target: str | None) -> ReadInput:

@@ -41,7 +41,7 @@ def test_other_lengths_as_json(folder: Path, capsys: pytest.CaptureFixture[str])
 
 def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for changed, expected in (
-        ({"answer": "five six"}, "error: answer: expected one token, got 'five six', which is"),
+        ({"answer": "five six"}, "error: --answer: expected one token, got five six, which is"),
         ({"corrupt": "one two three"}, "error: patching: expected texts that answer differently"),
         ({"position": "7"}, "error: position 7: expected a position of the clean text, whose length is 3"),
     ):

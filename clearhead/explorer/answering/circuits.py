@@ -16,6 +16,7 @@ from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import AddressText, Natural, OfRun, RunRequest, SmallCount, Whole
+from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.tokens import read
 
 FEW = 12
@@ -65,6 +66,13 @@ class Studied:
         if steps not in self.edges:
             self.edges[steps] = self.circuits.edges(steps=steps)
         return self.edges[steps]
+
+
+class Studies(LRUCache[Studied]):
+    """The circuits between the pairs of runs that were asked about last."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
 
 
 def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
@@ -126,7 +134,7 @@ def _clean(opened: Opened, question: CircuitsQuestion) -> Pass:
 def _studied(opened: Opened, question: CircuitsQuestion) -> Studied:
     base = {"run": question.run.key, "corrupt": question.corrupt.key}
     key = str({**base, "of": (question.answer, question.minus, question.position)})
-    return opened.circuits.get(key, lambda: _study(opened, question))
+    return opened.kept(Studies, Studies).get(key, lambda: _study(opened, question))
 
 
 def _study(opened: Opened, question: CircuitsQuestion) -> Studied:

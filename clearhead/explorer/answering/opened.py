@@ -11,7 +11,6 @@ from clearhead.capture.texts import Text
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.starts import starts
-from clearhead.explorer.lru_cache import LRUCache
 from clearhead.model.rounding import RoundedMatrix
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ class Opened:
         self._kept: dict[type, Any] = {}
         self.start, self.examples, pictures = starts(model, folder, text, target, image)
         self.passes = Passes(model, folder, pictures)
-        self.circuits: LRUCache[Any] = LRUCache(2)
-        """What was found of the circuits between two runs (answering/circuits.py)."""
 
     def kept(self, kind: type[T], make: Callable[[], T]) -> T:
         """What the answers of one kind keep for the next question; `make` makes it at the first."""
