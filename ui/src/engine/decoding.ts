@@ -5,7 +5,7 @@ import { parseAddress, type Address } from "../core/address";
 import type { Edit, Op, Plan, Tensor } from "../core/protocol";
 import { axisLength, floats, row, toFloats, type Floats } from "../core/tensor";
 import { byPath, edited, noSuch, type Other } from "./edits";
-import { compute } from "./ops";
+import { compute, kindOf } from "./ops";
 import { axesOf } from "./taps";
 
 /** What has been read: the number of tokens, and their keys and values by address (h s k). */
@@ -14,7 +14,6 @@ export interface Past { readonly length: number; readonly kept: ReadonlyMap<stri
 export const NOTHING: Past = { length: 0, kept: new Map() };
 
 const IDS = "decoder.ids", TYPES = "decoder.types", POSITIONS = "decoder.positions";
-const BIASES = ["relative_bias", "alibi"];
 
 export class Decoding {
   /** The ops that wait for the decoder's tokens, and the values of all others. */
@@ -58,7 +57,7 @@ export class Decoding {
     ]);
     const all = vector(Array.from({ length }, (_, i) => i)), kept = new Map<string, Floats>();
     for (const op of this.#growing) {
-      const isHead = op.out.startsWith("head."), inputs = BIASES.includes(op.op) ? [all] : this.#inputs(op, values);
+      const isHead = op.out.startsWith("head."), inputs = kindOf(op).pairwise ? [all] : this.#inputs(op, values);
       const given = isHead ? inputs.map((value) => lastRow(toFloats(value))) : inputs;
       const made = compute(op, given, this.#weights(op), this.plan.masks, from);
       let value = this.#changed(op.out, made, isHead ? length - 1 : from);

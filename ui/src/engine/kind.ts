@@ -17,6 +17,8 @@ export interface OpKind {
   explain(cell: Cell, given: Given[]): Form;
   /** Each number is made of the numbers at the same index: a whole axis (null) needs that axis of the inputs. */
   cellwise?: true;
+  /** A bias of the scores: a number for each pair of positions, made of the positions alone. */
+  pairwise?: true;
   /** How long an axis is where it is not as long as that of the first input, `from(axis)`. */
   length?(op: Op, axis: number, from: (axis: number) => number, context: Context): number;
 }

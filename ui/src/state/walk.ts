@@ -6,6 +6,7 @@ import { length } from "../core/vectors";
 import type { Reading, Stop, StopPlace, Walk, When } from "../core/walk";
 import { num, percent } from "../draw/format";
 import { isOpen } from "../engine/functions";
+import { kindOf } from "../engine/ops";
 import { answerOf, softmax } from "./answer.svelte";
 import { attentionAt, limit, NOTHING, plainPage, requestA, requestB, type Page, type Reads } from "./page";
 import { fromFragment } from "./permalink";
@@ -44,16 +45,14 @@ function holds(when: When, about: About, stack: StackName): boolean {
   const one = (list: string[] | undefined, value: string): boolean => !list || list.includes(value);
   const both = (wanted: boolean | undefined, is: boolean): boolean => wanted === undefined || wanted === is;
   // Some models have two encodings: one that is added to the embedding, and one of scores.
-  const { added, scored } = own.positions as Partial<Record<string, { kind: string }>>;
+  const { added } = own.positions as Partial<Record<string, { kind: string }>>;
   const positions = added?.kind ?? own.positions.kind;
   return one(when.kinds, about.kind) && one(when.positions, positions) && one(when.heads, config.head.kind)
     && one(when.norms, own.norm_place) && both(when.tokenizer, about.has_tokenizer) && both(when.causal, masks[`${stack}.attn`]?.causal ?? false)
     && both(when.scaled, own.attn_scale === null && !own.soft_cap) && both(when.deep, own.n_layers > 1)
-    && both(when.biased, BIASED.includes(scored?.kind ?? positions)) && both(when.parallel, Boolean(own.parallel))
+    && both(when.biased, about.plan.ops.some((op) => op.out.startsWith(`${stack}.`) && kindOf(op).pairwise)) && both(when.parallel, Boolean(own.parallel))
     && both(when.normed, own.norm_place !== "post" && own.first_norm !== false) && both(when.many, own.n_heads > 1);
 }
-
-const BIASED = ["relative", "alibi"];
 
 function stackOf({ stack = "first" }: StopPlace, { plan: { config } }: About): StackName {
   if (stack === "first") return config.encoder ? "encoder" : "decoder";

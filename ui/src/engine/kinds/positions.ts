@@ -36,6 +36,7 @@ export const POSITIONS = {
   },
   relative_bias: {
     inputs: [1, 1],
+    pairwise: true,
     compute: (call) => {
       const table = weight(call, 0), heads = axisLength(table, 1);
       return biases(call, heads, (head, distance) => table.data[bucket(call.op, distance) * heads + head]!);
@@ -69,6 +70,7 @@ export const POSITIONS = {
   },
   alibi: {
     inputs: [1, 1],
+    pairwise: true,
     compute: (call) => {
       const slopes = call.op.numbers ?? [];
       return biases(call, slopes.length, (head, distance) => -slopes[head]! * Math.abs(distance));
