@@ -170,8 +170,9 @@ def write(folder: Path, document: str) -> None:
         tagged(folder / f"en_ewt-ud-{name}")
     for name in ("pictures", "other-pictures"):
         pictures(folder / name)
-    picture(5).save(folder / "new.png")
-    for i, name in enumerate(("a", "b", "speech")):
+    for name in ("new", "cat"):
+        picture(5).save(folder / f"{name}.png")
+    for i, name in enumerate(("a", "b", "speech", "talk")):
         wav(folder / f"{name}.wav", sound(i))
     if document in ("your-data.md", "images.md"):  # Where others have texts in a table of this name.
         files = [{"file": f"pictures/{kind}/{i}.png", "kind": kind} for kind in CLASSES for i in range(12)]
