@@ -117,11 +117,16 @@ def _see(kind: str, name: str) -> str:
 def write(folder: Path) -> None:
     """Writes the pages of all exercises and walks."""
     for name, given in sets().items():
-        _write(folder / "exercises" / f"{name}.html", given.title, parts_by_name(given))
+        _write(folder / "exercises" / f"{name}.html", given.title, parts_by_name(given, beside.LANGUAGES))
     for name, chain in chains().items():
         opened = Opened(chain.model(), name=name, text=chain.text, walks=chain.documents())
         state = fragment(RunRequest(text=chain.text), {"mode": "learn", "walk": name})
-        _write(folder / "walks" / f"{name}.html", chain.text, parts_of(contents(opened, [opened.start])), state)
+        _write(
+            folder / "walks" / f"{name}.html",
+            chain.text,
+            parts_of(contents(opened, [opened.start], languages=beside.LANGUAGES)),
+            state,
+        )
 
 
 def _write(path: Path, heading: str, parts: dict[str, str], state: str = "") -> None:

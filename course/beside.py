@@ -12,6 +12,8 @@ from pathlib import Path
 from clearhead.explorer.export.page import blocks
 from clearhead.explorer.static_files import static_file
 
+LANGUAGES = ("en",)
+"""What the figures of the site speak: its own language. Each figure holds its texts."""
 SCRIPT, STYLE = "explorer.js", "explorer.css"
 EXPORT = re.compile(r"export\s*\{[^{}]*\};?\s*$")
 PAGE = """<!doctype html>

@@ -148,6 +148,6 @@ def write(name: str, figures: Sequence[Figure], models: Path, folder: Path) -> P
     runs = list({one.run.key: one.run for one in figures}.values())
     path = folder / f"{name}.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    inside = contents(model, runs[:1], runs[1:])
+    inside = contents(model, runs[:1], runs[1:], languages=beside.LANGUAGES)
     path.write_bytes(beside.page(name, parts_of(inside), fragment(runs[0], {})))
     return path

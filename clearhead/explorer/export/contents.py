@@ -3,7 +3,7 @@
 Every part is a reply: JSON and tensors in one safetensors file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -49,12 +49,18 @@ class Contents:
 
 
 def contents(
-    opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest] = (), stops: Sequence[RunRequest] = ()
+    opened: Opened,
+    runs: Sequence[RunRequest],
+    others: Sequence[RunRequest] = (),
+    stops: Sequence[RunRequest] = (),
+    *,
+    languages: Collection[str] = (),
 ) -> Contents:
     """Everything that a page needs to show these runs without a server; it begins with the first one, without edits.
 
     The reader may choose the `others` by their texts, and a walk goes through `stops`. For a model that the file does
-    not hold, only `runs` have the effect of each head. Raises UserError if a run cannot be computed or is too large.
+    not hold, only `runs` have the effect of each head. The page speaks all its languages, or only these. Raises
+    UserError if a run cannot be computed or is too large.
     """
     head = opened.model.config.head
     live = is_live(opened)
@@ -68,13 +74,15 @@ def contents(
     # A reader who chooses another text leaves the target to the file, which has one for each.
     firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
-    languages = catalogues()
-    answers += ["texts"] * bool(languages)
+    spoken = {name: texts for name, texts in catalogues().items() if name in languages or not languages}
+    answers += ["texts"] * bool(spoken)
     said: dict[str, Any] = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
+    if languages:
+        said["languages"] = [*spoken]
     if opened.matrices:
         said["dtype"] = f"int{next(iter(opened.matrices.values())).bits}"
     made = Contents({"about": about(opened) | said, "command": _command(opened.name), "tokenized": cut})
-    made.parts.update({"texts": Reply(languages)} if languages else {})
+    made.parts.update({"texts": Reply(spoken)} if spoken else {})
     if live:
         _live(made, opened, [*runs, *more])
     else:

@@ -1,6 +1,6 @@
 """One HTML file for each set: its models, as the explorer exports them, and the exercises."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,8 +30,11 @@ def html_of(given: ExerciseSet) -> bytes:
     return document(given.title, parts_by_name(given))
 
 
-def parts_by_name(given: ExerciseSet) -> dict[str, str]:
-    """What a page holds: `exercises`, and the parts of each model's exported file as MODEL-PART."""
+def parts_by_name(given: ExerciseSet, languages: Collection[str] = ()) -> dict[str, str]:
+    """What a page holds: `exercises`, and the parts of each model's exported file as MODEL-PART.
+
+    It speaks all languages of the explorer, or only these.
+    """
     said = {
         "format": FORMAT, "name": given.name, "title": given.title, "version": given.version,
         "clearhead": version("clearhead"), "models": list(given.models),
@@ -39,7 +42,7 @@ def parts_by_name(given: ExerciseSet) -> dict[str, str]:
     }  # fmt: skip
     parts = {"exercises": sparse(packed(Reply(said)))}
     for name in given.models:
-        inside = contents(_opened(given, name), *_runs(given, name))
+        inside = contents(_opened(given, name), *_runs(given, name), languages=languages)
         parts |= {f"{name}-{part}": text for part, text in parts_of(inside).items()}
     return parts
 

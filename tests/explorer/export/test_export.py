@@ -15,6 +15,7 @@ from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.answering.requests import EditRequest, RunRequest
 from clearhead.explorer.export import page as export
+from clearhead.explorer.export.contents import contents
 from clearhead.explorer.export.recorded import HALVES
 from clearhead.explorer.session import Session
 from clearhead.trace import zero
@@ -32,6 +33,17 @@ def _built(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     (folder / "explorer.js").write_text(BUILT, encoding="utf-8")
     (folder / "explorer.css").write_text("body { color: red }", encoding="utf-8")
     monkeypatch.setattr(static_files, "STATIC", folder)
+
+
+def test_a_file_may_speak_fewer_languages() -> None:
+    (static_files.STATIC / "texts.json").write_text('{"en": {"a": "the"}, "fr": {"a": "le"}}', encoding="utf-8")
+    session = session_of("decoder_pre_learned")
+    every, one = (contents(session, [session.start], languages=names) for names in ((), ("en",)))
+    assert (every.parts["texts"].json, every.document["about"]["languages"]) == (
+        {"en": {"a": "the"}, "fr": {"a": "le"}},
+        ["en", "fr"],
+    )
+    assert (one.parts["texts"].json, one.document["about"]["languages"]) == ({"en": {"a": "the"}}, ["en"])
 
 
 def test_the_policy_names_the_one_script_and_the_one_style() -> None:
