@@ -42,9 +42,18 @@ def endless_model() -> Model:
 
 
 @contextmanager
-def engine_of(model: Model, *, slots: int = 4, most_cells: int = 64, most_waiting: int = 64) -> Iterator[Engine]:
+def engine_of(
+    model: Model, *, slots: int = 4, most_cells: int = 64, most_waiting: int = 64, prefix_bytes: int = 0
+) -> Iterator[Engine]:
     """An engine that works, and has ended afterwards."""
-    engine = Engine(model.network, model.tokenizer, slots=slots, most_cells=most_cells, most_waiting=most_waiting)
+    engine = Engine(
+        model.network,
+        model.tokenizer,
+        slots=slots,
+        most_cells=most_cells,
+        most_waiting=most_waiting,
+        prefix_bytes=prefix_bytes,
+    )
     engine.start()
     try:
         yield engine
@@ -115,9 +124,11 @@ def texts_of(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int])
 
 
 @contextmanager
-def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None = None) -> Iterator[TestClient]:
+def client_of(
+    model: Model, *, slots: int = 4, queue: int = 32, key: str | None = None, prefix_cache: int = 0
+) -> Iterator[TestClient]:
     service = Service(model, NAME, slots=slots, max_length=64)
-    worker = worker_of(service, queue=queue)
+    worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)
     worker.start()
     app = application(Routes(service, worker), key=key)
     try:
