@@ -26,7 +26,7 @@ from clearhead.serve.writing import Prompt, ScoredToken, Update, Writing
 _log = logging.getLogger("clearhead")
 
 SHORTER = 4
-"""A prompt interrupts the reading of others that have this many times as many tokens left."""
+"""Prompts interrupt the reading of one that has this many times as many tokens left."""
 
 
 class Engine(Worker[Prompt, Update]):
@@ -53,6 +53,7 @@ class Engine(Worker[Prompt, Update]):
         self.prefixes = Prefixes(prefix_bytes)
         self.reading: list[Prefill] = []
         """In the order of their coming."""
+        self.reads_oldest = False
         self.rows: list[Writing] = []
 
     @property
@@ -63,8 +64,8 @@ class Engine(Worker[Prompt, Update]):
     def turn(self) -> None:
         """Removes texts whose clients have hung up, reads prompts for a while, and writes a token in every row.
 
-        The prompts with the fewest tokens left are read first. Those that have waited longest are read too, so that
-        they are done some day whoever else comes.
+        Of the prompts that are being read, those with the fewest tokens left and those that came first take turns, so
+        that short ones wait little and long ones not for ever.
         """
         with self.evaluating:
             self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
@@ -72,16 +73,15 @@ class Engine(Worker[Prompt, Update]):
             while arrivals := self.take(self.fits):
                 self.reading.append(Prefill(self.network, self.prefixes, arrivals))
             if self.reading:
-                oldest, shortest = self.reading[0], min(self.reading, key=lambda one: one.n_left)
-                self.read(shortest)
-                if oldest is not shortest:
-                    self.read(oldest)
+                self.reads_oldest = not self.reads_oldest
+                self.read(self.reading[0] if self.reads_oldest else min(self.reading, key=lambda one: one.n_left))
             if self.rows:
                 try:
                     self.write(self.step())
                 except Exception as error:
                     self.fail(self.under_way, self.reason(error))
-                    self.reading, self.rows = [], []
+                    self.reading.clear()
+                    self.rows.clear()
                     self.slots.clear()
 
     def fits(self, taken: list[Prompt], prompt: Prompt) -> bool:
@@ -103,7 +103,7 @@ class Engine(Worker[Prompt, Update]):
         """Prefill: reads the next tokens of each prompt. Prompts that have been read completely join the batch."""
 
         def meanwhile() -> None:
-            most = reading.n_left // SHORTER
+            most = (reading.longest - reading.n_read) // SHORTER
             arrivals = self.take(lambda taken, one: self.fits(taken, one) and self.unread([*taken, one]) <= most)
             if arrivals:
                 self.reading.append(shorter := Prefill(self.network, self.prefixes, arrivals))
@@ -141,10 +141,16 @@ class Engine(Worker[Prompt, Update]):
         self.write(logits, first=first)
 
     def keep(self, i: int) -> None:
-        """Keeps the keys and values of a row for prompts that begin alike."""
+        """Keeps the keys and values of a row for prompts that begin alike, if there is memory."""
         prompt, written = self.rows[i].prompt, self.rows[i].written
         assert self.slots.cells is not None
-        self.prefixes.keep(prompt.edits, [*prompt.ids, *written][: self.slots.lengths[i]], self.slots.cells[:, :, i])
+        ids = [*prompt.ids, *written][: self.slots.lengths[i]]
+        try:
+            self.prefixes.keep(prompt.edits, ids, self.slots.cells[:, :, i])
+        except Exception as error:
+            if not is_memory(error):
+                raise
+            self.prefixes.clear()
 
     def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[ScoredToken]:
         """The prompt's tokens with their places and log-probabilities."""

@@ -37,6 +37,8 @@ class Prefill:
         self.past: Cache = network.new_cache()
         self.n_known = BLOCK * len(known(prefixes, self.prompts[0]))
         """Tokens at the beginning whose keys and values were there already."""
+        self.n_read = self.n_known
+        """Tokens that are behind it."""
         self.scores: list[list[Scored]] = [[(None, [])] for _ in arrivals]
         """For each prompt whose log-probabilities are asked for: those of its tokens. The first token has none."""
 
@@ -57,8 +59,8 @@ class Prefill:
 
     @property
     def n_left(self) -> int:
-        """Tokens left to read, padding included."""
-        return len(self.arrivals) * (self.longest - max(self.past.length, self.n_known))
+        """Tokens left to read, padding included, and those of a pass that has begun."""
+        return len(self.arrivals) * (self.longest - self.n_read)
 
     def read(self, meanwhile: Callable[[], None]) -> Tensor | None:
         """Reads the next tokens of each prompt -> n v: the logits after each, once all have been read.
@@ -66,7 +68,7 @@ class Prefill:
         A piece of a long prompt calls `meanwhile` between two blocks of the network.
         """
         if not self.past.length:  # Not earlier, because others may have read the same meanwhile.
-            self.n_known = self.share()
+            self.n_known = self.n_read = self.share()
         start, size = self.past.length, PIECE if len(self.arrivals) == 1 else AT_ONCE
         pieces = [prompt.ids[start : start + size] for prompt in self.prompts]
         decoder = self.network.decoder
@@ -74,6 +76,7 @@ class Prefill:
         tokens = Tokens.pad(pieces, packed=not start).to(decoder.table.weight.device)
         with steered(self.network, [prompt.steering for prompt in self.prompts], tokens), between(decoder, meanwhile):
             states, layout = decoder(tokens, None, self.past)
+        self.n_read = self.past.length
         states = layout.trim(states) if states.dim() == 2 else layout.real(states)
         of_each = states.split([len(piece) for piece in pieces])
         for prompt, own, scores in zip(self.prompts, of_each, self.scores, strict=True):

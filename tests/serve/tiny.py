@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import torch
 from starlette.testclient import TestClient
 
 from clearhead.api import Model
@@ -41,12 +42,11 @@ def endless_model() -> Model:
     return model
 
 
-@contextmanager
-def engine_of(
+def still_engine(
     model: Model, *, slots: int = 4, most_cells: int = 64, most_waiting: int = 64, prefix_bytes: int = 0
-) -> Iterator[Engine]:
-    """An engine that works, and has ended afterwards."""
-    engine = Engine(
+) -> Engine:
+    """An engine whose thread has not been started."""
+    return Engine(
         model.network,
         model.tokenizer,
         slots=slots,
@@ -54,6 +54,12 @@ def engine_of(
         most_waiting=most_waiting,
         prefix_bytes=prefix_bytes,
     )
+
+
+@contextmanager
+def engine_of(model: Model, **sizes: int) -> Iterator[Engine]:
+    """An engine that works, and has ended afterwards."""
+    engine = still_engine(model, **sizes)
     engine.start()
     try:
         yield engine
@@ -98,6 +104,21 @@ def answers(engine: Engine, requests: Sequence[Sequence[Prompt]]) -> list[dict[i
         return list(await asyncio.gather(*(answer(engine, prompts) for prompts in requests)))
 
     return run(all_of_them())
+
+
+def played(engine: Engine, requests: Sequence[Sequence[Prompt]]) -> list[dict[int, list[Update]]]:
+    """What a still engine tells of requests that are all there when it begins, turn by turn in this thread."""
+
+    async def play() -> list[dict[int, list[Update]]]:
+        asked = [asyncio.ensure_future(answer(engine, prompts)) for prompts in requests]
+        await asyncio.sleep(0)
+        with torch.inference_mode():
+            while engine.waiting or engine.under_way:
+                engine.turn()
+                engine.post()
+        return list(await asyncio.gather(*asked))
+
+    return run(play())
 
 
 def written(updates: Sequence[Update]) -> list[int]:
