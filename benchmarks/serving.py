@@ -197,7 +197,7 @@ def figures(one: Report) -> list[Figure]:
     return [
         Figure("tokens a second, one after another", median(one.alone), 0),
         Figure("tokens a second, at once", median(one.at_once), 0),
-        Figure("ratio", one.ratio, GOAL if judged else 0),
+        Figure("ratio", one.ratio, GOAL if judged and not one.int8 else 0),
         Figure("ratio by the server's CPU time", one.ratio_per_cpu_second, 0),
         Figure("share of token-equal texts", one.equal, 0 if one.int8 else 1),
         Figure("first token, s, p50, one after another", one.first_alone[0], 0),
