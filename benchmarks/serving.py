@@ -1,49 +1,31 @@
-"""`python -m benchmarks.serving`: many requests at once against one after another, through `clearhead serve` itself."""
+"""`python -m benchmarks.serving`: many requests at once, and beside a long prompt, through `clearhead serve` itself."""
 
-import http.client
-import json
 import os
 import random
-import signal
-import subprocess
-import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Annotated
-from urllib.parse import urlsplit
 
-import tokenizers
-import torch
 from cyclopts import App, Parameter
 
 from benchmarks.figures import Figure, show, within
 from benchmarks.racing.machine import Machine
+from benchmarks.served import Answer, ask, network, served, tokenizer
 from clearhead.api import Model
-from clearhead.config import Config, ModelConfig
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.families import preset
-from clearhead.model import Transformer
+from clearhead.config import Config
 
 Flag = Annotated[bool, Parameter(negative="")]
 N_REQUESTS, N_READ, N_WRITTEN = 32, 32, 64
-GOAL = 4.0
-END = "<|endoftext|>"
+N_LONG, N_SHORT = 2_000, 12
+"""Tokens of a long prompt, and short prompts that come while it is read."""
+GOAL, GOAL_WAIT = 8.0, 2.0
 
 app = App(name="python -m benchmarks.serving", help="Requests at once against one after another.")
-
-
-class Answer(Config):
-    """What one client got, and when."""
-
-    tokens: tuple[int, ...]
-    began: float
-    first: float
-    ended: float
 
 
 class Turn(Config):
@@ -72,6 +54,25 @@ class Turn(Config):
         )
 
 
+class Waits(Config):
+    """Seconds to the first token, medians."""
+
+    short_alone: float
+    """Of a short prompt."""
+    short_beside: float
+    """Of a short prompt that comes while a long one is read."""
+    short_beside_p95: float
+    long_alone: float
+    """Of a long prompt that nobody interrupts."""
+    long_again: float
+    """Of one that begins with the same tokens, and ends as a short one."""
+
+    @property
+    def ratio(self) -> float:
+        """A short prompt's wait beside a long one over its wait alone."""
+        return round(self.short_beside / self.short_alone, 2)
+
+
 class Report(Config):
     """What came out, on which machine."""
 
@@ -93,69 +94,9 @@ class Report(Config):
     first_alone: tuple[float, float]
     """Seconds to the first token, p50 and p95."""
     first_at_once: tuple[float, float]
+    waits: "Waits"
     parameters: int
     machine: Machine
-
-
-def network(*, quick: bool) -> Transformer:
-    """The shape of a small pretrained decoder, 124 million random parameters; `quick`: a small one."""
-    torch.manual_seed(0)
-    config = preset("gpt2")
-    assert config.decoder is not None
-    if quick:
-        changes = {"d_model": 64, "n_layers": 2, "n_heads": 2, "d_ff": 128}
-        config = ModelConfig(decoder=config.decoder.model_copy(update=changes), head=config.head)
-    return Transformer(config).eval()
-
-
-def tokenizer(vocab_size: int) -> Tokenizer:
-    """Bytes, as many made-up words as the table has rows left, and an end token."""
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    words = [f"\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}w{i}" for i in range(vocab_size - len(alphabet) - 1)]
-    vocabulary = {token: i for i, token in enumerate([*alphabet, *words, END])}
-    library = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
-    library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = tokenizers.decoders.ByteLevel()
-    library.add_special_tokens([END])
-    return Tokenizer(library, {"eos_token": END, "tokenizer_class": "PreTrainedTokenizerFast"})
-
-
-@contextmanager
-def served(folder: Path, threads: int | None, *, int8: bool) -> Iterator[tuple[str, int]]:
-    """The command on a free port: its address, and its process."""
-    command = [sys.executable, "-m", "clearhead", "serve", str(folder), "--port", "0", "--slots", str(N_REQUESTS)]
-    command += ["--int8"] if int8 else []
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    environment |= {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip(), server.pid
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(30)
-
-
-def ask(url: str, prompt: Sequence[int]) -> Answer:
-    """One client: a streamed completion, greedy, with the tokens' ids."""
-    place = urlsplit(url)
-    asked = {
-        "prompt": list(prompt),
-        "max_tokens": N_WRITTEN,
-        "temperature": 0,
-        "stream": True,
-        "return_token_ids": True,
-    }
-    began, first, tokens = time.perf_counter(), 0.0, list[int]()
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=600)
-    connection.request("POST", "/v1/completions", json.dumps(asked), {"Content-Type": "application/json"})
-    with connection.getresponse() as response:
-        for line in response:
-            if line.startswith(b"data: {"):
-                first = first or time.perf_counter()
-                tokens += json.loads(line[6:])["choices"][0]["token_ids"]
-    connection.close()
-    return Answer(tokens=tuple(tokens), began=began, first=first, ended=time.perf_counter())
 
 
 def cpu_seconds(pid: int) -> float:
@@ -169,14 +110,55 @@ def turn(server: tuple[str, int], prompts: Sequence[Sequence[int]], *, clients: 
     url, pid = server
     before = cpu_seconds(pid)
     with ThreadPoolExecutor(clients) as pool:
-        answers = list(pool.map(partial(ask, url), prompts))
+        answers = list(pool.map(partial(ask, url, n_written=N_WRITTEN), prompts))
     return Turn.of(answers, max(cpu_seconds(pid) - before, 1e-2))
+
+
+def first_token(url: str, prompt: Sequence[int]) -> float:
+    """Seconds to the first token."""
+    answer = ask(url, prompt, n_written=1)
+    return answer.first - answer.began
+
+
+def waits(url: str, draw: random.Random, n_words: int, *, rounds: int) -> Waits:
+    """Short prompts alone and beside long ones. All are new to the server, but for the one that is asked again."""
+
+    def new(n_tokens: int) -> list[int]:
+        return [draw.randrange(n_words) for _ in range(n_tokens)]
+
+    short_alone, beside, long_alone, again = list[float](), list[float](), list[float](), list[float]()
+    for _ in range(rounds):
+        short_alone += [first_token(url, new(N_READ)) for _ in range(N_SHORT)]
+        long = new(N_LONG)
+        long_alone.append(first_token(url, long))
+        again.append(first_token(url, [*long, *new(N_READ)]))
+        n_asked = 0
+        while n_asked < N_SHORT:
+            reader = threading.Thread(target=first_token, args=(url, new(N_LONG)))
+            reader.start()
+            time.sleep(long_alone[-1] * draw.uniform(0.02, 0.1))
+            while n_asked < N_SHORT:
+                wait = first_token(url, new(N_READ))
+                if not reader.is_alive():
+                    break  # Perhaps it had the end of its reading to itself.
+                beside.append(wait)
+                n_asked += 1
+                time.sleep(long_alone[-1] * draw.uniform(0.02, 0.1))
+            reader.join()
+    return Waits(
+        short_alone=round(median(short_alone), 4),
+        short_beside=round(median(beside), 4),
+        short_beside_p95=round(quantiles(beside, n=20)[-1], 4),
+        long_alone=round(median(long_alone), 4),
+        long_again=round(median(again), 4),
+    )
 
 
 def report(
     alone: Sequence[Turn],
     at_once: Sequence[Turn],
     *,
+    waits: Waits,
     parameters: int,
     quick: bool = False,
     int8: bool = False,
@@ -203,16 +185,39 @@ def report(
         at_once=rates[1],
         first_alone=firsts[0],
         first_at_once=firsts[1],
+        waits=waits,
         parameters=parameters,
         machine=Machine.now(threads),
     )
+
+
+def figures(one: Report) -> list[Figure]:
+    """The report's figures beside what is promised."""
+    waits, judged = one.waits, not one.quick
+    return [
+        Figure("tokens a second, one after another", median(one.alone), 0),
+        Figure("tokens a second, at once", median(one.at_once), 0),
+        Figure("ratio", one.ratio, GOAL if judged and not one.int8 else 0),
+        Figure("ratio by the server's CPU time", one.ratio_per_cpu_second, 0),
+        Figure("share of token-equal texts", one.equal, 0 if one.int8 else 1),
+        Figure("first token, s, p50, one after another", one.first_alone[0], 0),
+        Figure("first token, s, p95, one after another", one.first_alone[1], 0),
+        Figure("first token, s, p50, at once", one.first_at_once[0], 0),
+        Figure("first token, s, p95, at once", one.first_at_once[1], 0),
+        Figure(f"first token of {N_READ} tokens, s, alone", waits.short_alone, 0),
+        Figure(f"the same while {N_LONG} tokens are read", waits.short_beside, 0),
+        Figure("the same, p95", waits.short_beside_p95, 0),
+        Figure("ratio of the medians", waits.ratio, GOAL_WAIT if judged else 1e9, at_most=True),
+        Figure(f"first token of {N_LONG} tokens, s", waits.long_alone, 0),
+        Figure(f"of the same and {N_READ} more", waits.long_again, 0),
+    ]
 
 
 @app.default
 def serving(
     *, quick: Flag = False, json: Flag = False, int8: Flag = False, rounds: int = 3, threads: int | None = None
 ) -> None:
-    """32 requests of 32 -> 64 tokens at once, and the same one after another, in turns on one server.
+    """32 requests of 32 -> 64 tokens at once, the same one after another, and short prompts beside a long one.
 
     Parameters
     ----------
@@ -230,26 +235,21 @@ def serving(
         folder = Model(net, tokenizer(n_words)).save(scratch / "model")
         draw = random.Random(0)
         prompts = [[draw.randrange(n_words - 1) for _ in range(N_READ)] for _ in range(N_REQUESTS)]
-        with served(folder, threads, int8=int8) as server:
+        options = ["--int8"] if int8 else []
+        with served(folder, threads, "--slots", str(N_REQUESTS), "--prefix-cache", "0", *options) as server:
             turn(server, prompts[:4], clients=4)  # Warm-up.
             at_once = [turn(server, prompts, clients=N_REQUESTS)]
             alone = [turn(server, prompts, clients=1)]
             at_once += [turn(server, prompts, clients=N_REQUESTS) for _ in range(0 if quick else rounds - 1)]
+        with served(folder, threads, *options) as (url, _):
+            turn((url, os.getpid()), prompts[:4], clients=4)  # Warm-up.
+            waited = waits(url, draw, n_words - 1, rounds=1 if quick else rounds)
         parameters = sum(p.numel() for p in net.parameters())
-        found.append(report(alone, at_once, parameters=parameters, quick=quick, int8=int8, threads=threads))
-        one = found[0]
-        figures = [
-            Figure("tokens a second, one after another", median(one.alone), 0),
-            Figure("tokens a second, at once", median(one.at_once), 0),
-            Figure("ratio", one.ratio, 0 if quick else GOAL),
-            Figure("ratio by the server's CPU time", one.ratio_per_cpu_second, 0),
-            Figure("share of token-equal texts", one.equal, 0 if int8 else 1),
-            Figure("first token, s, p50, one after another", one.first_alone[0], 0),
-            Figure("first token, s, p95, one after another", one.first_alone[1], 0),
-            Figure("first token, s, p50, at once", one.first_at_once[0], 0),
-            Figure("first token, s, p95, at once", one.first_at_once[1], 0),
-        ]
-        show(f"{N_REQUESTS} requests of {N_READ} -> {N_WRITTEN} tokens, {one.parameters:,} parameters", figures)
+        found.append(
+            report(alone, at_once, waits=waited, parameters=parameters, quick=quick, int8=int8, threads=threads)
+        )
+        title = f"{N_REQUESTS} requests of {N_READ} -> {N_WRITTEN} tokens, {parameters:,} parameters"
+        show(title, figures(found[0]))
 
     within(measure)
     if json:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from clearhead import trace as trace_module
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.trace import Address, mean, patch, scale, tap, trace, tracing, zero
+from clearhead.trace import Address, mean, patch, scale, tap, trace, tracing, untraced, zero
 from tests.model import small
 from tests.model.small import assert_close, difference, ids, sequences
 
@@ -252,6 +253,28 @@ def test_traces_do_not_nest_and_the_outer_goes_on() -> None:
             pass
         network(ids(1, 3))
     assert WEIGHTS in t
+
+
+def test_a_pass_amid_a_traced_one_is_neither_seen_nor_edited() -> None:
+    network = small.decoder()
+    plain = network(ids(1, 4))
+    inner = list[Tensor]()
+
+    def amid(*_: object) -> None:
+        handle.remove()
+        with untraced():
+            inner.append(network(ids(1, 4)))
+        with suppress(ZeroDivisionError), untraced():
+            raise ZeroDivisionError
+
+    handle = network.last_stack.blocks[1].register_forward_pre_hook(amid)
+    with trace(network, {"decoder.blocks.0.resid_post": 0.0}) as t:
+        outer = network(ids(1, 3))
+    assert torch.equal(inner[0], plain)
+    assert len(t.visits("decoder.blocks.1.resid_post")) == 1
+    assert torch.equal(t["head.logits"], outer)
+    with untraced():
+        network(ids(1, 3))
 
 
 def test_another_network_passes_unseen() -> None:

@@ -183,6 +183,7 @@ def serve(
     slots: int = 32,
     queue: int = 256,
     max_length: int = 4096,
+    prefix_cache: int = 512,
     edit: Repeated = (),
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     int8: Flag = False,
@@ -203,6 +204,8 @@ def serve(
         slots: Texts that are generated at once.
         queue: Prompts that wait at most; further requests are refused until there is room.
         max_length: Tokens of a prompt with its continuation at most; fewer where the model's positions end.
+        prefix_cache: Megabytes for keys and values of earlier texts, so that a prompt that begins like one of them
+            reads only the rest; 0 for none.
         edit: Directions of `clearhead steer make` that requests may name: FILE, named as the file is, or NAME=FILE.
         dtype: Type to compute in (default: that of the weights).
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
@@ -218,6 +221,7 @@ def serve(
         slots=slots,
         queue=queue,
         max_length=max_length,
+        prefix_cache=prefix_cache,
         edits=edit,
         dtype=dtype,
         int8=int8,

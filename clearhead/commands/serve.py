@@ -33,6 +33,7 @@ def serve_command(
     slots: int,
     queue: int,
     max_length: int,
+    prefix_cache: int,
     edits: Sequence[str] = (),
     dtype: str | None,
     int8: bool,
@@ -44,13 +45,15 @@ def serve_command(
     if key is None and not LOOPBACK.fullmatch(host):
         raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
     check_positive(slots=slots, queue=queue, max_length=max_length)
+    if prefix_cache < 0:
+        raise UserError(f"--prefix-cache: expected 0 or more megabytes, got {prefix_cache}; 0 keeps nothing")
     with listen(port, host=host) as listener:
         port = listener.getsockname()[1]
         keep_freed_memory()
         model = load(name, revision=revision, dtype=dtype, device=device, int8=int8)
         directions = named_directions(edits)
         service = Service(model, name.rstrip("/") or name, slots=slots, max_length=max_length, edits=directions)
-        worker = worker_of(service, queue=queue)
+        worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)
         url = f"http://{host}:{port}"
         worker.start()
         running = answering(application(Routes(service, worker), key=key), listener, name="serve")
@@ -76,15 +79,20 @@ def known_key() -> str | None:
     return key
 
 
-def worker_of(service: Service, *, queue: int) -> Engine | Translator | Predictor:
-    """The worker for a model."""
+def worker_of(service: Service, *, queue: int, prefix_cache: int = 0) -> Engine | Translator | Predictor:
+    """The worker for a model. `prefix_cache` is in megabytes."""
     model = service.model
     if service.does in ("predict", "embed"):
         return Predictor(model, service.task, most_waiting=queue)
     if service.does == "translate":
         return Translator(model, searching(model.generation, {}), most_waiting=queue)
     return Engine(
-        model.network, model.tokenizer, slots=service.slots, most_cells=service.max_length, most_waiting=queue
+        model.network,
+        model.tokenizer,
+        slots=service.slots,
+        most_cells=service.max_length,
+        most_waiting=queue,
+        prefix_bytes=prefix_cache * 1_000_000,
     )
 
 

@@ -5,7 +5,6 @@ The scheduling of Yu et al. 2022 (Orca), section 3.1, an iteration at a time; th
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,43 +13,36 @@ from clearhead.data.detokenizer import Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import is_memory
 from clearhead.model import Tokens, Transformer
-from clearhead.model.cache import Cache
-from clearhead.model.layout import Layout
 from clearhead.model.mode import Evaluating
 from clearhead.model.packing import packed
-from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.edits import steered
+from clearhead.serve.prefill import AT_ONCE, Prefill, known
+from clearhead.serve.prefixes import BLOCK, Prefixes
 from clearhead.serve.slots import Slots
 from clearhead.serve.worker import INTERNAL, Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, ScoredToken, Update, Writing
 
 _log = logging.getLogger("clearhead")
 
-AT_ONCE = 512
-"""Tokens of several prompts, padding included, that the engine reads between two steps."""
-PIECE = 128
-"""Tokens of one prompt that the engine reads between two steps. Fewer slow the prompt, more delay other texts."""
-SCORED_AT_ONCE = 128
-"""Positions of a prompt whose logits are in memory at once."""
-
-
-@dataclass
-class Prefill:
-    """The prefill of prompts: several in one pass, or a long one in pieces."""
-
-    arrivals: list[tuple[Ticket[Update], Prompt]]
-    past: Cache
-    scores: list[list[Scored]]
-    """For each prompt whose log-probabilities are asked for: those of its tokens. The first token has none."""
+SHORTER = 4
+"""Prompts interrupt the reading of one that has this many times as many tokens left."""
 
 
 class Engine(Worker[Prompt, Update]):
     """Owns a decoder: reads waiting prompts while there are slots, then writes a token of each running text."""
 
     def __init__(
-        self, network: Transformer, tokenizer: Tokenizer, *, slots: int, most_cells: int, most_waiting: int
+        self,
+        network: Transformer,
+        tokenizer: Tokenizer,
+        *,
+        slots: int,
+        most_cells: int,
+        most_waiting: int,
+        prefix_bytes: int = 0,
     ) -> None:
+        """`prefix_bytes` is for the keys and values of earlier texts."""
         super().__init__(most_waiting=most_waiting)
         assert network.decoder is not None
         assert network.encoder is None
@@ -58,79 +50,75 @@ class Engine(Worker[Prompt, Update]):
         self.evaluating = Evaluating(self.network)
         self.device = network.decoder.table.weight.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
-        self.reading: Prefill | None = None
+        self.prefixes = Prefixes(prefix_bytes)
+        self.reading: list[Prefill] = []
+        """In the order of their coming."""
+        self.reads_oldest = False
         self.rows: list[Writing] = []
 
     @property
-    def decoder(self) -> Stack:
-        """The network's only stack."""
-        assert self.network.decoder is not None
-        return self.network.decoder
-
-    @property
     def under_way(self) -> Sequence[Ticket[Update]]:
-        reading = self.reading  # read once, because other threads ask too
-        read = [] if reading is None else [ticket for ticket, _ in reading.arrivals]
+        read = [ticket for reading in self.reading.copy() for ticket in reading.tickets]  # Other threads ask too.
         return [*read, *(row.ticket for row in self.rows)]
 
     def turn(self) -> None:
-        """Removes rows whose clients have hung up, reads prompts for a while, and writes a token in every row."""
-        with self.evaluating:
-            self._turn()
+        """Removes texts whose clients have hung up, reads prompts for a while, and writes a token in every row.
 
-    def _turn(self) -> None:
-        self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
-        if self.reading is None or all(ticket.is_gone for ticket, _ in self.reading.arrivals):
-            arrivals = self.take(self.fits)
-            scores: list[list[Scored]] = [[(None, [])] for _ in arrivals]
-            self.reading = Prefill(arrivals, self.network.new_cache(), scores) if arrivals else None
-        if self.reading is not None:
-            arrivals = self.reading.arrivals
-            try:
-                self.read(self.reading)
-            except Exception as error:
-                self.fail([ticket for ticket, _ in arrivals], _reason(error))
-                self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
-            self.post()
-        if self.rows:
-            try:
-                self.write(self.step())
-            except Exception as error:
-                self.fail(self.under_way, _reason(error))
-                self.rows = []
-                self.slots.clear()
+        Of the prompts that are being read, those with the fewest tokens left and those that came first take turns, so
+        that short ones wait little and long ones not for ever.
+        """
+        with self.evaluating:
+            self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
+            self.reading = [one for one in self.reading if not one.is_gone]
+            while arrivals := self.take(self.fits):
+                self.reading.append(Prefill(self.network, self.prefixes, arrivals))
+            if self.reading:
+                self.reads_oldest = not self.reads_oldest
+                self.read(self.reading[0] if self.reads_oldest else min(self.reading, key=lambda one: one.n_left))
+            if self.rows:
+                try:
+                    self.write(self.step())
+                except Exception as error:
+                    self.fail(self.under_way, self.reason(error))
+                    self.reading.clear()
+                    self.rows.clear()
+                    self.slots.clear()
 
     def fits(self, taken: list[Prompt], prompt: Prompt) -> bool:
         """Whether a prompt can be read together with these and there are slots for its texts."""
         together = [*taken, prompt]
-        if len(self.rows) + sum(one.n for one in together) > self.slots.most_rows:
+        n_texts = len(self.rows) + sum(one.n_texts for one in self.reading) + sum(one.n for one in together)
+        if n_texts > self.slots.most_rows:
             return False
-        return not taken or len(together) * max(len(one.ids) for one in together) <= AT_ONCE
+        if not taken:
+            return True
+        first, own = (known(self.prefixes, one) for one in (taken[0], prompt))
+        return first == own and self.unread(together) <= AT_ONCE
+
+    def unread(self, prompts: Sequence[Prompt]) -> int:
+        """Tokens to read of prompts that begin with the same known ones, padding included."""
+        return len(prompts) * (max(len(one.ids) for one in prompts) - BLOCK * len(known(self.prefixes, prompts[0])))
 
     def read(self, reading: Prefill) -> None:
         """Prefill: reads the next tokens of each prompt. Prompts that have been read completely join the batch."""
-        start, size = reading.past.length, PIECE if len(reading.arrivals) == 1 else AT_ONCE
-        pieces = [prompt.ids[start : start + size] for _, prompt in reading.arrivals]
-        tokens = Tokens.pad(pieces, packed=True).to(self.device)
-        with steered(self.network, [prompt.steering for _, prompt in reading.arrivals], tokens):
-            states, layout = self.decoder(tokens, None, reading.past)
-        states = layout.trim(states) if states.dim() == 2 else states.flatten(0, 1)
-        of_each = states.split([len(piece) for piece in pieces])
-        for (_, prompt), own, scores in zip(reading.arrivals, of_each, reading.scores, strict=True):
-            if prompt.scores_prompt:
-                following = prompt.ids[start + 1 : start + 1 + len(own)]
-                scores += self.score(own, following, layout, prompt.likeliest or 0)
-        if start + size >= max(len(prompt.ids) for _, prompt in reading.arrivals):
-            self.reading = None
-            self.begin(reading, self.network.head(torch.stack([own[-1] for own in of_each]), layout))
 
-    def score(self, states: Tensor, following: Sequence[int], layout: Layout, n_likeliest: int) -> list[Scored]:
-        """The scores of the tokens that follow these states, except after the prompt's last."""
-        found: list[Scored] = []
-        for at in range(0, len(following), SCORED_AT_ONCE):
-            part = following[at : at + SCORED_AT_ONCE]
-            found += scored(self.network.head(states[at : at + len(part)], layout), part, n_likeliest)
-        return found
+        def meanwhile() -> None:
+            most = (reading.longest - reading.n_read) // SHORTER
+            arrivals = self.take(lambda taken, one: self.fits(taken, one) and self.unread([*taken, one]) <= most)
+            if arrivals:
+                self.reading.append(shorter := Prefill(self.network, self.prefixes, arrivals))
+                while shorter in self.reading and not shorter.is_gone:
+                    self.read(shorter)
+
+        try:
+            if (logits := reading.read(meanwhile)) is not None:
+                self.reading.remove(reading)
+                self.begin(reading, logits)
+        except Exception as error:
+            self.reading = [one for one in self.reading if one is not reading]
+            self.fail(reading.tickets, self.reason(error))
+            self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
+        self.post()
 
     def begin(self, read: Prefill, logits: Tensor) -> None:
         """Adds prefilled sequences to the batch and samples their first token."""
@@ -139,13 +127,30 @@ class Engine(Worker[Prompt, Update]):
         for i, ((ticket, prompt), scores) in enumerate(zip(read.arrivals, read.scores, strict=True)):
             tokens = self.prompt_tokens(prompt, scores) if prompt.scores_prompt else []
             for sample in range(prompt.n):
-                row = Writing(ticket, prompt, sample, Detokenizer(self.tokenizer, prompt.ids, prompt.stop))
+                detokenizer = Detokenizer(self.tokenizer, prompt.ids, prompt.stop)
+                row = Writing(ticket, prompt, sample, detokenizer, n_known=read.n_known)
                 row.scored = tokens
                 new.append(row)
                 parents.append(i)
         self.slots.join(read.past, parents, [len(row.prompt.ids) for row in new])
         first, self.rows = len(self.rows), self.rows + new
-        self.write(logits[torch.tensor(parents, device=self.device)], first=first)
+        logits = logits[torch.tensor(parents, device=self.device)]
+        for i, is_finite in enumerate(logits.amax(-1).isfinite().tolist(), first):
+            if is_finite:
+                self.keep(i)
+        self.write(logits, first=first)
+
+    def keep(self, i: int) -> None:
+        """Keeps the keys and values of a row for prompts that begin alike, if there is memory."""
+        prompt, written = self.rows[i].prompt, self.rows[i].written
+        assert self.slots.cells is not None
+        ids = [*prompt.ids, *written][: self.slots.lengths[i]]
+        try:
+            self.prefixes.keep(prompt.edits, ids, self.slots.cells[:, :, i])
+        except Exception as error:
+            if not is_memory(error):
+                raise
+            self.prefixes.clear()
 
     def prompt_tokens(self, prompt: Prompt, scores: Sequence[Scored]) -> list[ScoredToken]:
         """The prompt's tokens with their places and log-probabilities."""
@@ -196,15 +201,17 @@ class Engine(Worker[Prompt, Update]):
     def drop(self, leaving: Sequence[int]) -> None:
         """Frees the slots of these rows; the last rows move into them."""
         for i in reversed(leaving):
+            if not self.rows[i].ticket.is_gone:
+                self.keep(i)
             self.slots.leave(i)
             self.rows[i] = self.rows[-1]
             self.rows.pop()
 
-
-def _reason(error: Exception) -> Failed:
-    """The message of an internal error."""
-    if is_memory(error):
-        _log.warning("Out of memory: try fewer --slots or a lower --max-length")
-        return Failed(503, "out of memory; try again in a moment, or a shorter prompt")
-    _log.error("The server could not write", exc_info=error)
-    return Failed(500, INTERNAL)
+    def reason(self, error: Exception) -> Failed:
+        """The message of an internal error. Frees what can be computed again if memory has run out."""
+        if is_memory(error):
+            self.prefixes.clear()
+            _log.warning("Out of memory: try fewer --slots, a lower --max-length or a smaller --prefix-cache")
+            return Failed(503, "out of memory; try again in a moment, or a shorter prompt")
+        _log.error("The server could not write", exc_info=error)
+        return Failed(500, INTERNAL)

@@ -64,6 +64,8 @@ class ReplyFormat:
     """The prompts' texts, if the reply repeats them."""
     n_written: dict[int, int] = field(default_factory=dict)
     """Tokens written, by text."""
+    n_known: dict[int, int] = field(default_factory=dict)
+    """Tokens whose keys and values were there already, by prompt."""
     begun: set[int] = field(default_factory=set)
     """Texts that have had an event in the stream."""
 
@@ -98,12 +100,18 @@ class ReplyFormat:
     def usage(self) -> Object:
         """Tokens read and written; end tokens count."""
         n_read, n_written = sum(len(prompt.ids) for prompt in self.prompts), sum(self.n_written.values())
-        return {"prompt_tokens": n_read, "completion_tokens": n_written, "total_tokens": n_read + n_written}
+        return {
+            "prompt_tokens": n_read,
+            "completion_tokens": n_written,
+            "total_tokens": n_read + n_written,
+            "prompt_tokens_details": {"cached_tokens": sum(self.n_known.values())},
+        }
 
     def choice(self, update: Update) -> Object:
         """One text, or its new part."""
         self.n_written[update.choice] = update.n_written
         prompt = self.prompts[update.choice // self.prompts[0].n]
+        self.n_known[prompt.number] = update.n_known
         found: Object = {"index": update.choice, "logprobs": None, "finish_reason": update.reason}
         if self.chats:
             found["message"] = {"role": "assistant", "content": update.text}

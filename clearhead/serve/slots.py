@@ -90,7 +90,9 @@ class Slots(Cache):
         n_rows = max(have[0], _doubled(rows, 1, self.most_rows))
         n_cells = max(have[1], _doubled(width, LEAST_ROOM, self.most_cells))
         heads, d_head = like.shape[-3], like.shape[-1]
-        cells = like.new_zeros(len(self.blocks), 2, n_rows, heads, n_cells, d_head)
+        cells = like.new_empty(len(self.blocks), 2, n_rows, heads, n_cells, d_head)
+        cells[:, :, have[0] :] = 0
+        cells[:, :, : have[0], :, have[1] :] = 0
         if self.cells is not None:
             cells[:, :, : have[0], :, : have[1]] = self.cells
         self.cells = cells

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from clearhead.analysis.steering import Direction
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.generation import History, Sampler
 from clearhead.recipe.generation import GenerationConfig
@@ -36,6 +37,11 @@ class Prompt:
     steering: tuple[Steering, ...] = ()
     """What is added to the values of its texts."""
 
+    @property
+    def edits(self) -> tuple[tuple[Direction, float], ...]:
+        """What tells its values from those of others with the same tokens."""
+        return tuple((one.direction, one.strength) for one in self.steering)
+
 
 @dataclass(frozen=True)
 class ScoredToken:
@@ -63,13 +69,17 @@ class Update:
     """Tokens written so far, an end token included."""
     prompt: list[ScoredToken] = field(default_factory=list)
     """The prompt's tokens, if the request asks for their log-probabilities."""
+    n_known: int = 0
+    """The prompt's tokens whose keys and values were there already."""
 
 
 class Writing:
     """One text that is being written: a row of the batch."""
 
-    def __init__(self, ticket: Ticket[Update], prompt: Prompt, sample: int, detokenizer: Detokenizer) -> None:
-        self.ticket, self.prompt, self.detokenizer = ticket, prompt, detokenizer
+    def __init__(
+        self, ticket: Ticket[Update], prompt: Prompt, sample: int, detokenizer: Detokenizer, *, n_known: int = 0
+    ) -> None:
+        self.ticket, self.prompt, self.detokenizer, self.n_known = ticket, prompt, detokenizer, n_known
         self.name = (prompt.number, sample)
         """The (input, sample) pair, from which its random numbers follow."""
         self.choice = prompt.number * prompt.n + sample
@@ -109,7 +119,7 @@ class Writing:
         if not text and self.reason is None:
             return None
         tokens, self.untold, scored, self.scored = self.untold, list[ScoredToken](), self.scored, list[ScoredToken]()
-        return Update(self.choice, text, tokens, self.reason, len(self.written), scored)
+        return Update(self.choice, text, tokens, self.reason, len(self.written), scored, self.n_known)
 
 
 def _controls(config: GenerationConfig) -> bool:

@@ -38,6 +38,7 @@ __all__ = [
     "tell_padding",
     "trace",
     "tracing",
+    "untraced",
     "watched",
     "zero",
 ]
@@ -271,6 +272,18 @@ def edited(network: nn.Module, edit: Mapping[str, Edit]) -> Iterator[None]:
     """
     with _running(network, edit, only=frozenset(), explicit=False):
         yield
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Hides the running trace of this thread from other passes, which a hook may make amid a pass that is traced."""
+    thread = threading.get_ident()
+    tracer = _tracers.pop(thread, None)
+    try:
+        yield
+    finally:
+        if tracer is not None:
+            _tracers[thread] = tracer
 
 
 @contextmanager

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from benchmarks.serving import N_REQUESTS, N_WRITTEN, Answer, Turn, report
+from benchmarks.served import Answer
+from benchmarks.serving import N_REQUESTS, N_WRITTEN, Turn, Waits, report
 from tests import processes
 from tests.architecture.source import ROOT
 
@@ -18,7 +19,9 @@ def turn(seconds: float, *texts: tuple[int, ...]) -> Turn:
 def test_the_ratio_and_what_is_equal() -> None:
     alone = [turn(8.0, (1, 2), (3, 4))]
     at_once = [turn(2.0, (1, 2), (3, 4)), turn(4.0, (1, 2), (3, 5)), turn(1.0, (1, 2), (3, 4))]
-    found = report(alone, at_once, parameters=1)
+    waits = Waits(short_alone=0.1, short_beside=0.15, short_beside_p95=0.2, long_alone=3.0, long_again=0.1)
+    found = report(alone, at_once, waits=waits, parameters=1)
+    assert found.waits.ratio == 1.5
     assert (found.alone, found.at_once) == ((0.5,), (2.0, 1.0, 4.0))
     assert (found.ratio, found.ratio_per_cpu_second) == (4.0, 4.0)
     assert (found.equal, found.tokens) == (0.5, 4)

@@ -206,6 +206,7 @@ def test_mistakes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "--slots: expected 1 or more, got 0" in error(capsys, folder, "--slots", 0)
     assert "--queue: expected 1 or more" in error(capsys, folder, "--queue", 0)
     assert "--max-length: expected 1 or more" in error(capsys, folder, "--max-length", -3)
+    assert "--prefix-cache: expected 0 or more megabytes, got -1" in error(capsys, folder, "--prefix-cache", -1)
     with listen() as taken:
         assert "which is taken" in error(capsys, folder, "--port", taken.getsockname()[1])
     assert "port: expected 0 to 65535" in error(capsys, folder, "--port", 70000)

@@ -10,8 +10,9 @@ import torch
 
 from clearhead.api import Model
 from clearhead.generation import complete
-from clearhead.serve import engine as engine_module
-from clearhead.serve.engine import AT_ONCE, Engine, Prefill
+from clearhead.serve import prefill as prefill_module
+from clearhead.serve.engine import Engine
+from clearhead.serve.prefill import AT_ONCE, Prefill
 from clearhead.serve.worker import Failed, Ticket
 from clearhead.serve.writing import Prompt, Update
 from tests.serve.tiny import answer, answers, ask, engine_of, failed, run, texts_of, writer_model, written
@@ -167,7 +168,7 @@ def test_prompts_are_read_together_up_to_a_limit(model: Model):
 
 @pytest.fixture
 def pieces_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "PIECE", 8)
+    monkeypatch.setattr(prefill_module, "PIECE", 8)
 
 
 @pytest.mark.usefixtures("pieces_of_eight")
@@ -178,7 +179,7 @@ def test_a_prompt_in_pieces_is_the_prompt(model: Model, length: int):
     scored = ask(model, ids, likeliest=2, scores_prompt=True)
     with engine_of(model) as engine:
         found = answers(engine, [[prompt] for prompt in [*plain, scored]])
-        assert engine.reading is None
+        assert not engine.reading
         assert engine.slots.cells is None
     for prompt, texts in zip(plain, found, strict=False):
         assert sorted(written(texts[i]) for i in texts) == sorted(alone(model, prompt))
@@ -341,7 +342,7 @@ def test_a_failure_is_told_and_the_engine_lives(
     prompt = ask(model, [5, 6])
     with engine_of(model) as engine:
         with monkeypatch.context() as patch:
-            patch.setattr(engine, where, fail)
+            patch.setattr(Prefill if where == "read" else engine, where, fail)
             failure = failed(engine, [prompt])
             assert failure.status == status
         (found,) = answers(engine, [[prompt]])

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import torch
 from starlette.testclient import TestClient
 
 from clearhead.api import Model
@@ -41,10 +42,24 @@ def endless_model() -> Model:
     return model
 
 
+def still_engine(
+    model: Model, *, slots: int = 4, most_cells: int = 64, most_waiting: int = 64, prefix_bytes: int = 0
+) -> Engine:
+    """An engine whose thread has not been started."""
+    return Engine(
+        model.network,
+        model.tokenizer,
+        slots=slots,
+        most_cells=most_cells,
+        most_waiting=most_waiting,
+        prefix_bytes=prefix_bytes,
+    )
+
+
 @contextmanager
-def engine_of(model: Model, *, slots: int = 4, most_cells: int = 64, most_waiting: int = 64) -> Iterator[Engine]:
+def engine_of(model: Model, **sizes: int) -> Iterator[Engine]:
     """An engine that works, and has ended afterwards."""
-    engine = Engine(model.network, model.tokenizer, slots=slots, most_cells=most_cells, most_waiting=most_waiting)
+    engine = still_engine(model, **sizes)
     engine.start()
     try:
         yield engine
@@ -91,6 +106,21 @@ def answers(engine: Engine, requests: Sequence[Sequence[Prompt]]) -> list[dict[i
     return run(all_of_them())
 
 
+def played(engine: Engine, requests: Sequence[Sequence[Prompt]]) -> list[dict[int, list[Update]]]:
+    """What a still engine tells of requests that are all there when it begins, turn by turn in this thread."""
+
+    async def play() -> list[dict[int, list[Update]]]:
+        asked = [asyncio.ensure_future(answer(engine, prompts)) for prompts in requests]
+        await asyncio.sleep(0)
+        with torch.inference_mode():
+            while engine.waiting or engine.under_way:
+                engine.turn()
+                engine.post()
+        return list(await asyncio.gather(*asked))
+
+    return run(play())
+
+
 def written(updates: Sequence[Update]) -> list[int]:
     """The tokens of one text."""
     return [token.id for update in updates for token in update.tokens]
@@ -115,9 +145,11 @@ def texts_of(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int])
 
 
 @contextmanager
-def client_of(model: Model, *, slots: int = 4, queue: int = 32, key: str | None = None) -> Iterator[TestClient]:
+def client_of(
+    model: Model, *, slots: int = 4, queue: int = 32, key: str | None = None, prefix_cache: int = 0
+) -> Iterator[TestClient]:
     service = Service(model, NAME, slots=slots, max_length=64)
-    worker = worker_of(service, queue=queue)
+    worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)
     worker.start()
     app = application(Routes(service, worker), key=key)
     try:
