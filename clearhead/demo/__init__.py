@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from clearhead.api import BEST, CONFIG, Model, architecture, model_json
+from clearhead.api import CONFIG, Model, architecture, model_json
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, compose
 from clearhead.data.sources import Pairs
@@ -29,6 +29,7 @@ from clearhead.recipe.tokenizers import BPE
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
+from clearhead.storage.run_files import BEST
 from clearhead.tasks.translation import Translation
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import ProgressBar
