@@ -141,7 +141,6 @@ WAYS = (
     Way("no standard output", closed(1)),
     Way("no standard error", closed(2), says=False),
     Way("no standard stream", closed(0, 1, 2), says=False),
-    Way("a folder as standard input", onto("/", 0), codes=(0, 2)),
     Way("rubbish as standard input", onto("/proc/self/exe", 0), codes=(0, 2)),
     Way("a full standard output", onto("/dev/full", 1), codes=(0, 2)),
     Way("a full standard error", onto("/dev/full", 2), says=False),
