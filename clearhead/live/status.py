@@ -54,14 +54,16 @@ def status_of(folder: Path, history: History, written: float) -> Status:
 
 def writer_of(folder: Path, written: float) -> Writer:
     """The process that writes to a folder, by the file in which it names itself while it holds the folder's lock."""
+    times = [written]
     try:
         named = PROCESS.match((folder / OWNER).read_text(encoding="utf-8"))
-        written = max(written, (folder / OWNER).stat().st_mtime)
+        times.append((folder / OWNER).stat().st_mtime)
     except (OSError, UnicodeDecodeError):
         named = None
     if named is not None and named[2].strip() == socket.gethostname() and sys.platform != "win32":
         return _process(int(named[1]))
-    return "unknown" if time.time() - written < (FRESH if named is None else FRESH_ELSEWHERE) else "none"
+    age = min(abs(time.time() - at) for at in times)  # A clock may have gone back since.
+    return "unknown" if age < (FRESH if named is None else FRESH_ELSEWHERE) else "none"
 
 
 def _process(number: int) -> Writer:

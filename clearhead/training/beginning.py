@@ -1,5 +1,6 @@
 """The folder of a run before its first checkpoint: its recipe is enough to begin the run again."""
 
+import os
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -67,7 +68,7 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
 
 def _absolute(name: str) -> str:
     """The absolute path of a folder; a name of the hub as it is."""
-    here = Path(name).expanduser()
+    here = Path(os.path.expanduser(name))  # noqa: PTH111 - a Path of "./~" is "~"
     return str(here.absolute()) if here.is_dir() else name
 
 

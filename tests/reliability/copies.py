@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 import clearhead
+from clearhead.cli import interrupts, main
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHERS = (
@@ -128,10 +129,8 @@ def command(
 ) -> None:
     """Run a command in a folder, with streams from and to `.in`, `.out` and `.err` there unless `prepare` has others.
 
-    With `starts`, in a Python that starts.
+    With `starts`, in a Python that starts. The file `.ready` says that Ctrl-C is taken care of.
     """
-    from clearhead.cli import main
-
     os.chdir(place)
     os.environ.update({"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT), **variables})
     if not os.isatty(1):
@@ -141,7 +140,9 @@ def command(
             os.close(opened)
     prepare()
     if starts:
-        os.execv(sys.executable, [sys.executable, "-m", "clearhead", *words])
+        os.execv(sys.executable, [sys.executable, "-c", START, *words])
+    interrupts.end_at_once()
+    Path(".ready").touch()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _stream(number)
         setattr(sys, name, stream)
@@ -150,6 +151,12 @@ def command(
     main()
 
 
+START = """
+from clearhead.cli import interrupts, main
+interrupts.end_at_once()
+open(".ready", "w").close()
+main()
+"""
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 

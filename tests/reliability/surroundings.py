@@ -77,12 +77,16 @@ class Workshop:
         shutil.copytree(self.folder / "run", place / "run")
         return place
 
-    def started(self, asked: Command, way: Way, place: Path, port: int) -> Copy:
-        """A command that has been started in a folder."""
+    def started(self, asked: Command, way: Way, place: Path, port: int, *, words: Sequence[str] = ()) -> Copy:
+        """A command, or other words, that has been started in a folder."""
         places = {name: str(place / name) for name in ("out", "run")} | {"in": str(self.folder), "port": str(port)}
-        words = [word.format(**places) for word in asked.line.split()]
+        own = [word.format(**places) for word in asked.line.split()]
+        own += [word.replace("{in}", places["in"]) for word in words]
         (place / ".in").write_text(asked.given, encoding="utf-8")
-        return Copy(lambda: command(words, place, way.prepare, way.variables, starts=way.starts), columns=way.columns)
+        copy = Copy(lambda: command(own, place, way.prepare, way.variables, starts=way.starts), columns=way.columns)
+        if way.columns:
+            os.write(copy.terminal, asked.given.encode() + b"\x04")  # Ctrl-D.
+        return copy
 
 
 def _fill(folder: Path) -> None:

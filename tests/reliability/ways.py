@@ -1,10 +1,13 @@
 """Surroundings of a command, each made in the process that it runs in."""
 
 import os
+import pwd
 import resource
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from tests.reliability.copies import mounted
 
@@ -59,6 +62,7 @@ def read_until(n_bytes: int, *numbers: int) -> Callable[[], None]:
     def prepare() -> None:
         read, write = os.pipe()
         if n_bytes and os.fork() == 0:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             os.close(write)
             for number in numbers:
                 os.close(number)
@@ -90,13 +94,14 @@ def gone() -> None:
 
 
 def nobody() -> None:
-    """As a user who has no name."""
-    for top, folders, files in os.walk(".."):
-        for name in (".", *folders, *files):
-            Path(top, name).chmod(0o777)
-    os.setgroups([])
-    os.setgid(54321)
-    os.setuid(54321)
+    """As a user of whom the system knows neither name nor home."""
+
+    def unknown(number: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    for name in ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME"):
+        os.environ.pop(name, None)
+    pwd.getpwuid = unknown
 
 
 def limited(kind: int, most: int) -> Callable[[], None]:
@@ -157,7 +162,7 @@ WAYS = (
     Way("a read-only home", read_only_home),
     Way("a home that is a file", variables={"HOME": "/dev/null", **HOMELESS}),
     Way("no home", without("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")),
-    Way("a user without a name", nobody, {"HOME": "/nowhere", **HOMELESS}),
+    Way("a user without a name", nobody, HOMELESS),
     Way("a read-only folder", read_only_here),
     Way("no temporary folder", variables={"TMPDIR": "/nowhere"}),
     Way("a full temporary folder", full_temporary, codes=(0, 2)),
