@@ -21,6 +21,7 @@ from clearhead.cli import (
 )
 from clearhead.cli.app import app
 from clearhead.commands.failures import explained
+from clearhead.errors import UserError
 
 __all__ = [
     "analyses",
@@ -48,6 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if not {"--help", "-h", "--version"} & {*options}:
             Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
+        _check_words(words)
         app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
@@ -61,3 +63,14 @@ def run(arguments: Sequence[str]) -> int:
             print(message if code > 128 else f"error: {message}", file=sys.stderr)
         return code
     return 0
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raises UserError for a word that is no text: recipes, logs and readers of weights know only names in UTF-8."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:  # A byte that Python could not decode is kept as half a character.
+            byte, encoding = ord(word[error.start]) & 0xFF, sys.getfilesystemencoding()
+            remedy = "rename the file" if encoding == "utf-8" else "set LC_ALL=C.UTF-8"
+            raise UserError(f"{word}: expected text in {encoding}, got the byte 0x{byte:02X}; {remedy}") from None

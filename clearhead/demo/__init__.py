@@ -17,7 +17,7 @@ from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo.figures import Figures, measure
 from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_own
-from clearhead.errors import Interrupted, UserError
+from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.translations import MOST, export_translations
 from clearhead.explorer.hosting.serving import serving
@@ -137,7 +137,7 @@ def explore(session: Session, folder: Path) -> None:
     """Opens the explorer until Ctrl-C. Without a display or a terminal it only tells the command that does."""
     with serving(session) as server:
         if not open_browser(server.url) and not can_ask():
-            say(f"\nLook inside it:\n  clearhead explore {shlex.quote(str(folder))}")
+            say(f"\nLook inside it:\n  clearhead explore {pasted(folder)}")
             return
         say(f"\nThe explorer, on your model: {server.url}\nType your own phrases there. Ctrl-C ends it.")
         with suppress(KeyboardInterrupt):
@@ -198,7 +198,7 @@ def next_steps(folder: Path, locale: str, example: str) -> str:
     """Commands that use this model, and one that trains on real sentences."""
     code = locale.split("_", maxsplit=1)[0]
     return (
-        f"\nThis translator again:\n  clearhead translate {shlex.quote(str(folder))} {shlex.quote(example)}\n"
+        f"\nThis translator again:\n  clearhead translate {pasted(folder)} {shlex.quote(example)}\n"
         f"Real sentences, from two text files where line n of one translates line n of the other:\n"
         f"  clearhead train translation --source sentences.en --target sentences.{code}"
     )

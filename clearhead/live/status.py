@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import socket
 import sys
 import time
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from clearhead.errors import pasted
 from clearhead.live.log import History
 from clearhead.storage.run_files import OWNER
 
@@ -31,7 +31,7 @@ class Status:
 
 def status_of(folder: Path, history: History, written: float) -> Status:
     """The status of the run in a folder, whose log was last written at the time `written`."""
-    writer, place = writer_of(folder, written), shlex.quote(str(folder))
+    writer, place = writer_of(folder, written), pasted(folder)
     go_on = f"clearhead resume {place} goes on with it"
     ended = history.ended
     if ended is not None:

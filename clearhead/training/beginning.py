@@ -1,13 +1,12 @@
 """The folder of a run before its first checkpoint: its recipe is enough to begin the run again."""
 
 import os
-import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError, pasted, reason
 from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
 from clearhead.storage.disk import replace_file, temporary_file
@@ -29,7 +28,7 @@ def require_new(folder: Path) -> None:
         return
     got, remedy = "one with files" if folder.is_dir() else "a file", "try another --out"
     if is_run(folder):
-        remedy = f"go on with clearhead resume {shlex.quote(str(folder))}, or {remedy}"
+        remedy = f"go on with clearhead resume {pasted(folder)}, or {remedy}"
     raise UserError(f"{folder}: expected a new folder for the run, got {got}; {remedy}")
 
 

@@ -73,6 +73,7 @@ def told(row: Row) -> Result:
 def by_tests(row: Row) -> Counted:
     """The row's tests, slow ones too."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=line"]
+    command += ["-o", f"faulthandler_timeout={LIMIT:.0f}"]  # Else a busy machine ends the longest.
     command += [] if row.fast else ["-m", ""]
     command += ["--hypothesis-profile=thorough"] if row.thorough else []
     done = processes.run(

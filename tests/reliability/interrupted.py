@@ -15,7 +15,7 @@ from tests.reliability.ways import Way
 HERE = Way("as wished")
 STARTS = Way("from the first import on", starts=True)
 STOPPED = (130,)
-MOMENTS = 25
+MOMENTS = 15
 STARTED = ("summary", "train", "translate", "serve")
 """Commands whose imports are interrupted, too."""
 REPEATED = ("train", "train lm", "resume", "tokenizer train", "capture", "export", "lab", "curve")

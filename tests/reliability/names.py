@@ -2,12 +2,12 @@
 
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from clearhead.errors import pasted
 from tests.reliability import Counted
 from tests.reliability.copies import imported
 from tests.reliability.surroundings import LIMIT, Command, Workshop, faults, said
@@ -78,14 +78,16 @@ def any_name(folder: Path, names: Sequence[str] = (*NAMES, LONG), kinds: Sequenc
 
 
 def unclear(kind: str, name: str) -> bool:
-    """Whether a name may be refused: it has signs that stand for others, or says what its file is."""
+    """Whether a name may be refused: it is no UTF-8, has signs that stand for others, or says what its file is."""
+    if name.encode(errors="ignore") != name.encode(errors="surrogateescape"):
+        return True
     return kind in FILES and bool(re.search(r"[*?\[]|::|^a\.gz$|^a\.safetensors$", name))
 
 
 def made(source: Path, place: Path, kind: str, name: str) -> None:
     """What has the name, where a command reads it."""
     if kind in FILES:
-        shutil.copy(source / "a.en", place / name)
+        shutil.copy(source / ("book.txt" if kind == "text" else "a.en"), place / name)
     elif kind == "model":
         shutil.copytree(source / "writer", place / name)
     elif kind == "recipe" and name != LONG:
@@ -103,8 +105,7 @@ def _wrong(workshop: Workshop, place: Path, kind: str, name: str, way: Way) -> I
         if found:
             yield f"{line}: {found}: {' / '.join((out + err).strip().splitlines()[-3:])[-500:]!a}"
             return
-        for shown in re.findall(r"^use it: (.*)$", err, re.MULTILINE):
-            if name not in shlex.split(shown) and name.isprintable():
-                yield f"{line}: what it says cannot be pasted: {shown!a}"
+        if kind == "run" and "use it: " in err and name.isprintable() and pasted(Path(name)) not in err:
+            yield f"{line}: what it says cannot be pasted: {err[-300:]!a}"
         if code:
             return
