@@ -91,7 +91,8 @@ def by_tests(row: Row) -> Counted:
         print(done.stdout, file=sys.stderr)
     broken = sum(n for what, n in counts.items() if what.startswith(("failed", "error")))
     skipped = f", {counts['skipped']} skipped" if "skipped" in counts else ""
-    return Counted(counts["passed"] + broken, broken, f"{counts['passed']} tests{skipped}")
+    drawn = ", properties of 500 drawn examples each" if row.thorough else ""
+    return Counted(counts["passed"] + broken, broken, f"{counts['passed']} tests{skipped}{drawn}")
 
 
 def put_into(page: Path, found: list[Result]) -> None:
