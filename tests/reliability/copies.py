@@ -22,6 +22,7 @@ from typing import Self
 
 import clearhead
 from clearhead.cli import interrupts, main
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHERS = (
@@ -54,7 +55,7 @@ class Copy:
         self.code: int | None = None
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
+        self.pid = processes.copied()
         if self.pid == 0:
             _alone(work, theirs)
         if columns:
@@ -153,6 +154,7 @@ def command(
 
 START = """
 from clearhead.cli import interrupts, main
+from tests import processes
 interrupts.end_at_once()
 open(".ready", "w").close()
 main()

@@ -6,15 +6,17 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from signal import SIGINT
 
 from tests.reliability import Counted
 from tests.reliability.copies import imported
-from tests.reliability.surroundings import COMMANDS, LIMIT, NEVER, Command, Workshop, free_port, left_behind, said
+from tests.reliability.surroundings import COMMANDS, LIMIT, NEVER, Command, Workshop, free_port, left_behind, said, told
 from tests.reliability.ways import Way
 
 HERE = Way("as wished")
 STARTS = Way("from the first import on", starts=True)
-STOPPED = (130,)
+STOPPED = (130, -SIGINT)
+"""The second where Python, at its end, has taken the handlers away; a shell makes 130 of it."""
 MOMENTS = 15
 STARTED = ("summary", "train", "translate", "serve")
 """Commands whose imports are interrupted, too."""
@@ -36,7 +38,7 @@ def at_any_moment(
             found = list(_interrupted(workshop, asked, way, place, whole * i / (moments - 1)))
             n, broken = n + 1, broken + bool(found)
             if found:
-                last = " / ".join("".join(said(place)).strip().splitlines()[-6:])[-600:]
+                last = told(place)
                 where = f"{asked.name}, {way.name}, after {whole * i / (moments - 1):.3f} s"
                 print(f"    {where}: {'; '.join(found)}: {last}", file=sys.stderr, flush=True)
             shutil.rmtree(place, ignore_errors=True)

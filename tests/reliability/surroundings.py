@@ -151,6 +151,13 @@ def said(place: Path) -> list[str]:
     ]
 
 
+def told(place: Path) -> str:
+    """What to show of a command that went wrong: its traceback, or its last lines."""
+    text = "".join(said(place)).strip()
+    _, mark, rest = text.partition("Traceback")
+    return (mark + rest)[:3000] if mark else " / ".join(text.splitlines()[-4:])[-600:]
+
+
 def in_all(folder: Path, ways: Sequence[Way] = WAYS, commands: Sequence[Command] = COMMANDS) -> Counted:
     """Every command in every surrounding."""
     imported()
@@ -167,7 +174,7 @@ def in_all(folder: Path, ways: Sequence[Way] = WAYS, commands: Sequence[Command]
                 found = list(faults(copy.ended(LIMIT), asked, way, place))
             n, broken = n + 1, broken + bool(found)
             if found:
-                last = " / ".join("".join(said(place)).strip().splitlines()[-4:])[-600:]
+                last = told(place)
                 print(f"    {way.name}, {asked.name}: {'; '.join(found)}: {last}", file=sys.stderr, flush=True)
             if os.environ.get("SHOWN"):
                 took = f"{copy.code} {time.monotonic() - began:.1f} s"

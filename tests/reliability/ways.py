@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from tests import processes
 from tests.reliability.copies import mounted
 
 
@@ -61,7 +62,7 @@ def read_until(n_bytes: int, *numbers: int) -> Callable[[], None]:
 
     def prepare() -> None:
         read, write = os.pipe()
-        if n_bytes and os.fork() == 0:
+        if n_bytes and processes.copied() == 0:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             os.close(write)
             for number in numbers:
