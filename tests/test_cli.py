@@ -837,6 +837,33 @@ def test_ctrl_c_in_an_import_ends_it_in_one_line(module: str):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")
 
 
+SWALLOWS = """
+import os, signal, sys
+from clearhead.cli import main
+from clearhead.cli.app import app
+
+class Rows:  # As a library in C that calls Python, and makes another error of whatever that raises.
+    def __len__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def swallow():
+    try:
+        len(Rows())
+    except BaseException:
+        raise ValueError("could not determine the shape") from None
+
+app.command(swallow)
+sys.argv[1:] = ["swallow"]
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_that_a_library_makes_another_error_of():
+    done = run_python(SWALLOWS)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_at_the_end_says_nothing():
     done = run_python(STOPS, "exit", "--version")

@@ -20,6 +20,8 @@ STOPPED = (130, -SIGINT)
 MOMENTS = 15
 STARTED = ("summary", "train", "translate", "serve")
 """Commands whose imports are interrupted, too."""
+AT_ITS_END = 0.5
+"""Seconds within which a command that was done anyway has ended."""
 REPEATED = ("train", "train lm", "resume", "tokenizer train", "capture", "export", "lab", "curve")
 """Commands that write, and shall be able to when they are given again."""
 
@@ -38,9 +40,8 @@ def at_any_moment(
             found = list(_interrupted(workshop, asked, way, place, whole * i / (moments - 1)))
             n, broken = n + 1, broken + bool(found)
             if found:
-                last = told(place)
                 where = f"{asked.name}, {way.name}, after {whole * i / (moments - 1):.3f} s"
-                print(f"    {where}: {'; '.join(found)}: {last}", file=sys.stderr, flush=True)
+                print(f"    {where}: {'; '.join(found)}", file=sys.stderr, flush=True)
             shutil.rmtree(place, ignore_errors=True)
         if os.environ.get("SHOWN"):
             print(f"  {asked.name}, {way.name}: {whole:.1f} s", flush=True)
@@ -72,15 +73,15 @@ def _interrupted(workshop: Workshop, asked: Command, way: Way, place: Path, dela
     with workshop.started(asked, way, place, free_port()) as copy:
         until_ready(place)
         time.sleep(delay)
-        was_over = copy.is_over()
         copy.interrupt()
-        code = copy.ended(LIMIT)
+        began, code = time.monotonic(), copy.ended(LIMIT)
+        at_its_end = time.monotonic() - began < AT_ITS_END
     out, err = said(place)
     if code is None:
         yield "it went on"
-    elif code not in STOPPED and not (code == 0 and (was_over or copy.is_over())):
-        yield f"exit code {code}"
-    yield from (sign for sign in NEVER if sign in err or sign in out)
+    elif code not in STOPPED and not (code == 0 and at_its_end):
+        yield f"exit code {code}: {told(place)}"
+    yield from (f"{sign}: {told(place)}" for sign in NEVER if sign in err or sign in out)
     if code == 130 and not any(line.startswith("stopped") for line in err.splitlines()[-1:]):
         yield "no line that says so"
     yield from left_behind(place)
