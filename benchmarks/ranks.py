@@ -74,6 +74,7 @@ max_tokens = 300
 save_every = {RESUMED_AT}
 evaluate_every = 1000
 precision = "fp32"
+matmul_precision = "highest"
 device = "cpu"
 schedule = {{kind = "constant", warmup = 5}}
 optimizer = {{kind = "adamw", lr = 0.002}}

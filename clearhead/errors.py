@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 
 
 class UserError(ValueError):
@@ -60,6 +61,12 @@ def _size(n_bytes: float, digits: int) -> str:
 
 
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def pasted(path: object) -> str:
+    """A path as it is typed in a shell, also where it begins like an option or a home folder."""
+    word = str(path)
+    return shlex.quote(f"./{word}" if word.startswith(("-", "~")) else word)
 
 
 def is_memory(error: BaseException) -> bool:

@@ -1,13 +1,14 @@
 """From a recipe to a run and back: its data, tokenizer, network and folder."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from clearhead.api import BEST, CONFIG, Model, architecture, model_json, predicting, read_config
+from clearhead.api import CONFIG, Model, architecture, model_json, predicting, read_config
 from clearhead.api.room import BROKEN
 from clearhead.data import formats
 from clearhead.data.splits import require_same
@@ -22,6 +23,8 @@ from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
 from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
+from clearhead.storage.run_files import BEST
+from clearhead.storage.space import shortage
 from clearhead.tasks.few import few_of
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
@@ -36,6 +39,8 @@ from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
+
+_log = logging.getLogger("clearhead")
 
 DATA = "data.json"
 
@@ -177,7 +182,7 @@ class Keeper:
     """Points `best.json` at the best checkpoint and removes the checkpoints that `training` does not keep."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        self.run, self.is_told = run, False
 
     def __call__(self, event: Event) -> None:
         """Consume one event of the training loop."""
@@ -191,6 +196,11 @@ class Keeper:
             replace_file(folder / BEST, json.dumps(score).encode())
         keep = {*spaced(steps, config.keep_spaced), *([at.best_step] if at.best_step is not None else [])}
         checkpoints.prune(folder, keep_last=config.keep_last, keep=sorted(keep))
+        if isinstance(event, Saved) and not self.is_told:
+            line = shortage(folder, event.folder, config.keep_last + config.keep_spaced + 2)  # The best, and the next.
+            self.is_told = bool(line)
+            if line:
+                _log.warning("%s", line)
 
 
 def spaced(steps: Sequence[int], n: int) -> list[int]:

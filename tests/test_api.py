@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.api import BEST, Model, architecture, load, named_config
+from clearhead.api import Model, architecture, load, named_config
 from clearhead.api.folders import own_files
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
@@ -20,6 +20,7 @@ from clearhead.recipe import ModelChoice
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Words
 from clearhead.storage import checkpoints
+from clearhead.storage.run_files import BEST
 from tests.small_models import PAIRS, STACKS, TEXTS, model_of
 
 

@@ -769,6 +769,23 @@ def test_a_text_that_is_not_text(shell: Shell, translator: Path, line: str):
     assert len(said.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "line", ["generate {}", "train {}", "translate {} one", "capture x --data {}", "explore x --export {}"]
+)
+def test_a_name_that_is_not_utf8_is_refused_before_anything_else(shell: Shell, line: str):
+    said = shell(*(word.format("caf\udce9") for word in line.split()))
+    assert said == (2, "", "error: caf?: expected text in utf-8, got the byte 0xE9; rename the file\n")
+
+
+@pytest.mark.parametrize("name", ["-x", "~", "a b", "it's"])
+def test_what_a_run_says_can_be_pasted(shell: Shell, tmp_path: Path, name: str):
+    recipe = write_recipe(tmp_path, steps=1)
+    said = shell("train", recipe, f"--out={name}")
+    line = re.search("^use it: clearhead (.*)$", said.err, re.MULTILINE)
+    assert line is not None
+    assert shell(*shlex.split(line[1])).code == 0
+
+
 def test_in_a_folder_that_was_removed(tmp_path: Path):
     gone = "mkdir gone && cd gone && rmdir ../gone && "
     assert in_shell(f"{gone} clearhead --help", tmp_path)[::2] == (0, "")
@@ -817,6 +834,33 @@ main()
 @pytest.mark.parametrize("module", ["cyclopts", "clearhead.commands.measure", "torch", "torch.nn"])
 def test_ctrl_c_in_an_import_ends_it_in_one_line(module: str):
     done = run_python(STOPS, module, "summary", "gpt2")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")
+
+
+SWALLOWS = """
+import os, signal, sys
+from clearhead.cli import main
+from clearhead.cli.app import app
+
+class Rows:  # As a library in C that calls Python, and makes another error of whatever that raises.
+    def __len__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def swallow():
+    try:
+        len(Rows())
+    except BaseException:
+        raise ValueError("could not determine the shape") from None
+
+app.command(swallow)
+sys.argv[1:] = ["swallow"]
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_that_a_library_makes_another_error_of():
+    done = run_python(SWALLOWS)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")
 
 

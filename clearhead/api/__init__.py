@@ -9,7 +9,6 @@ import torch
 
 from clearhead.api import adapters, gguf, sentences
 from clearhead.api.folders import (
-    BEST,
     CONFIG,
     TRAINED,
     WEIGHTS,
@@ -49,7 +48,6 @@ from clearhead.weights.legacy import BIN
 from clearhead.weights.modules import network_folder
 
 __all__ = [
-    "BEST",
     "CONFIG",
     "Model",
     "TwoTowerModel",

@@ -11,7 +11,6 @@ from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.families import family_of, preset
 from clearhead.families.gguf import content_of, described
-from clearhead.json_text import PLAIN_NAME, parse
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe.generation import GenerationConfig
@@ -23,7 +22,6 @@ from clearhead.weights.elsewhere import ADAPTER
 from clearhead.weights.gguf_file import GgufFile, gguf_in
 from clearhead.weights.hub import is_path, locate, nearest
 
-BEST = "best.json"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TRAINED = ("mean.safetensors", "training.safetensors")
@@ -43,9 +41,9 @@ def model_folder(folder: Path) -> Path:
         raise UserError(f"{folder}: expected a folder with a model, found nothing; {nearest(str(folder))}")
     if (folder / CONFIG).exists() and (folder / MANIFEST).exists():
         return folder
-    choice = _best(folder)
+    choice = checkpoints.best(folder)
     if choice is not None and not (choice / CONFIG).exists():
-        choice = _best(choice) or checkpoints.latest(choice)
+        choice = checkpoints.best(choice) or checkpoints.latest(choice)
     if choice is not None:
         return choice
     if folder.is_dir() and not any(folder.iterdir()):
@@ -57,18 +55,6 @@ def model_folder(folder: Path) -> Path:
             " give one with config.json, or one that `clearhead train` or `clearhead demo` wrote"
         )
     return newest
-
-
-def _best(folder: Path) -> Path | None:
-    """The checkpoint that best.json names, if it exists. The file is only a hint, and may outlive the checkpoint."""
-    try:
-        named = parse((folder / BEST).read_bytes(), BEST)
-    except (OSError, ValueError):
-        return None
-    name = named.get("checkpoint") if isinstance(named, dict) else None
-    if not isinstance(name, str) or PLAIN_NAME.fullmatch(name) is None:
-        return None
-    return folder / name if (folder / name).is_dir() else None
 
 
 def own_files(network: Transformer, generation: GenerationConfig) -> checkpoints.Checkpoint:

@@ -24,8 +24,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     output = streams.prepare()
     try:
-        interrupts.raise_outside_imports()
-        code = run(sys.argv[1:])
+        is_interrupted = interrupts.raise_outside_imports()
+        code = run(sys.argv[1:], is_interrupted=is_interrupted)
     except KeyboardInterrupt:  # A second one, while the first was being told.
         code = interrupts.EXIT_CODE
     except SystemExit as end:

@@ -1,6 +1,5 @@
 """The application that the commands belong to, and the kinds of option they share."""
 
-import sys
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -21,21 +20,10 @@ app = App(
 )
 
 
-def _check_text(_: object, value: str | tuple[str, ...] | None) -> None:
-    for text in (value,) if isinstance(value, str) else value or ():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:  # A byte that Python could not decode is kept as half a character.
-            byte = ord(text[error.start]) & 0xFF
-            raise ValueError(f"Expected text in {sys.getfilesystemencoding()}, got the byte 0x{byte:02X}.") from None
-
-
-Text = Annotated[str, Parameter(validator=_check_text)]
+Text = str
+"""Words for a model, or the name of a column."""
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-Repeated = Annotated[
-    tuple[str, ...],
-    Parameter(negative="", show_default=False, consume_multiple=True, validator=_check_text),
-]
-Files = Annotated[tuple[str, ...], Parameter(negative="", show_default=False, consume_multiple=True)]
+Repeated = Annotated[tuple[str, ...], Parameter(negative="", show_default=False, consume_multiple=True)]
+Files = Repeated
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]

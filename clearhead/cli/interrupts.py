@@ -10,6 +10,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
     from types import FrameType
     from typing import NoReturn
 else:
@@ -33,10 +34,16 @@ def end_at_once(*, says: str = SAYS) -> None:
         signal.signal(signal.SIGINT, handle)
 
 
-def raise_outside_imports() -> None:
-    """Ctrl-C raises KeyboardInterrupt, as Python's own handler does; during an import it ends the process."""
+def raise_outside_imports() -> "Callable[[], bool]":
+    """Ctrl-C raises KeyboardInterrupt, as Python's own handler does; during an import it ends the process.
+
+    What is returned says whether it has: a library in C that calls Python may have made another error of it.
+    """
+    raised = False
 
     def handle(_: int, frame: "FrameType | None") -> None:
+        nonlocal raised
+        raised = True
         if _is_import(frame):
             _end(SAYS)
         raise KeyboardInterrupt
@@ -50,6 +57,7 @@ def raise_outside_imports() -> None:
     if _is_wanted():
         signal.signal(signal.SIGINT, handle)
         sys.unraisablehook = unraisable
+    return lambda: raised
 
 
 def _is_wanted() -> bool:

@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clearhead.cli import (
@@ -21,6 +21,7 @@ from clearhead.cli import (
 )
 from clearhead.cli.app import app
 from clearhead.commands.failures import explained
+from clearhead.errors import Interrupted, UserError
 
 __all__ = [
     "analyses",
@@ -39,8 +40,11 @@ __all__ = [
 ]
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a command; returns its exit code. An error that is a bug of ours goes on to the caller."""
+def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda: False) -> int:
+    """Run a command; returns its exit code. An error that is a bug of ours goes on to the caller.
+
+    `is_interrupted` says whether Ctrl-C was pressed. An error after that is taken for what came of it.
+    """
     n_options = arguments.index("--") if "--" in arguments else len(arguments)
     options, rest = arguments[:n_options], arguments[n_options:]
     words = [word for word in options if word != "--debug"] + [*rest]
@@ -48,9 +52,11 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if not {"--help", "-h", "--version"} & {*options}:
             Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
+        _check_words(words)
         app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as raised:
+        error = KeyboardInterrupt() if is_interrupted() and not isinstance(raised, Interrupted) else raised
         told = explained(error, next((word for word in words if word in app), ""))
         if told is None:
             raise
@@ -61,3 +67,14 @@ def run(arguments: Sequence[str]) -> int:
             print(message if code > 128 else f"error: {message}", file=sys.stderr)
         return code
     return 0
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raises UserError for a word that is no text: recipes, logs and readers of weights know only names in UTF-8."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:  # A byte that Python could not decode is kept as half a character.
+            byte, encoding = ord(word[error.start]) & 0xFF, sys.getfilesystemencoding()
+            remedy = "rename the file" if encoding == "utf-8" else "set LC_ALL=C.UTF-8"
+            raise UserError(f"{word}: expected text in {encoding}, got the byte 0x{byte:02X}; {remedy}") from None

@@ -29,7 +29,7 @@ from clearhead.commands import tell
 from clearhead.commands.export import check_free
 from clearhead.config import LanguageHead
 from clearhead.data.files import read_lines, read_text
-from clearhead.errors import UserError
+from clearhead.errors import UserError, pasted
 from clearhead.json_text import JsonObject
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens
@@ -95,7 +95,7 @@ def train_command(
     about = {name: value for name, value in asdict(settings).items() if value is not None}
     save_features(features, out, trained=cast("JsonObject", about), report=figures(found))
     print(f"{out}: {found}", flush=True)
-    tell(f"see them: clearhead features show {name} {out} TEXT")
+    tell(f"see them: clearhead features show {pasted(name)} {pasted(out)} TEXT")
 
 
 def trained(model: Model, texts: TextBatches, site: Site, settings: Settings) -> Features:

@@ -1,12 +1,11 @@
 """The page of the worst mistakes: one HTML file without scripts or anything from elsewhere."""
 
-import shlex
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from urllib.parse import urlencode
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, pasted
 from clearhead.storage.disk import replace_file
 from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.metrics import Score
@@ -54,7 +53,7 @@ def page(model: str, data: str, found: Evaluation) -> str:
     title = f"{model}: the worst mistakes"
     count = f"{n:,} of {len(found.examples):,} examples of {data} are wrong"
     shown = f"; these are the {len(mistakes):,} worst" if n > len(mistakes) else ""
-    served = f"clearhead explore {shlex.quote(model)} --port {PORT}"
+    served = f"clearhead explore {pasted(model)} --port {PORT}"
     return "\n".join(
         (
             f"{HEAD}<title>{escape(title)}</title>\n<style>{STYLE}</style>",

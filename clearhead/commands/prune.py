@@ -6,7 +6,7 @@ from clearhead.analysis.pruning import without_heads
 from clearhead.api import Model, load
 from clearhead.commands import tell
 from clearhead.commands.export import check_free
-from clearhead.errors import UserError
+from clearhead.errors import UserError, pasted
 from clearhead.runs import prepare_task, task_of
 
 EXAMPLES = 32
@@ -31,4 +31,4 @@ def prune_command(name: str, *, heads: int, out: Path) -> None:
     tell(f"removed {len(found.removed)} of {len(found.effects)} heads, with effects of at most {least:.2g} nats;")
     tell(f"the largest effect of one that stays is {max(found.effects.values()):.2g} nats")
     print(f"{out}: {after:,} parameters in place of {before:,} ({after / before - 1:.1%})", flush=True)
-    tell(f"measure it: clearhead evaluate {out} with your data; train it on with --model.start {out}")
+    tell(f"measure it: clearhead evaluate {pasted(out)} with your data; train it on with --model.start {pasted(out)}")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Sequence
 
 from clearhead.api import load
@@ -111,4 +112,4 @@ def example(service: Service, url: str, *, keyed: bool) -> str:
             asked = {"inputs": [dict(zip(pair, ("Who?", "A text."), strict=True)) if pair else "A text."]}
     path = ROUTES[service.does][1]
     bearer = f' -H "Authorization: Bearer ${KEY}"' if keyed else ""
-    return f"curl {url}{path}{bearer} -H 'Content-Type: application/json' -d '{json.dumps(asked)}'"
+    return f"curl {url}{path}{bearer} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(asked))}"

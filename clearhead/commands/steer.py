@@ -9,7 +9,7 @@ from clearhead.api import Model, load
 from clearhead.api.steering import Text, direction, load_direction, save_direction
 from clearhead.commands import tell
 from clearhead.data.files import read_lines
-from clearhead.errors import UserError
+from clearhead.errors import UserError, pasted
 from clearhead.trace import edited
 
 
@@ -24,7 +24,7 @@ def make_command(name: str, *, positive: Path, negative: Path, at: str, out: Pat
     save_direction(found, out)
     print(f"{out}: a direction of length {found.vector.norm():.4g} at {found.at}", flush=True)
     tell(f"from {len(sets[0])} and {len(sets[1])} texts")
-    tell(f"use it: clearhead generate {name} TEXT --edit {out} --strength 4")
+    tell(f"use it: clearhead generate {pasted(name)} TEXT --edit {pasted(out)} --strength 4")
 
 
 def texts_of(file: Path, *, pairs: bool) -> list[Text]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clearhead.api import BEST
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
+from clearhead.storage.run_files import BEST
 from clearhead.training.metrics_log import read_metrics
 from clearhead.weights.documents import read_json
 

@@ -10,7 +10,7 @@ from clearhead.api import gguf, model_folder
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.errors import UserError
+from clearhead.errors import UserError, pasted
 from clearhead.recipe import explain
 from clearhead.recipe.data import TextFiles
 from clearhead.recipe.tokenizers import TokenizerConfig
@@ -35,7 +35,7 @@ def train_tokenizer_command(files: Sequence[Path], *, out: Path, settings: Mappi
     made = Tokenizer.train(chain.from_iterable(map(read_lines, paths)), config)
     made.save(out)
     print(f"{out}: {made.vocab_size:,} tokens")
-    tell(f'try it: clearhead tokenizer show {out} "A sentence."')
+    tell(f'try it: clearhead tokenizer show {pasted(out)} "A sentence."')
 
 
 def show_tokenizer_command(name: str, texts: Sequence[str]) -> None:

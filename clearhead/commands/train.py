@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from clearhead.commands.trained import end, figures_at
 from clearhead.commands.watch import live_page
 from clearhead.data.conll import is_conll
 from clearhead.data.guessing import is_table
-from clearhead.errors import Interrupted, UserError
+from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.recipe.places import absolute
@@ -130,7 +129,7 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
             yield
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt) and not is_free(folder):
-                raise Interrupted(f"stopped; go on with: clearhead resume {shlex.quote(str(folder))}", SIGINT) from None
+                raise Interrupted(f"stopped; go on with: clearhead resume {pasted(folder)}", SIGINT) from None
             if is_new and ranks.is_first and not isinstance(error, Interrupted):
                 undo(folder, is_ours=is_ours)
             raise
@@ -256,7 +255,7 @@ def drive(
 ) -> None:
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
     figures: dict[str, JsonValue] = {}
-    place = shlex.quote(str(folder))  # As a shell reads it.
+    place = pasted(folder)  # As a shell reads it.
     with ProgressBar(unit=run.task.unit) as bar, watching(EvaluationBar()):
         consumers: list[Callable[[Event], None]] = []
         if run.ranks.is_first:

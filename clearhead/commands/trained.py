@@ -1,12 +1,12 @@
 """The end of `train` and `resume`: the last judgement, the scores, and how to use the model."""
 
-import shlex
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from clearhead.commands import tell
 from clearhead.commands.measure import json_of, judge
+from clearhead.errors import pasted
 from clearhead.runs import Prepared
 from clearhead.training.metrics_log import read_metrics
 from clearhead.training.run import Run
@@ -14,7 +14,7 @@ from clearhead.training.run import Run
 
 def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dict[str, JsonValue]:
     """Judge the best model on all held-out data, unless its last evaluation did, and say how to use it."""
-    task, best, place = prepared.task, run.progress.best_step, shlex.quote(str(folder))
+    task, best, place = prepared.task, run.progress.best_step, pasted(folder)
     held_out: dict[str, JsonValue] = {}
     if task.few is not None:
         tell(f"the best checkpoint was chosen on {task.few}; now it is judged on all that is held out")

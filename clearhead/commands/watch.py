@@ -1,13 +1,12 @@
 """`clearhead watch`, and the live page of `train` and `resume`. Imports no torch."""
 
-import shlex
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from clearhead.commands import tell
-from clearhead.errors import UserError
+from clearhead.errors import UserError, pasted
 from clearhead.live.server import serving
 from clearhead.live.state import Watched
 from clearhead.storage.run_files import METRICS, OWNER, RECIPE
@@ -48,7 +47,7 @@ def check_watchable(folder: Path) -> None:
     inside = [path.parent for path in folder.glob(f"*/{RECIPE}")] if folder.is_dir() else []
     if inside:
         newest = max(inside, key=lambda path: (path / RECIPE).stat().st_mtime)
-        remedy = f"try one in it, such as clearhead watch {shlex.quote(str(newest))}"
+        remedy = f"try one in it, such as clearhead watch {pasted(newest)}"
     else:
         remedy = "try the one that clearhead train named, such as runs/translation-1"
     got = "one without a run" if folder.is_dir() else "a file" if folder.exists() else "none"

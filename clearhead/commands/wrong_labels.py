@@ -19,7 +19,7 @@ from clearhead.commands.doubts import Doubts, doubts, require_cleanlab
 from clearhead.commands.second_opinion import joined, opinion
 from clearhead.commands.train import next_folder, recipe_of
 from clearhead.data.labelled import LabelledText, hold_out, names_of
-from clearhead.errors import Interrupted, UserError
+from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.model.numbers import settled
@@ -58,7 +58,7 @@ class Suspects:
         """The likely wrong labels; each with the command that shows the text to a model that judged it."""
         for doubt in self.doubts.found:
             example = self.examples[doubt.example]
-            model = shlex.quote(str(folder / f"fold-{self.folds[doubt.example] + 1}"))
+            model = pasted(folder / f"fold-{self.folds[doubt.example] + 1}")
             yield {
                 "row": example.place,
                 **doubt.values,

@@ -4,11 +4,13 @@ The ids are kept in memory or on disk. On disk they are a cache entry, which the
 read. Each process reads the ids of its own batches when it needs them.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache as once
 from hashlib import sha256
 from itertools import chain
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
@@ -52,10 +54,9 @@ class Corpus:
         states = [state for source in sources for state in _states(source, is_kept=data.storage != "memory")]
         size = sum(n_bytes for n_bytes, _ in states)
         on_disk = data.storage == "disk" or (data.storage == "auto" and size >= ON_DISK_FROM)
-        folder = default_folder() if data.cache is None else data.folder / data.cache.expanduser()
         made_of = data.model_dump(mode="json", exclude={"storage", "cache", "folder", *SPLITS})
         made_of["sources"] = [source.model_dump(mode="json") for source in sources]
-        return cls(DiskCache(folder if on_disk else None), made_of, [list(state) for state in states])
+        return cls(DiskCache(_cache_folder(data) if on_disk else None), made_of, [list(state) for state in states])
 
     def line(self) -> str:
         """One line that says where the ids are kept."""
@@ -272,3 +273,9 @@ def _state(path: Place) -> tuple[int, int]:
     if not path.is_file() and not path.is_dir():
         raise UserError(f"{path}: expected a file, which is read more than once, got a pipe; write it to a file first")
     return found.st_size, found.st_mtime_ns
+
+
+def _cache_folder(data: Data) -> Path:
+    if data.cache is None:
+        return default_folder()
+    return data.folder / os.path.expanduser(data.cache)  # noqa: PTH111 - Path raises RuntimeError without a home

@@ -61,4 +61,4 @@ class Masking:
         wanted = max(1, round(self.share * int(ordinary.sum())))
         # Half of a word more than wanted is as good as half of one less.
         n_words = max(1, int((sizes[order].cumsum() - (sizes[order] - 1) / 2 <= wanted).sum()))
-        return ordinary & np.isin(word, words[order[:n_words]])
+        return np.isin(word, words[order[:n_words]])

@@ -237,7 +237,7 @@ class Tokenizer:
     def _pieces(self, text: str) -> Pieces:
         if self._sides is not None:
             return self._sides.source.encode([text])[0]
-        encoding = self.library.encode(text, add_special_tokens=False)
+        encoding = guarded(lambda: self.library.encode(text, add_special_tokens=False), TEXT)
         return Pieces(encoding.ids, encoding.tokens, encoding.offsets)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from clearhead.api import BEST, CONFIG, Model, architecture, model_json
+from clearhead.api import CONFIG, Model, architecture, model_json
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, compose
 from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo.figures import Figures, measure
 from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_own
-from clearhead.errors import Interrupted, UserError
+from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export.translations import MOST, export_translations
 from clearhead.explorer.hosting.serving import serving
@@ -29,6 +29,7 @@ from clearhead.recipe.tokenizers import BPE
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
+from clearhead.storage.run_files import BEST
 from clearhead.tasks.translation import Translation
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import ProgressBar
@@ -136,7 +137,7 @@ def explore(session: Session, folder: Path) -> None:
     """Opens the explorer until Ctrl-C. Without a display or a terminal it only tells the command that does."""
     with serving(session) as server:
         if not open_browser(server.url) and not can_ask():
-            say(f"\nLook inside it:\n  clearhead explore {shlex.quote(str(folder))}")
+            say(f"\nLook inside it:\n  clearhead explore {pasted(folder)}")
             return
         say(f"\nThe explorer, on your model: {server.url}\nType your own phrases there. Ctrl-C ends it.")
         with suppress(KeyboardInterrupt):
@@ -197,7 +198,7 @@ def next_steps(folder: Path, locale: str, example: str) -> str:
     """Commands that use this model, and one that trains on real sentences."""
     code = locale.split("_", maxsplit=1)[0]
     return (
-        f"\nThis translator again:\n  clearhead translate {shlex.quote(str(folder))} {shlex.quote(example)}\n"
+        f"\nThis translator again:\n  clearhead translate {pasted(folder)} {shlex.quote(example)}\n"
         f"Real sentences, from two text files where line n of one translates line n of the other:\n"
         f"  clearhead train translation --source sentences.en --target sentences.{code}"
     )

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import socket
 import sys
 import time
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from clearhead.errors import pasted
 from clearhead.live.log import History
 from clearhead.storage.run_files import OWNER
 
@@ -31,7 +31,7 @@ class Status:
 
 def status_of(folder: Path, history: History, written: float) -> Status:
     """The status of the run in a folder, whose log was last written at the time `written`."""
-    writer, place = writer_of(folder, written), shlex.quote(str(folder))
+    writer, place = writer_of(folder, written), pasted(folder)
     go_on = f"clearhead resume {place} goes on with it"
     ended = history.ended
     if ended is not None:
@@ -54,14 +54,16 @@ def status_of(folder: Path, history: History, written: float) -> Status:
 
 def writer_of(folder: Path, written: float) -> Writer:
     """The process that writes to a folder, by the file in which it names itself while it holds the folder's lock."""
+    times = [written]
     try:
         named = PROCESS.match((folder / OWNER).read_text(encoding="utf-8"))
-        written = max(written, (folder / OWNER).stat().st_mtime)
+        times.append((folder / OWNER).stat().st_mtime)
     except (OSError, UnicodeDecodeError):
         named = None
     if named is not None and named[2].strip() == socket.gethostname() and sys.platform != "win32":
         return _process(int(named[1]))
-    return "unknown" if time.time() - written < (FRESH if named is None else FRESH_ELSEWHERE) else "none"
+    age = min(abs(time.time() - at) for at in times)  # A clock may have gone back since.
+    return "unknown" if age < (FRESH if named is None else FRESH_ELSEWHERE) else "none"
 
 
 def _process(number: int) -> Writer:

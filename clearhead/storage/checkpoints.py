@@ -20,7 +20,7 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.errors import UserError, reason
-from clearhead.json_text import JsonObject
+from clearhead.json_text import PLAIN_NAME, JsonObject, parse
 from clearhead.storage.disk import check_space, make_folder, remedy, size_of, temporary_name, written
 from clearhead.storage.manifest import (
     FILE_NAME,
@@ -37,6 +37,7 @@ from clearhead.storage.manifest import (
     verify,
     write,
 )
+from clearhead.storage.run_files import BEST
 
 _log = logging.getLogger("clearhead")
 
@@ -191,6 +192,18 @@ def latest(run_folder: Path, *, set_aside: bool = False) -> Path | None:
         else:
             return path
     return None
+
+
+def best(run_folder: Path) -> Path | None:
+    """The checkpoint that best.json names, if it exists. The file is only a hint, and may outlive the checkpoint."""
+    try:
+        named = parse((run_folder / BEST).read_bytes(), BEST)
+    except (OSError, ValueError):
+        return None
+    name = named.get("checkpoint") if isinstance(named, dict) else None
+    if not isinstance(name, str) or PLAIN_NAME.fullmatch(name) is None:
+        return None
+    return run_folder / name if (run_folder / name).is_dir() else None
 
 
 def load(folder: Path) -> Checkpoint:

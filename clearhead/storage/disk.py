@@ -51,12 +51,21 @@ def size_of(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+def has_space(run_folder: Path, size: int) -> bool:
+    """Whether 1.2 times the `size` of a checkpoint, in bytes, is free."""
+    return shutil.disk_usage(run_folder).free >= _with_margin(size)
+
+
 def check_space(run_folder: Path, size: int) -> None:
     """Raises UserError unless 1.2 times the `size` of a checkpoint, in bytes, is free."""
-    free, wanted = shutil.disk_usage(run_folder).free, -(-size * 12 // 10)  # Rounded up.
+    free, wanted = shutil.disk_usage(run_folder).free, _with_margin(size)
     if free < wanted:
         need, left = sizes(wanted, free)
         raise UserError(f"{run_folder}: expected {need} free for a checkpoint, got {left}; {_DIAGNOSES[errno.ENOSPC]}")
+
+
+def _with_margin(size: int) -> int:
+    return -(-size * 12 // 10)  # Rounded up.
 
 
 def temporary_name(place: Path) -> str:

@@ -1,12 +1,12 @@
 """The folder of a run before its first checkpoint: its recipe is enough to begin the run again."""
 
-import shlex
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError, pasted, reason
 from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
 from clearhead.storage.disk import replace_file, temporary_file
@@ -28,7 +28,7 @@ def require_new(folder: Path) -> None:
         return
     got, remedy = "one with files" if folder.is_dir() else "a file", "try another --out"
     if is_run(folder):
-        remedy = f"go on with clearhead resume {shlex.quote(str(folder))}, or {remedy}"
+        remedy = f"go on with clearhead resume {pasted(folder)}, or {remedy}"
     raise UserError(f"{folder}: expected a new folder for the run, got {got}; {remedy}")
 
 
@@ -67,7 +67,7 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
 
 def _absolute(name: str) -> str:
     """The absolute path of a folder; a name of the hub as it is."""
-    here = Path(name).expanduser()
+    here = Path(os.path.expanduser(name))  # noqa: PTH111 - a Path of "./~" is "~"
     return str(here.absolute()) if here.is_dir() else name
 
 

@@ -4,6 +4,7 @@ The file of a process holds its share of the tensors, each whole. Any number of 
 everything that reads `model.safetensors.index.json`.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -18,10 +19,13 @@ from clearhead.storage import checkpoints
 from clearhead.storage.checkpoints import Checkpoint
 from clearhead.storage.disk import size_of, temporary_name
 from clearhead.storage.manifest import Entry
+from clearhead.storage.space import make_room
 from clearhead.training.events import Saved
 from clearhead.training.lock import held
 from clearhead.training.parts import whole
 from clearhead.training.ranks import Ranks
+
+_log = logging.getLogger("clearhead")
 
 
 class Saver(AbstractContextManager["Saver"]):
@@ -38,16 +42,17 @@ class Saver(AbstractContextManager["Saver"]):
         """Whether this process has written its share of a checkpoint that is still to be sealed."""
         return self._writing is not None and self._writing.done()
 
-    def save(self, step: int, files: Checkpoint) -> Iterator[Saved]:
+    def save(self, step: int, files: Checkpoint, *, best: int | None = None) -> Iterator[Saved]:
         """Begin a checkpoint once the previous one is sealed; yields an event for each that is on the disk.
 
-        Raises UserError in all processes if one of them cannot write, as `checkpoints.write_folder` does.
+        On a full disk older checkpoints make room, but the newest one and that of the step `best` stay. Raises
+        UserError in all processes if one of them cannot write, as `checkpoints.write_folder` does.
         """
         assert self.run_folder is not None
         yield from self.finish()
         place, n_bytes = checkpoints.place_of(self.run_folder, step), files.n_bytes
         self.step, self._temporary = step, place.parent / self.ranks.first(temporary_name(place))
-        self.ranks.together(lambda: self._open(place, n_bytes))
+        self.ranks.together(lambda: self._open(place, n_bytes, best))
         mine = share(files, self.ranks) if self.shared else files if self.ranks.is_first else Checkpoint()
         if self.in_background and not self.shared:  # A share is a copy already.
             mine = copied(mine)
@@ -72,8 +77,10 @@ class Saver(AbstractContextManager["Saver"]):
             raise
         yield Saved(self.step, place)
 
-    def _open(self, place: Path, n_bytes: int) -> None:
+    def _open(self, place: Path, n_bytes: int, best: int | None) -> None:
         if self.ranks.is_first:
+            for path in make_room(place.parent, n_bytes, keep=[] if best is None else [best]):
+                _log.warning("%s: removed, to make room for %s", path, place.name)
             try:
                 checkpoints.open_folder(self._temporary, place, n_bytes)
             except BaseException:

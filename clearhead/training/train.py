@@ -75,7 +75,7 @@ def _train(run: Run) -> Iterator[Event]:
             reason = "stopped" if signal is not None else over
             keep = reason or is_best or at.step == 1 or at.step % length.save_every == 0
             if run.folder is not None and at.step > saver.step and keep:
-                yield from saver.save(at.step, run.checkpoint())
+                yield from saver.save(at.step, run.checkpoint(), best=at.best_step)
             if reason:
                 yield from saver.finish()
                 break

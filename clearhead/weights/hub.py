@@ -1,6 +1,7 @@
 """Finds the folder of a name: a local one, or one of the hub by the hub library's cache, token and offline rules."""
 
 import errno
+import os
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -60,7 +61,7 @@ def is_path(name: str) -> bool:
 def nearest(name: str) -> str:
     """The remedy for a path that does not exist: the folder with the most similar name, if any."""
     try:
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))  # noqa: PTH111 - a Path of "./~" is "~"
         beside = [one.name for one in path.parent.iterdir() if one.is_dir() and not one.name.startswith(".")]
     except (OSError, RuntimeError, ValueError):
         return "check the path"
@@ -71,7 +72,7 @@ def nearest(name: str) -> str:
 def local_folder(name: str) -> Path | None:
     """The folder of this name on this machine, if there is one. Raises UserError for a file."""
     try:
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))  # noqa: PTH111 - a Path of "./~" is "~"
         is_file, is_dir = path.is_file(), path.is_dir()
     except (OSError, RuntimeError, ValueError):  # a name too long or with a null byte, a home that is not known
         return None

@@ -164,3 +164,10 @@ def test_the_users_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_folder() == Path("/x/clearhead")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert default_folder() == Path.home() / ".cache" / "clearhead"
+
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    with pytest.raises(UserError, match=r"HOME: expected the home folder of this user, .*; set XDG_CACHE_HOME"):
+        default_folder()

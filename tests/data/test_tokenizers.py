@@ -1,6 +1,7 @@
 """Each kind of tokenizer: what it restores, what it calls unknown, and that its files say the same again."""
 
 import json
+import os
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -204,6 +205,19 @@ def test_a_malformed_file_is_one_line(content: bytes, tmp_path: Path) -> None:
 def test_half_a_character_is_one_line() -> None:
     with pytest.raises(UserError, match=r"text: expected text that is valid Unicode, got "):
         BYTES.encode("\ud800")
+
+
+def test_a_panic_of_the_library_is_one_line_and_shows_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(Tokenizer.train(["a a"], Words()).to_files()["tokenizer.json"])
+    pattern = {"Regex": "(a+)+$"}  # Of exponential time.
+    document["pre_tokenizer"] = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps(document).encode()}, where="t")
+    for read in (tokenizer.encode, tokenizer.offsets):
+        with pytest.raises(UserError, match="PanicException: Onig"):
+            read("a" * 200 + "!")
+    assert capfd.readouterr() == ("", "")
+    os.write(2, b"as before")
+    assert capfd.readouterr().err == "as before"
 
 
 def test_a_folder_without_a_tokenizer_is_one_line(tmp_path: Path) -> None:

@@ -72,6 +72,14 @@ def test_a_run_of_another_machine_goes_on_while_its_log_is_young(tmp_path: Path,
     assert state_of(folder)["status"] == kind
 
 
+def test_a_clock_that_went_back_does_not_keep_a_run_alive(tmp_path: Path):
+    folder = begun(tmp_path / "run", events())
+    os.utime(folder / METRICS, (time.time() + 86400,) * 2)
+    assert state_of(folder)["status"] == "stopped"
+    os.utime(folder / METRICS)
+    assert state_of(folder)["status"] == "running"
+
+
 def test_state(tmp_path: Path):
     folder = begun(tmp_path / "run", events(), process=HERE)
     watched = Watched(folder)

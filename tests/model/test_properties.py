@@ -210,7 +210,7 @@ def stacks(draw: st.DrawFn) -> c.StackConfig:
 
 
 @given(stacks(), st.booleans(), st.integers(0, 2**16))
-@settings(max_examples=60)
+@settings(max_examples=max(60, settings().max_examples))
 def test_any_configuration(config: c.StackConfig, with_encoder: bool, seed: int) -> None:
     """In float64, where close leaves no room for luck: causality, padding, packing, cache, both kernels."""
     model = c.ModelConfig(encoder=config if with_encoder else None, decoder=config)

@@ -1,4 +1,4 @@
-"""The promises of reliability, 40 rows, and what shows that each is kept."""
+"""The promises of reliability, and what shows that each is kept: 40 rows of a matrix, and some about surroundings."""
 
 import tomllib
 from collections.abc import Callable, Sequence
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+IN_MATRIX = 40
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.racing.machine import Machine
 from tests import processes
-from tests.reliability import Counted, Row, rows
+from tests.reliability import IN_MATRIX, Counted, Row, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- counts: begin -->", "<!-- counts: end -->"
@@ -73,6 +73,7 @@ def told(row: Row) -> Result:
 def by_tests(row: Row) -> Counted:
     """The row's tests, slow ones too."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=line"]
+    command += ["-o", f"faulthandler_timeout={LIMIT:.0f}"]  # Else a busy machine ends the longest.
     command += [] if row.fast else ["-m", ""]
     command += ["--hypothesis-profile=thorough"] if row.thorough else []
     done = processes.run(
@@ -90,7 +91,8 @@ def by_tests(row: Row) -> Counted:
         print(done.stdout, file=sys.stderr)
     broken = sum(n for what, n in counts.items() if what.startswith(("failed", "error")))
     skipped = f", {counts['skipped']} skipped" if "skipped" in counts else ""
-    return Counted(counts["passed"] + broken, broken, f"{counts['passed']} tests{skipped}")
+    drawn = ", properties of 500 drawn examples each" if row.thorough else ""
+    return Counted(counts["passed"] + broken, broken, f"{counts['passed']} tests{skipped}{drawn}")
 
 
 def put_into(page: Path, found: list[Result]) -> None:
@@ -100,8 +102,10 @@ def put_into(page: Path, found: list[Result]) -> None:
     told_before = re.findall(r"^\| (\d+) \|.*$", text, re.MULTILINE)
     lines = dict(zip(told_before, re.findall(r"^\| \d+ \|.*$", text, re.MULTILINE), strict=True))
     lines |= {str(result.row.number): str(result) for result in found}
-    kept = sum(" | yes | " in line for line in lines.values())
-    table = [f"{kept} of {len(rows())} rows were seen kept. {Machine.now(None)}"]
+    kept = [int(number) for number, line in lines.items() if " | yes | " in line]
+    inside, more = sum(number <= IN_MATRIX for number in kept), len(rows()) - IN_MATRIX
+    beyond = f"{len(kept) - inside} of {more} beyond it"
+    table = [f"{inside} of {IN_MATRIX} rows of the matrix were seen kept, and {beyond}. {Machine.now(None)}"]
     for area in dict.fromkeys(row.area for row in rows()):
         table += ["", f"### {area}", "", "| row | promise | kept | what was counted | when |", "|---|---|---|---|---|"]
         table += [lines[number] for row in rows() if row.area == area and (number := str(row.number)) in lines]

@@ -170,15 +170,15 @@ def tokenizers(folder: Path) -> Counted:
             content = json.dumps(document)
         else:
             content = _edited(document, chance)
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             tokenizer = Tokenizer.from_files({"tokenizer.json": content.encode("utf-8", "surrogatepass")}, where="t")
             tokenizer.encode(text)
         except UserError as error:
             refused += 1
             wrong += "\n" in str(error)
-        slowest = max(slowest, time.perf_counter() - began)
-    said = f"{N:,} tokenizers, {refused:,} refused in one line, the slowest {slowest:.2f} s for 2,000 characters"
+        slowest = max(slowest, time.process_time() - began)
+    said = f"{N:,} tokenizers, {refused:,} refused in one line, the slowest {slowest:.2f} s of CPU for 2,000 characters"
     return Counted(N, wrong + (slowest > 2.0), said)
 
 

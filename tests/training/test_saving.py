@@ -1,5 +1,6 @@
 """Shares of a checkpoint, and checkpoints written while training goes on."""
 
+import json
 import os
 import shutil
 import threading
@@ -18,7 +19,7 @@ from clearhead.training.events import Saved, Stepped
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.saving import Saver, dealt, share
 from clearhead.training.train import train
-from tests.training.tiny import go_on, losses, new_run, translation
+from tests.training.tiny import Around, drive, go_on, losses, new_run, translation
 
 
 @pytest.fixture(autouse=True)
@@ -144,3 +145,27 @@ def test_too_little_space_is_seen_before_a_share_is_written(tmp_path: Path, monk
     with pytest.raises(UserError, match="free for a checkpoint"), saver:
         list(saver.save(4, files()))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_is_told_of_and_keeps_the_newest_and_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """The disk has room for four checkpoints; the second one is the best."""
+    usage, run = namedtuple("usage", "total used free"), tmp_path / "run"
+    task = Around(translation(), scores=[1.0, 9.0, 1.0, 1.0, 1.0, 1.0])
+    size = 3 * new_run(task).checkpoint().n_bytes  # An optimizer has two numbers for each weight.
+
+    def disk(_: Path) -> Any:
+        return usage(0, 0, 2 * size if len(list(run.glob("step-*"))) < 4 else 0)
+
+    monkeypatch.setattr(shutil, "disk_usage", disk)
+    drive(new_run(task, run, evaluate_every=2, save_every=2))
+    left = sorted(path.name for path in run.glob("step-*"))
+    assert left[-1] == "step-00000012"
+    assert "step-00000004" in left
+    assert len(left) == 4
+    assert json.loads((run / "best.json").read_text())["step"] == 4
+    assert caplog.messages[0].startswith(f"{run}: up to 12 more checkpoints need ")
+    removed = [line.split("run/")[1] for line in caplog.messages[1:]]
+    pairs = (("01", "08"), ("02", "10"), ("06", "12"))
+    assert removed == [f"step-000000{old}: removed, to make room for step-000000{new}" for old, new in pairs]

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,18 @@ def test_a_broken_newest_checkpoint_is_passed_over(tmp_path: Path, whole: Whole)
     content[len(content) // 2] ^= 1
     weights.write_bytes(content)
     assert goes_on(tmp_path / "run", whole) == 10
+
+
+def test_a_clock_that_goes_back_changes_nothing(tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch):
+    now = iter(range(10**9, 0, -3600))
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    monkeypatch.setattr(time, "time_ns", lambda: next(now) * 10**9)
+    run = begin(whole[0], tmp_path / "run", ("training.accumulate", 2))
+    found = drive(run)
+    assert losses(found) == whole[1]
+    seconds = [event.seconds for event in found if isinstance(event, Stepped)]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
 
 
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(

@@ -1,6 +1,9 @@
 """Checks that all formats share: sizes, JSON, lines, vocabularies. Errors are one line. Imports no torch."""
 
-from collections.abc import Callable, Mapping
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -85,12 +88,37 @@ def flag(settings: Mapping[str, object], key: str, default: bool) -> bool:
 def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
     """Returns the action's result, and turns any exception of the library into a one-line UserError.
 
-    A panic of the library derives from BaseException, not from Exception.
+    A panic of the library derives from BaseException, not from Exception. Its report on standard error is dropped.
     """
     try:
-        return action()
+        with _without_reports():
+            return action()
     except (KeyboardInterrupt, SystemExit, GeneratorExit, UserError):
         raise
     except BaseException as error:
         got = f"{type(error).__name__}: {reason(error)}"
         raise UserError(f"{message}, got {got}{remedy and f'; {remedy}'}") from None
+
+
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Drops what a library writes to standard error by itself, such as Rust's report of a panic.
+
+    Only while no other thread could be writing there: a server's log may show such a report.
+    """
+    if threading.active_count() > 1:
+        yield
+        return
+    try:
+        kept = os.dup(2)
+    except OSError:  # It is closed.
+        yield
+        return
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

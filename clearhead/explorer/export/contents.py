@@ -14,6 +14,7 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.api.variants import changed, position_kinds
 from clearhead.config import LanguageHead, ModelConfig, NoHead, SpanHead, VectorHead
+from clearhead.errors import pasted
 from clearhead.explorer.answering.about import about, plan_of
 from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
@@ -92,7 +93,7 @@ def contents(
 
 def _command(name: str) -> str:
     """The command or call that opens the model itself."""
-    return "model.explore()" if name == UNNAMED else f"clearhead explore {name}"
+    return "model.explore()" if name == UNNAMED else f"clearhead explore {pasted(name)}"
 
 
 def is_live(opened: Opened) -> bool:
