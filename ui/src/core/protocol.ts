@@ -99,8 +99,9 @@ export interface Questions {
   patching(asked: { clean: RunRequest; corrupt: RunRequest; answer: number; minus?: number; position: number; at: string[] }): PatchingReply;
   /** How a text is cut into tokens. */
   tokenize(asked: { text: string; target: boolean }): TokenizeReply;
-  /** KL(plain || without), in nats, for each address; at one position, or the mean over all. */
-  effects(asked: { run: RunRequest; at: string[]; position?: number }): { effects: Record<string, number> };
+  /** KL(plain || without), in nats, for each address; at one position, or the mean over all. How much the `logit` falls
+   *  without it; of a model without logits 1 - cosine of its vectors. */
+  effects(asked: { run: RunRequest; at: string[]; position?: number; logit?: number }): { effects: Record<string, number> };
   /** The facts of each head, by the address of its weights with [h=…]. For each A in `at` a tensor `A.norms` (h t s): the
    *  value-weighted norms ||w v W_O||. */
   statistics(asked: { run: RunRequest; at: string[] }): { heads: Record<string, HeadFacts> };
@@ -149,6 +150,8 @@ export interface About {
   limits: Partial<Record<StackName, number | null>>;
   has_tokenizer: boolean;
   labels: string[] | null;
+  /** The token that stands for a hidden one, of an encoder that fills it in. */
+  mask?: string | null;
   step: number | null;
   plan: Plan;
   /** The run's checkpoints, oldest first. */

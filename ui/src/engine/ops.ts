@@ -17,7 +17,7 @@ import { POSITIONS } from "./kinds/positions";
 
 export const KINDS = [
   "lookup", "unfold", "unfold_frames", "prepend", "unmasked", "sinusoid", "copy", "add", "scale", "soft_cap", "multiply", "activation",
-  "linear", "split", "repeat", "mean", "rstd", "norm", "rotate", "relative_bias", "alibi", "matmul_nt", "matmul", "rows",
+  "linear", "split", "repeat", "mean", "rstd", "norm", "unit", "rotate", "relative_bias", "alibi", "matmul_nt", "matmul", "rows",
   "by_distance", "mask", "softmax", "project", "sum_heads", "pool",
   "clamp", "top_k", "normalise", "each_linear", "weigh",
   "join", "learned", "gain", "spread", "rotate_grid",
