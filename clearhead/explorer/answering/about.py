@@ -5,14 +5,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from clearhead.analysis.features import Features
-from clearhead.api import Model
 from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
-from clearhead.config import ClassificationHead, LanguageHead, ModelConfig, TaggingHead
+from clearhead.config import ClassificationHead, ModelConfig, TaggingHead
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened, stated
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked
+from clearhead.explorer.answering.starts import mask_of
+from clearhead.explorer.answering.wording import worded
 from clearhead.explorer.recording.sentences import vector_ops
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.record import masks_of, ops_of
@@ -32,7 +33,7 @@ def about(opened: Opened) -> dict[str, Any]:
         "limits": {name: stack.max_length for name, stack in config.stacks.items()},
         "has_tokenizer": model.has_tokenizer,
         "labels": list(labels) or None,
-        "mask": _mask(model),
+        "mask": mask_of(model),
         "step": passes.moments.step,
         "plan": plan_of(config, model.sentences),
         "history": passes.moments.history(),
@@ -60,22 +61,15 @@ def plan_of(config: ModelConfig, sentences: Sentences) -> dict[str, object]:
     }
 
 
-def _mask(model: Model) -> str | None:
-    """The token that stands for a hidden one, of an encoder that fills it in."""
-    if not model.has_tokenizer or not isinstance(model.config.head, LanguageHead) or model.config.decoder is not None:
-        return None
-    return model.tokenizer.special_tokens.get("mask_token")
-
-
 class TextsQuestion(Asked):
     """Asks for the page's texts in a language."""
 
     language: Annotated[str, Field(max_length=20)]
 
 
-def texts(_: Opened, question: TextsQuestion) -> Reply:
+def texts(opened: Opened, question: TextsQuestion) -> Reply:
     """The texts by their keys."""
     known = catalogues()
     if question.language not in known:
         raise UserError(f"language: expected one of {', '.join(known) or 'none'}, got {question.language}")
-    return Reply({"texts": known[question.language]})
+    return Reply({"texts": worded(known[question.language], opened.model.config)})

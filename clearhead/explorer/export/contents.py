@@ -23,6 +23,7 @@ from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Change, OfRun, RunRequest
 from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateSettings, generate
 from clearhead.explorer.answering.values import run as pass_at_a_glance
+from clearhead.explorer.answering.wording import worded
 from clearhead.explorer.answering.words import tokenized
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.recording.sentences import vector_weights
@@ -69,7 +70,7 @@ def contents(
     # A reader who chooses another text leaves the target to the file, which has one for each.
     firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
-    languages = catalogues()
+    languages = {name: worded(texts, opened.model.config) for name, texts in catalogues().items()}
     answers += ["texts"] * bool(languages)
     said: dict[str, Any] = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
     if opened.matrices:

@@ -33,12 +33,16 @@ export interface Change {
 export interface Edit {
   at: string;
   /** mean: the mean over the positions (axis t, or s); close: -inf, as a mask does; patch: from another run. */
-  do: "zero" | "mean" | "set" | "scale" | "close" | "patch";
-  /** set: a number for every cell, or a row of them; scale: the factor. */
+  do: "zero" | "mean" | "set" | "scale" | "close" | "patch" | "add";
+  /** set: a number for every cell, or a row of them; scale: the factor; add: how many times the direction of `of`. */
   value?: number | number[];
   /** patch: the run whose value at this address is taken. */
   from?: RunRequest;
+  /** add: two sets of texts, whose direction is the difference of their means. */
+  of?: TextSets;
 }
+
+export interface TextSets { positive: string[]; negative: string[] }
 
 export type StackName = "encoder" | "decoder";
 
@@ -123,6 +127,8 @@ export interface Questions {
   neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
   /** The features that are most active at a position, and those in `also`. */
   features(asked: { run: RunRequest; at: string; position: number; k: number; also: number[] }): FeaturesReply;
+  /** How long the direction of two sets of texts is, and on average the run's states at the address. */
+  direction(asked: { run: RunRequest; at: string; of: TextSets }): { length: number; states: number };
   /** How the model goes on from the run's text (an encoder-decoder: writes its target). */
   generate(asked: { run: RunRequest; settings: GenerateSettings }): GenerateReply;
   /** Every text of the page in another language, by key. */

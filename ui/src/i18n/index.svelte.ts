@@ -12,8 +12,6 @@ const catalogues = new Map<string, Catalogue>();
 
 const KEPT = "clearhead.language";
 const current = $state({ language: "en" });
-/** Endings of keys whose texts are those of the model's kind: `tokens.lead@image`, `heads.unit@none`. */
-let forms = [""];
 
 export function language(): string {
   return current.language;
@@ -21,8 +19,7 @@ export function language(): string {
 
 /** The text of a key, with `{name}` replaced by its value. Falls back to the built-in English, then to the key. */
 export function t(key: string, values: Record<string, string | number> = {}): string {
-  const own = catalogues.get(current.language), form = forms.find((end) => own?.[key + end]) ?? "";
-  const text = own?.[key + form] ?? first[key] ?? key;
+  const text = catalogues.get(current.language)?.[key] ?? first[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in values ? String(values[name]) : whole));
 }
 
@@ -33,8 +30,6 @@ export function integer(n: number): string {
 
 /** The reader's language: the one chosen before, else the browser's, else English. */
 export async function chooseLanguage(host: Host, about: About): Promise<void> {
-  const { kind } = about.plan.config.head;
-  forms = [`@${about.kind}`, `@${kind === "vector" ? "none" : kind}`, ""];
   const wished = [kept(), ...navigator.languages.map((tag) => tag.split("-")[0] ?? "")];
   try {
     await setLanguage(wished.find((name) => name !== null && about.languages.includes(name)) ?? "en", host);
