@@ -1,4 +1,4 @@
-"""The page's texts in the words of a model: one of images has patches in place of tokens, a sentence encoder vectors."""
+"""The page's texts in the words of a model: one of images has patches, not tokens, a sentence encoder vectors."""
 
 import re
 from collections.abc import Mapping

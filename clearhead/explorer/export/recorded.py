@@ -70,7 +70,7 @@ def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measu
     if measure:
         effects, without = _without_heads(found, keep=is_plain)
         told["effects"] = effects
-        parts |= {"without": without} if is_plain else {}
+        parts |= {"without": without} if is_plain and without.json["sites"] else {}
     return Answered(parts, told)
 
 
