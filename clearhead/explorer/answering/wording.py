@@ -18,10 +18,11 @@ Texts = Mapping[str, str]
 def worded(texts: Texts, config: ModelConfig) -> dict[str, str]:
     """The catalogue of a language for a model.
 
-    A text `KEY@image` or `KEY@vector` takes the place of KEY in a model of images, or in one without logits.
+    A text `KEY@KIND` takes the place of KEY: KIND is the kind of the head (vector if there are no logits), encoder if
+    there is no decoder, or image.
     """
-    kinds = ["@vector"] * isinstance(config.head, NoHead | VectorHead)
-    kinds += ["@image"] * isinstance(config.first.input, PatchInput)
+    kinds = ["@vector" if isinstance(config.head, NoHead | VectorHead) else f"@{config.head.kind}"]
+    kinds += ["@encoder"] * (config.decoder is None) + ["@image"] * isinstance(config.first.input, PatchInput)
     own = {key: text for key, text in texts.items() if "@" not in key}
     if "@image" in kinds:
         own = _in_patches(own)
