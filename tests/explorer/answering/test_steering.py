@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.api.steering import direction
+from clearhead.api.steering import direction, pair
 from clearhead.errors import UserError
 from tests.explorer.asking import GENERATE, ask, session_of, start
 
@@ -40,7 +40,7 @@ def test_at_one_position_and_in_an_encoder_decoder() -> None:
         ask(session, "values", run={**run, "edits": edits}, at=[at])[1][at]
         for edits in ([], [edit(f"{at}[t=1]", 1.0, of=PAIRS)])
     )
-    pairs = [[tuple(line.split("\t")) for line in PAIRS[name]] for name in ("positive", "negative")]
+    pairs = [[pair(line) for line in PAIRS[name]] for name in ("positive", "negative")]
     found = direction(session.model, *pairs, at=at).vector
     torch.testing.assert_close(changed[1], plain[1] + found)
     assert torch.equal(changed[0], plain[0])
