@@ -46,7 +46,7 @@ def starts(
     if text is not None or target is not None:
         start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
     else:
-        start = min(examples, key=_oddness) if examples else RunRequest(text=_known(model))
+        start = min(_of_run(model, folder), key=_oddness, default=(examples or [RunRequest(text=_known(model))])[0])
     return start, examples or [start], []
 
 
