@@ -10,7 +10,7 @@ from clearhead.api.steering import direction
 from clearhead.explorer.answering.passes import LOCK
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
-from tests.explorer.browser.page import Served, eventually, fragment
+from tests.explorer.browser.page import Served, becomes, eventually, fragment
 from tests.explorer.browser.test_accessibility import axe, violations
 from tests.explorer.traced import CONFIGS, model_of
 
@@ -41,21 +41,22 @@ def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open, axe: str) 
 
     def compared() -> None:
         cells = next(row for row in opened.rows("Similarity to other texts") if row[0].startswith(OTHER))
-        agrees(cells[-1], float(one @ other))
+        assert agrees(cells[-1], float(one @ other))
         terms = opened.rows("products of the components")
         largest = int((one * other).abs().argmax())
         assert terms[0][0] == f"[{largest}]"
-        agrees(terms[0][-1].split()[0], float(one[largest] * other[largest]))
+        assert agrees(terms[0][-1].split()[0], float(one[largest] * other[largest]))
 
     eventually(compared)
     made = page.locator(".made .result dd b")
-    eventually(lambda: agrees(made.inner_text(), float(one[3])))
+    becomes(lambda: agrees(made.inner_text(), float(one[3])), True)
     assert violations(opened, axe) == []
 
     head = "encoder.blocks.1.attn.z[h=0]"
     opened.follow(fragment(TEXT, view="vector", edits=[{"at": head, "do": "zero"}], side="b"))
     turned = page.get_by_test_id("turned")
-    eventually(lambda: agrees(turned.inner_text().split("= ")[1].split(",")[0], cosine(model, **{head: 0.0})))
+    off = cosine(model, **{head: 0.0})
+    becomes(lambda: agrees(turned.inner_text().split("= ")[1].split(",")[0], off), True)
 
     opened.follow(fragment(TEXT, view="steering"))
     page.get_by_label("Towards texts").fill("one two\nthree")
@@ -66,7 +67,7 @@ def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open, axe: str) 
     with LOCK:
         found = direction(model, ["one two", "three"], ["five", "four four"], at=AT)
     wanted = cosine(model, **found.edit(2.0))
-    eventually(lambda: agrees(turned.inner_text().split("= ")[1].split(",")[0], wanted))
+    becomes(lambda: agrees(turned.inner_text().split("= ")[1].split(",")[0], wanted), True)
     assert violations(opened, axe) == []
     opened.follow(fragment(TEXT, view="steering", edits=opened.fragment()["edits"], mode="research", side="b"))
     assert "direction(model, " in opened.code()

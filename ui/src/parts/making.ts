@@ -87,13 +87,13 @@ const MAKE: Make = {
     ],
   }),
   part: ({ terms, at, total, squared, out }) => {
-    const name = of(terms[0], out), sum = squared ? "√Σ ²" : "Σ";
+    const name = of(terms[0], out), sum = squared ? "√Σ x²" : "Σ";
     return {
       ...(squared && { words: "made.unit" }),
       signs: `${name} ÷ ${squared ? `√Σ ${name}²` : `Σ ${name}`}`,
       rows: squared ? terms.map((one) => ({ of: one, pieces: [one, "²"], amount: one.value ** 2 })) : terms.map(plainRow),
       at,
-      steps: [step("total", [sum], total), step("share", [terms[at]!, ` ÷ ${sum}`], terms[at]!.value / total)],
+      steps: [step(squared ? "length" : "total", [sum], total), step("share", [terms[at]!, ` ÷ ${sum}`], terms[at]!.value / total)],
     };
   },
   chosen: ({ cells, at, k, rank, chosen, out }) => ({
