@@ -193,7 +193,14 @@ class Passes:
         else:
             with arithmetic.products():
                 recording = observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
-        return Pass(model, reading, edit, recording, target, (*_unknown(model, run), *self._unlike(run), *notes))
+        return Pass(
+            model,
+            reading,
+            edit,
+            recording,
+            target,
+            (*_unknown(model, run), *_prompted(model), *self._unlike(run), *notes),
+        )
 
     def _unlike(self, run: RunRequest) -> tuple[str, ...]:
         """A note if the text needs far more tokens for its length than the texts of the run."""
@@ -280,6 +287,14 @@ def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
         return ("This model has no tokenizer: texts are the numbers of tokens, such as 5 17 3.",)
     words = model.tokenizer.unknown(run.text)
     return (f"Words without a token of their own: {', '.join(words)}.",) if words else ()
+
+
+def _prompted(model: Model) -> tuple[str, ...]:
+    """A note if `embed` reads more than the text."""
+    prompt = model.sentences.prompt(None, None)
+    return (f"model.embed puts {prompt!r} before a text. This page reads the text as it is: type it, too.",) * bool(
+        prompt
+    )
 
 
 def _size(one: Pass) -> int:

@@ -46,6 +46,13 @@ def test_the_listed_ops_make_the_vector_of_embed(mode: Mode) -> None:
     assert set(ask(session, "weights", at=names)[1]) == set(names) == set(weights)
 
 
+def test_a_prompt_is_told() -> None:
+    model = model_of(CONFIGS["encoder_states"])
+    model.sentences = Sentences(prompts={"query": "one"}, default_prompt="query")
+    (note,) = ask(Session(model, name="states", text=TEXT), "run", run={"text": TEXT})[0]["notes"]
+    assert "puts 'one' before" in note
+
+
 def test_what_no_op_describes_is_not_listed() -> None:
     for steps in ([Pooling(("max",))], [Pooling(("mean", "cls"))], [Pooling(includes_prompt=False)]):
         model = sentence_encoder(*steps)
