@@ -8,6 +8,7 @@ import torch
 from clearhead.api import Model
 from clearhead.api.steering import direction
 from clearhead.explorer.answering.passes import LOCK
+from clearhead.trace import Edit
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Served, becomes, eventually, fragment
@@ -23,7 +24,7 @@ def encoder(serve: Serve) -> Served:
     return serve("states", model_of(CONFIGS["encoder_states"]), text=TEXT)
 
 
-def cosine(model: Model, **edit: object) -> float:
+def cosine(model: Model, **edit: Edit) -> float:
     """Of the text's vector with and without the edits."""
     with LOCK:
         plain, changed = (model.trace(TEXT, edit=one)[1].mean(0) for one in (None, edit))
