@@ -1,9 +1,8 @@
 """Ablation: the output of a network without some of its parts, and the effect of each part."""
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,6 +10,8 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.analysis.comparison import states
+from clearhead.analysis.metrics import Cosine, Metric, Vectors, mean_states
+from clearhead.analysis.parts import Part, part_at, switched_off
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.block import Memory
@@ -47,15 +48,27 @@ def effects(
     sites: Iterable[str],
     *,
     position: int | None = None,
+    metric: Metric | None = None,
+    vectors: Vectors = mean_states,
     budget: int = 1024,
 ) -> dict[str, float]:
     """KL(plain || without that part), in nats, for each head (`….attn.z[h=2]`) or neuron (`….ffn.post[f=7]`).
 
     The mean over the real positions of the last stack, or over the batch at one position; a head that pools has one
-    distribution for each row, a span head two: for the answer's start and end. Several parts of one block go
-    through one forward pass, of at most about `budget` positions, which starts at that block.
+    distribution for each row, a span head two: for the answer's start and end. A network without logits has the shift
+    of its vector, 1 - cosine, instead: `vectors` makes one of its states. With a `metric`, such as the logit of a
+    label, the effect is metric(plain) - metric(without), the mean over the batch.
+
+    Several parts of one block go through one forward pass, of at most about `budget` positions, which starts at that
+    block.
     """
-    return Ablations(network, inputs, position=position).effects(sites, budget=budget)
+    ablations = Ablations(network, inputs, position=position, metric=metric, vectors=vectors)
+    return ablations.effects(sites, budget=budget)
+
+
+def unit(network: Transformer) -> str:
+    """What effects are measured in, without a metric of one's own."""
+    return "1 - cosine" if isinstance(network.config.head, c.NoHead | c.VectorHead) else "nats"
 
 
 class Ablations:
@@ -68,21 +81,27 @@ class Ablations:
         *,
         position: int | None = None,
         edit: Mapping[str, Edit] | None = None,
+        metric: Metric | None = None,
+        vectors: Vectors = mean_states,
     ) -> None:
-        """Positions are as in `effects`. With `edit`, parts are removed from the edited network."""
+        """Arguments are as in `effects`. With `edit`, parts are removed from the edited network."""
         refuse_rounded(network, "effects")
         self._network, self._position, self._edit = network, position, dict(edit or {})
         self._tokens = by_stack(network, inputs)
         self._last = list(self._tokens)[-1]
         layout = layouts(network, self._tokens)
         self._length = sum(b * t for b, t in (one.grid for one in layout.values()))
+        self.metric = metric
+        """What is compared; None for the divergence of the answers."""
         with Evaluating(network), torch.no_grad():
+            if not self._edit:
+                self._plain = states(network, list(self._tokens.values()))
+            if metric is None and unit(network) != "nats":
+                self.metric = Cosine(vectors(self._result(), layout[self._last]), vectors)
             if self._edit:
                 self._expected = self._edited(())
             else:
-                self._plain = states(network, list(self._tokens.values()))
-                last = _last(self._plain, network, self._last)
-                self._expected = _distributions(network, last, layout[self._last], position)
+                self._expected = self._read(_last(self._plain, network, self._last), layout[self._last])
 
     def effects(self, sites: Iterable[str], *, budget: int = 1024) -> dict[str, float]:
         """The effects as the function `effects` computes them."""
@@ -90,9 +109,9 @@ class Ablations:
         return found | {site: self.divergence(logs) for site, logs in self.answers(found, budget=budget)}
 
     def answers(self, sites: Iterable[str], *, budget: int = 1024) -> Iterator[tuple[str, Tensor]]:
-        """The output without each part, block by block: n v, log probabilities."""
-        parts = sorted((_part(self._network, site) for site in sites), key=_Part.place)
-        for _, group in itertools.groupby(parts, key=_Part.place):
+        """The output without each part, block by block: n v, log probabilities; or the metric, b."""
+        parts = sorted((part_at(self._network, site) for site in sites), key=Part.place)
+        for _, group in itertools.groupby(parts, key=Part.place):
             rest = iter(group)
             while some := list(itertools.islice(rest, max(1, budget // self._length))):
                 with Evaluating(self._network), torch.no_grad():
@@ -100,11 +119,15 @@ class Ablations:
                 yield from zip((part.site for part in some), actual.chunk(len(some)), strict=True)
 
     def divergence(self, logs: Tensor) -> float:
-        """KL(plain || these), in nats, the mean over the rows."""
+        """KL(plain || these), in nats, the mean over the rows; or how much smaller these are than the plain metric."""
+        if self.metric is not None:
+            return float((self._expected - logs).mean())
         return max(0.0, float((self._expected.exp() * (self._expected - logs)).sum(-1).mean()))
 
     def divergences(self, logs: Tensor) -> Tensor:
-        """b: KL(plain || these), in nats, the mean over the rows of each text of the batch."""
+        """b: KL(plain || these), in nats, the mean over the rows of each text of the batch; or as `divergence`."""
+        if self.metric is not None:
+            return self._expected - logs
         each = (self._expected.exp() * (self._expected - logs)).sum(-1)
         valid = real(layouts(self._network, self._tokens)[self._last])
         if isinstance(self._network.config.head, c.LanguageHead | c.TaggingHead):
@@ -114,21 +137,34 @@ class Ablations:
         owner = torch.arange(len(valid), device=each.device).repeat_interleave(counts)
         return each.new_zeros(len(valid)).index_add_(0, owner, each).div_(counts).clamp_(min=0.0)
 
-    def _without(self, parts: "Sequence[_Part]") -> Tensor:
-        """n v: log probabilities with each part switched off in its own copy of the batch."""
-        x, layout = _ablated(self._network, self._tokens, self._plain, parts)
+    def _without(self, parts: Sequence[Part]) -> Tensor:
+        """What `answers` compares, with each part switched off in its own copy of the batch."""
+        return self._read(*_ablated(self._network, self._tokens, self._plain, parts))
+
+    def _read(self, x: Tensor, layout: Layout) -> Tensor:
+        """What `answers` compares, of the last states."""
+        if self.metric is not None:
+            return self.metric(self._network.head(x, layout), layout)
         return _distributions(self._network, x, layout, self._position)
 
-    def _edited(self, parts: "Sequence[_Part]") -> Tensor:
+    def _result(self) -> Tensor:
+        """The network's result, with the edits."""
+        with trace(self._network, self._edit):
+            return self._network(*self._tokens.values())
+
+    def _edited(self, parts: Sequence[Part]) -> Tensor:
         """The output of an edited network. Every block runs again."""
         n, edit = max(1, len(parts)), dict(self._edit)
         if parts:
             path = Address.parse(parts[0].site).path
-            edit[path] = _then(edit.pop(path, None), lambda value: _switched_off(value, parts))
+            edit[path] = _then(edit.pop(path, None), lambda value: switched_off(value, parts))
         many = {name: repeated(batch, n) for name, batch in self._tokens.items()}
         with trace(self._network, edit):
-            logits = self._network(*many.values())
-        return _logs(self._network, logits, real(layouts(self._network, many)[self._last]), self._position)
+            result = self._network(*many.values())
+        layout = layouts(self._network, many)[self._last]
+        if self.metric is not None:
+            return self.metric(result, layout)
+        return _logs(self._network, result, real(layout), self._position)
 
 
 def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[str, Tokens]:
@@ -151,44 +187,8 @@ def real(layout: Layout) -> Tensor:
     return everywhere if layout.valid is None else layout.valid
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Columns of an output projection's input: those of a head or a neuron."""
-
-    site: str
-    stack: str
-    block: int
-    projection: str
-    columns: slice
-    index: int
-    is_head: bool
-
-    def place(self) -> tuple[str, int, str]:
-        return self.stack, self.block, self.projection
-
-
-def _part(network: Transformer, site: str) -> _Part:
-    address = Address.parse(site)
-    match = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(?:(attn|cross)\.z|ffn\.post)", address.path)
-    index = dict(address.index)
-    stack = network.stacks().get(match[1]) if match else None
-    axis = "h" if match and match[3] else "f"
-    if match is None or stack is None or set(index) != {axis}:
-        raise UserError(f"{site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]")
-    config, block, i = stack.config, int(match[2]), index[axis]
-    if axis == "f" and config.has_experts(block):
-        raise UserError(f"{site}: expected a neuron of one feed-forward part, got a block with experts; try a head")
-    count, width = (config.n_heads, config.head_width) if axis == "h" else (config.d_ff, 1)
-    has_cross = network.encoder is not None and match[1] == "decoder"
-    if block >= config.n_layers or not -count <= i < count or (match[3] == "cross" and not has_cross):
-        raise UserError(f"{site}: no such part; {match[1]} has {config.n_layers} blocks, {axis} is below {count}")
-    projection = address.path.replace(".z", ".out").replace(".post", ".down")
-    start = i % count * width
-    return _Part(site, match[1], block, projection, slice(start, start + width), i % count, axis == "h")
-
-
 def _ablated(
-    network: Transformer, tokens: Mapping[str, Tokens], plain: Mapping[str, Tensor], parts: Sequence[_Part]
+    network: Transformer, tokens: Mapping[str, Tokens], plain: Mapping[str, Tensor], parts: Sequence[Part]
 ) -> tuple[Tensor, Layout]:
     """The last states with each part switched off in its own copy of the batch: (n b) t d, and their layout."""
     n, (name, start, projection) = len(parts), parts[0].place()
@@ -244,14 +244,6 @@ def _then(first: Edit | None, second: Callable[[Tensor], Tensor]) -> Callable[[T
     return both
 
 
-def _switched_off(value: Tensor, parts: Sequence[_Part]) -> Tensor:
-    """Sets heads, b h t k, or neurons, b t f, to 0, each in its own copy of the batch."""
-    value = value.clone()
-    for rows, part in zip(value.chunk(len(parts)), parts, strict=True):
-        rows.select(1 if part.is_head else 2, part.index).zero_()
-    return value
-
-
 def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None) -> Tensor:
     """n v: log probabilities, one row for each distribution that counts."""
     valid = real(layout)
@@ -264,7 +256,7 @@ def _logs(network: Transformer, logits: Tensor, valid: Tensor, position: int | N
     """The distributions from all logits."""
     match network.config.head:
         case c.NoHead() | c.VectorHead():
-            raise UserError("effects: expected a network with a head, got one that ends in its states")
+            raise AssertionError("a network without logits has a metric")
         case c.ClassificationHead():
             pass
         case c.SpanHead():

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import nn
 
 from clearhead.analysis.circuits import Circuits, LogitDifference, Metric, VectorShift
 from clearhead.analysis.circuits.circuits import Baseline
-from clearhead.analysis.circuits.metrics import at
+from clearhead.analysis.metrics import at
 from clearhead.api.model import Model
 from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
-from clearhead.model import Layout, Tokens
-from clearhead.model.sentences import vectors
+from clearhead.model import Tokens
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,6 @@ def circuits_of(
 
 def _shift(model: Model, circuits: Circuits) -> Metric:
     """<vector, unit direction from the corrupt text's vector to the clean one's>."""
-
-    def vector(result: Tensor, layout: Layout) -> Tensor:
-        return result if result.ndim == 2 else vectors(model.sentences.steps, result, layout.valid)
-
-    clean, corrupt = (vector(result, circuits.layout) for result in circuits.results)
-    return VectorShift(nn.functional.normalize(clean - corrupt, dim=-1), vector)
+    make = model.sentences.vectors
+    clean, corrupt = (make(result, circuits.layout) for result in circuits.results)
+    return VectorShift(nn.functional.normalize(clean - corrupt, dim=-1), make)

@@ -14,7 +14,7 @@ from clearhead.api import predicting, saving, variants
 from clearhead.api.classifying import TEMPLATE, ZeroShot, classified, entailed
 from clearhead.api.continuing import continued, remedy
 from clearhead.api.embedding import SentenceReader, vectors_of
-from clearhead.api.reader import Input, Reader, listed
+from clearhead.api.reader import Input, Reader, Texts, listed
 from clearhead.api.sentences import Sentences
 from clearhead.api.transcribing import transcripts, with_times
 from clearhead.config import ModelConfig
@@ -259,15 +259,18 @@ class Model:
         """A trace of everything that runs inside, such as a whole translation, as `clearhead.trace.trace` makes it."""
         return trace(self.network, edit, without=without)
 
-    def explore(self, text: str | None = None, target: str | None = None, *, image: "Picture | None" = None) -> Any:
+    def explore(
+        self, text: str | None = None, target: str | None = None, *, image: "Picture | None" = None, data: Texts = None
+    ) -> Any:
         """Opens a page that shows, explains and edits every value of a forward pass, beginning with this input.
 
-        In a notebook, a call in the last line of a cell shows a widget. Elsewhere it opens a browser and returns an
-        object with `url`, `wait` and `close`. Raises UserError in a notebook without the `notebook` extra.
+        With texts or pairs in `data` the page looks for examples in them. In a notebook, a call in a cell's last line
+        shows a widget; elsewhere it opens a browser and returns an object with `url`, `wait` and `close`. Raises
+        UserError in a notebook without the `notebook` extra.
         """
         from clearhead.explorer.hosting.widget import explore
 
-        return explore(self, text, target, image)
+        return explore(self, text, target, image, data)
 
     # --- saving ---
 

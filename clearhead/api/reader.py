@@ -1,6 +1,6 @@
 """Turns texts, images and sounds into the inputs that a network was trained on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 Input: TypeAlias = "str | Picture"
 """A text, or for a network that reads images or sounds a file, an image or an array."""
+Texts: TypeAlias = Iterable[str | tuple[str, str]] | None
+"""Texts, or pairs of texts for a model that reads pairs; None for none."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue, PositiveInt, ValidationError
+from torch import Tensor
 
 from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widths, only_known, read_module
 from clearhead.config import Config
@@ -15,7 +16,8 @@ from clearhead.errors import UserError
 from clearhead.families import family_of
 from clearhead.families.shared import SENTENCE_SETTINGS
 from clearhead.json_text import JsonObject
-from clearhead.model.sentences import Mode, Pooling, Step, Unit
+from clearhead.model import Layout
+from clearhead.model.sentences import Mode, Pooling, Step, Unit, vectors
 from clearhead.storage.checkpoints import Checkpoint
 from clearhead.weights import modules
 from clearhead.weights.documents import MODEL, read_json, short, shown
@@ -62,6 +64,10 @@ class Sentences:
     def steps(self) -> tuple[Step, ...]:
         """The steps that make a vector of the states."""
         return tuple(module.step for module in self.modules) or (Pooling(),)
+
+    def vectors(self, result: Tensor, layout: Layout) -> Tensor:
+        """b t d, the states of a network without logits, or b d, its vectors -> b d."""
+        return result if result.ndim == 2 else vectors(self.steps, result, layout.valid)
 
     @property
     def pooling(self) -> Mode:

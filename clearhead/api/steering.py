@@ -36,6 +36,12 @@ def direction(model: Model, positive: Sequence[Text], negative: Sequence[Text], 
     return difference_of_means(model.network, *sets, at=at)
 
 
+def pair(line: str) -> tuple[str, str]:
+    """A source and its target, which stand in a line with a tab between them; without a tab, no target."""
+    source, _, target = line.partition("\t")
+    return source, target
+
+
 def batches_of(model: Model, texts: Sequence[Text], *, size: int = AT_ONCE) -> Inputs:
     """Batches of texts as the network reads them, of `size` texts each."""
     return [

@@ -33,7 +33,7 @@ BATCH_TOKENS = 512
 
 @dataclass(frozen=True)
 class Effect:
-    """How much the answer changes, in nats: the mean over the texts of a data set."""
+    """How much the answer changes, in nats, or the vector, as 1 - cosine: the mean over the texts of a data set."""
 
     site: str
     mean: float
@@ -51,8 +51,8 @@ def effects(
     parts of a value such as `decoder.blocks.*.attn.z`. With "layers", it is KL(plain || answer after this block), the
     answer that the logit lens reads of each block's `resid_post` (nostalgebraist 2020).
 
-    A text counts as the mean over its positions. Texts are as in `capture`. Raises UserError for a model without
-    answers, and for data without texts.
+    A text counts as the mean over its positions. A model without logits has the shift of its vector, 1 - cosine,
+    instead. Texts are as in `capture`. Raises UserError for data without texts.
     """
     encoder = Encoder(model, tuple(model.config.stacks), length)
     rows, every = 0, iter(texts)
@@ -97,7 +97,7 @@ def _parts(site: Site) -> list[str]:
 
 def effects_of_parts(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: the effect of each part on each text."""
-    ablations = Ablations(model.network, tokens)
+    ablations = Ablations(model.network, tokens, vectors=model.sentences.vectors)
     found = {site: ablations.divergences(logs) for site, logs in ablations.answers(wanted)}
     return torch.stack([found[site] for site in wanted], -1)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from clearhead.analysis.ablation import unit
 from clearhead.api import Model, load
 from clearhead.capture import Captured, Examples, Texts, capture, drawn, effects
 from clearhead.capture.effects import LAYERS, NAMED
@@ -89,8 +90,8 @@ def effects_command(
     if as_json:
         print(json.dumps([asdict(one) for one in shown]))
         return
-    width = max(len(one.site) for one in shown)
-    print(f"{'':{width}}  KL in nats  95% interval")
+    width, measured = max(len(one.site) for one in shown), unit(model.network).replace("nats", "KL in nats")
+    print(f"{'':{width}}  {measured}  95% interval")
     for one in shown:
         print(f"{one.site:{width}}  {one.mean:10.4f}  {one.interval[0]:.4f} to {one.interval[1]:.4f}")
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from clearhead.analysis.ablation import unit
 from clearhead.analysis.pruning import without_heads
 from clearhead.api import Model, load
 from clearhead.commands import tell
@@ -27,8 +28,9 @@ def prune_command(name: str, *, heads: int, out: Path) -> None:
     before, after = (sum(p.numel() for p in one.parameters()) for one in (model.network, found.network))
     given = {"sentences": model.sentences, "family": model.family}
     Model(found.network, model.tokenizer, model.generation, **given).save(out)
+    measured = unit(model.network)
     least = max(found.effects[site] for site in found.removed)
-    tell(f"removed {len(found.removed)} of {len(found.effects)} heads, with effects of at most {least:.2g} nats;")
-    tell(f"the largest effect of one that stays is {max(found.effects.values()):.2g} nats")
+    tell(f"removed {len(found.removed)} of {len(found.effects)} heads, with effects of at most {least:.2g} {measured};")
+    tell(f"the largest effect of one that stays is {max(found.effects.values()):.2g} {measured}")
     print(f"{out}: {after:,} parameters in place of {before:,} ({after / before - 1:.1%})", flush=True)
     tell(f"measure it: clearhead evaluate {pasted(out)} with your data; train it on with --model.start {pasted(out)}")

@@ -39,6 +39,7 @@ from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked, OfRun, checked
 from clearhead.explorer.answering.scores import OVQuestion, QKQuestion, ov, qk
 from clearhead.explorer.answering.search_tree import GenerateQuestion, generate
+from clearhead.explorer.answering.steering import DirectionQuestion, direction
 from clearhead.explorer.answering.values import ValuesQuestion, WeightsQuestion, check, run, values, weights
 from clearhead.explorer.answering.words import TokenizeQuestion, tokenize
 from clearhead.explorer.export.page import ExportQuestion, export
@@ -78,6 +79,7 @@ HANDLERS: dict[str, Handler[Any]] = {
     "examples": Handler(ExamplesQuestion, examples, locks=False),
     "neighbours": Handler(NeighboursQuestion, neighbours),
     "features": Handler(FeaturesQuestion, features),
+    "direction": Handler(DirectionQuestion, direction),
     "generate": Handler(GenerateQuestion, generate),
     "export": Handler(ExportQuestion, export, locks=False),
 }

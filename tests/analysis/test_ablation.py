@@ -5,11 +5,14 @@ import torch
 
 from clearhead import config as c
 from clearhead.analysis.ablation import Ablations, effects, without
+from clearhead.analysis.metrics import LogitDifference, mean_states
 from clearhead.errors import UserError
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Layout, Tokens, Transformer
 from clearhead.trace import Edit, trace, zero
-from tests.analysis.kinds import CASES, spans
+from tests.analysis.kinds import CASES, right, spans
 from tests.model import small
+
+SITE = "encoder.blocks.1.attn.z[h=2]"
 
 
 def unplugged(network: Transformer, site: str) -> Transformer:
@@ -184,6 +187,32 @@ def test_refusals():
         head_effects(network)
     with pytest.raises(UserError, match="position 9"):
         head_effects(network, *inputs, position=9)
-    bare = Transformer(c.ModelConfig(encoder=small.stack(), head=c.NoHead()))
-    with pytest.raises(UserError, match="with a head"):
-        head_effects(bare, *inputs)
+
+
+def test_a_network_without_logits_has_the_shift_of_its_vector():
+    network, inputs = small.shaken(Transformer(c.ModelConfig(encoder=small.stack(), head=c.NoHead()))), [right()]
+    with torch.no_grad():
+        plain, layout = network(inputs[0]), Layout.of(inputs[0])
+        for vectors in (mean_states, lambda states, _: states[:, 0]):
+            found = effects(network, inputs, [SITE], vectors=vectors)[SITE]
+            other = unplugged(network, SITE)(inputs[0])
+            expected = 1 - torch.cosine_similarity(vectors(plain, layout), vectors(other, layout)).mean().item()
+            assert found == pytest.approx(expected, abs=1e-6)
+            assert found > 1e-4
+        edited = Ablations(network, inputs, edit={"encoder.blocks.0.ffn.post": 0.5}).effects([SITE])[SITE]
+    assert edited != pytest.approx(found, rel=1e-2)
+
+
+@pytest.mark.parametrize("edit", [{}, {"encoder.blocks.0.ffn.post": 0.5}], ids=["plain", "edited"])
+def test_the_fall_of_a_label_s_logit(edit: dict[str, Edit]):
+    network, inputs = CASES["pictures"]()
+    ablations = Ablations(network, inputs, metric=LogitDifference(3), edit=edit)
+    with torch.no_grad(), trace(network, edit):
+        expected = network(*inputs)[:, 3]
+    with torch.no_grad():
+        other = unplugged(network, SITE)
+        with trace(other, edit):
+            expected = expected - other(*inputs)[:, 3]
+    found = dict(ablations.answers([SITE]))[SITE]
+    assert ablations.divergences(found).tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    assert ablations.divergence(found) == pytest.approx(expected.mean().item(), abs=1e-5)

@@ -22,7 +22,7 @@ from clearhead.analysis.circuits import (
 )
 from clearhead.analysis.circuits.circuits import Baseline
 from clearhead.analysis.circuits.graph import Edges, on_a_path
-from clearhead.analysis.circuits.metrics import mean_states
+from clearhead.analysis.metrics import mean_states
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Block

@@ -18,8 +18,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clearhead import config as c
+from clearhead.api.sentences import Sentences
 from clearhead.explorer.answering.edits import functions, placed
 from clearhead.explorer.answering.requests import EditRequest, RunRequest
+from clearhead.explorer.recording.sentences import vector_ops
 from clearhead.model import Tokens, Transformer
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.positions import RelativeEncoding
@@ -293,7 +295,7 @@ def write_run(file: Path, run: Run, edits: list[Json], *, other: Run | None = No
     """`only`: the start of the addresses whose values are written."""
     other = other or run
     config, values = run.network.config, values_of(run, edits, other)
-    ops, there = ops_of(config), other.plain
+    ops, there = [*ops_of(config), *vector_ops(config, Sentences())], other.plain
     tensors = {f"values/{path}": value for path, value in values.items() if path.startswith(only)}
     names = {name for op in ops for name in op.weights}
     tensors |= {f"weights/{name}": run.network.get_parameter(name).detach() for name in names}

@@ -150,11 +150,12 @@ def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
     for one in runs[:2]:
         found.append({"ask": "check", "run": one})
         found.append({"ask": "statistics", "run": one, "at": [f"{at}.1.attn.weights"]})
-        found += [{"ask": "lens", "run": one, "k": 3}] * _can(session, "lens")
-        found += [{"ask": "effects", "run": one, "at": parts}] * _can(session, "effects")
-    found += [{"ask": "effects", "run": run, "at": parts[:2], "position": 2}] * (_can(session, "effects"))
+        found += [{"ask": "lens", "run": one, "k": 3}] * _has_lens(session)
+        found.append({"ask": "effects", "run": one, "at": parts})
+        found += [{**found[-1], "logit": 1}] * (about["plan"]["config"]["head"]["kind"] == "classification")
+    found += [{"ask": "effects", "run": run, "at": parts[:2], "position": 2}] * _has_head(session)
     found.append({"ask": "weights", "at": [f"{at}.1.ffn.up.weight[i=3]", f"{at}.0.attn.q.weight"]})
-    found[-1]["at"] += ["head.output.weight"] * _can(session, "effects")
+    found[-1]["at"] += ["head.output.weight"] * _has_head(session)
     found += written_questions(name, run)
     if about["kind"] != "image":
         ids = {"ask": "neighbours", "run": run, "stack": last(name), "k": 4}
@@ -188,7 +189,7 @@ def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
     shares = [f"{at}.{i}.attn.{value}[h=2]" for i in (0, 1) for value in ("q", "scores", "weights", "z")]
     found.append(({"ask": "values", "run": run, "at": shares}, ROUNDED))
     found.append(({"ask": "check", "run": run}, 0.0))
-    if _can(session, "lens"):
+    if _has_lens(session):
         found.append(({"ask": "lens", "run": run, "k": 3}, 0.0))
     if CONFIGS[name].decoder is not None:
         began = {**run, "target": None} if CONFIGS[name].encoder else run
@@ -198,8 +199,8 @@ def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
         ids = [int(i) for i in ask(session, "run", run=run)[1]["output.ids"][2, :2]]
         shares = {"ask": "attribution", "run": run, "position": 2, "logit": ids[0]}
         found += [(shares, NEAR), ({**shares, "minus": ids[1]}, NEAR)]
-    if _can(session, "effects"):
-        found.append(({"ask": "effects", "run": run, "at": [f"{at}.1.attn.z[h={h}]" for h in range(4)]}, NEAR))
+    found.append(({"ask": "effects", "run": run, "at": [f"{at}.1.attn.z[h={h}]" for h in range(4)]}, NEAR))
+    if _has_head(session):
         for h in (0, 3):
             off = {**run, "edits": [{"at": f"{at}.1.attn.z[h={h}]", "do": "zero"}]}
             found.append(({"ask": "run", "run": off}, ROUNDED))
@@ -212,9 +213,12 @@ def _adds(session: Session) -> bool:
     config = session.model.config
     head, last = config.head, list(config.stacks.values())[-1]
     bends = any(getattr(head, name, None) for name in ("transform", "pooler", "soft_cap"))
-    return _can(session, "lens") and last.norm_place != "post" and not bends
+    return _has_lens(session) and last.norm_place != "post" and not bends
 
 
-def _can(session: Session, what: str) -> bool:
-    kind = session.model.config.head.kind
-    return kind not in (("none",) if what == "effects" else ("none", "span"))
+def _has_head(session: Session) -> bool:
+    return session.model.config.head.kind != "none"
+
+
+def _has_lens(session: Session) -> bool:
+    return session.model.config.head.kind not in ("none", "span")

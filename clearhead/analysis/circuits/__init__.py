@@ -3,9 +3,9 @@
 from clearhead.analysis.circuits.circuits import Circuits
 from clearhead.analysis.circuits.faithfulness import Point, curve, patched_but
 from clearhead.analysis.circuits.graph import Edge, Edges, Nodes
-from clearhead.analysis.circuits.metrics import Divergence, LogitDifference, LogProbability, Loss, Metric, VectorShift
 from clearhead.analysis.circuits.patching import patched_edges, patched_nodes
 from clearhead.analysis.circuits.refined import refined_edges, refined_nodes
+from clearhead.analysis.metrics import Divergence, LogitDifference, LogProbability, Loss, Metric, VectorShift
 
 __all__ = [
     "Circuits",

@@ -11,8 +11,8 @@ from torch import Tensor
 from clearhead.analysis.ablation import by_stack, layouts, real
 from clearhead.analysis.circuits.gradients import Gradients, gradients
 from clearhead.analysis.circuits.graph import Edges, Nodes
-from clearhead.analysis.circuits.metrics import Metric
 from clearhead.analysis.circuits.parts import Group, Parts, Reader, Writer, by_head
+from clearhead.analysis.metrics import Metric
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.linear import refuse_rounded

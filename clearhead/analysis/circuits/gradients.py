@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clearhead.analysis.circuits.metrics import Metric
 from clearhead.analysis.circuits.parts import Group, Parts
+from clearhead.analysis.metrics import Metric
 from clearhead.brief import brief
 from clearhead.model import Layout, Tokens
 from clearhead.model.mode import Evaluating

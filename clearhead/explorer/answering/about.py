@@ -5,12 +5,16 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from clearhead.analysis.features import Features
+from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ClassificationHead, ModelConfig, TaggingHead
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened, stated
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked
+from clearhead.explorer.answering.starts import mask_of
+from clearhead.explorer.answering.wording import worded
+from clearhead.explorer.recording.sentences import vector_ops
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.record import masks_of, ops_of
 
@@ -29,8 +33,9 @@ def about(opened: Opened) -> dict[str, Any]:
         "limits": {name: stack.max_length for name, stack in config.stacks.items()},
         "has_tokenizer": model.has_tokenizer,
         "labels": list(labels) or None,
+        "mask": mask_of(model),
         "step": passes.moments.step,
-        "plan": plan_of(config),
+        "plan": plan_of(config, model.sentences),
         "history": passes.moments.history(),
         "losses": passes.moments.losses(),
         "start": stated(opened.start),
@@ -46,11 +51,12 @@ def about(opened: Opened) -> dict[str, Any]:
     }
 
 
-def plan_of(config: ModelConfig) -> dict[str, object]:
-    """How the values of a network are computed."""
+def plan_of(config: ModelConfig, sentences: Sentences) -> dict[str, object]:
+    """How the values of a network are computed, and the vector of a sentence encoder of these."""
+    ops = [*ops_of(config), *vector_ops(config, sentences)]
     return {
         "config": config.model_dump(mode="json"),
-        "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops_of(config)],
+        "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops],
         "masks": {name: mask.model_dump(mode="json") for name, mask in masks_of(config).items()},
     }
 
@@ -61,9 +67,9 @@ class TextsQuestion(Asked):
     language: Annotated[str, Field(max_length=20)]
 
 
-def texts(_: Opened, question: TextsQuestion) -> Reply:
+def texts(opened: Opened, question: TextsQuestion) -> Reply:
     """The texts by their keys."""
     known = catalogues()
     if question.language not in known:
         raise UserError(f"language: expected one of {', '.join(known) or 'none'}, got {question.language}")
-    return Reply({"texts": known[question.language]})
+    return Reply({"texts": worded(known[question.language], opened.model.config)})

@@ -13,6 +13,7 @@ from clearhead.analysis.geometry import neighbours as nearest_rows
 from clearhead.analysis.geometry import token_table
 from clearhead.analysis.heads import head_statistics, weighted_norms
 from clearhead.analysis.lens import logit_lens
+from clearhead.analysis.metrics import LogitDifference
 from clearhead.config import StackName
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
@@ -32,13 +33,28 @@ class EffectsQuestion(OfRun):
 
     at: Addresses
     position: Whole | None = None
+    logit: Natural | None = None
+    """The logit whose fall is measured, in place of the divergence of the answer."""
 
 
 def effects(opened: Opened, question: EffectsQuestion) -> Reply:
-    """KL(plain || without), in nats, for each part; answers other questions in between."""
+    """KL(plain || without), in nats, for each part; or how much the logit falls; or 1 - cosine of the model's vectors.
+
+    Answers other questions in between.
+    """
     with LOCK:
         found = opened.passes.get(question.run)
-        ablations = Ablations(found.model.network, found.reading.inputs, position=question.position, edit=found.edit)
+        metric = None if question.logit is None else LogitDifference(question.logit, position=question.position)
+        if metric is not None and "head.logits" not in found:
+            raise UserError("logit: expected none, because this model has no logits; leave it out")
+        ablations = Ablations(
+            found.model.network,
+            found.reading.inputs,
+            position=question.position,
+            edit=found.edit,
+            metric=metric,
+            vectors=found.model.sentences.vectors,
+        )
     waiting, several = list(dict.fromkeys(question.at)), 1
     result: dict[str, float] = {}
     while waiting:

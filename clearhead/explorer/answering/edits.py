@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.requests import EditRequest, RunRequest
+from clearhead.explorer.answering.requests import EditRequest, RunRequest, TextSets
 from clearhead.trace import Address, nearest
 
 
@@ -17,6 +17,12 @@ class Other(Protocol):
     """Looks a value up in another run."""
 
     def __call__(self, run: RunRequest, address: str, /) -> Tensor: ...
+
+
+class Direct(Protocol):
+    """Makes the direction of two sets of texts at an address."""
+
+    def __call__(self, of: TextSets, at: str, /) -> Tensor: ...
 
 
 @dataclass
@@ -82,7 +88,7 @@ def placed(edits: Sequence[EditRequest], axes: Mapping[str, str]) -> list[Placed
 
 
 def functions(
-    edits: Sequence[Placed], other: Other, window: Window | None = None
+    edits: Sequence[Placed], other: Other, window: Window | None = None, *, direct: Direct | None = None
 ) -> dict[str, Callable[[Tensor], Tensor]]:
     """The functions for a trace, by path. With a `window` they leave out edits of positions outside it.
 
@@ -92,6 +98,10 @@ def functions(
     for edit in edits:
         # Computed now: it may need a run, and traces do not nest.
         new = other(edit.edit.from_, str(edit.where)) if edit.edit.from_ is not None else None
+        if edit.edit.of is not None:
+            if direct is None:
+                raise UserError(f"{edit.where}: expected no direction here, got one; leave it out")
+            new = direct(edit.edit.of, edit.where.path)
         by_path.setdefault(edit.where.path, []).append((edit, new))
     return {path: partial(_made, several, window) for path, several in by_path.items()}
 
@@ -104,7 +114,7 @@ def _made(edits: Sequence[tuple[Placed, Tensor | None]], window: Window | None, 
             continue
         cells = where.slices(edit.axes, value.shape)
         part = value[cells]
-        new = _new(edit, part) if given is None else given.to(part)
+        new = _new(edit, part, given)
         try:
             value[cells] = new.expand_as(part)
         except RuntimeError:
@@ -113,9 +123,18 @@ def _made(edits: Sequence[tuple[Placed, Tensor | None]], window: Window | None, 
     return value
 
 
-def _new(placed: Placed, part: Tensor) -> Tensor:
+def _new(placed: Placed, part: Tensor, given: Tensor | None) -> Tensor:
     edit = placed.edit
     match edit.do:
+        case "add" if given is not None:
+            assert isinstance(edit.value, int | float)
+            if given.shape[-1:] != part.shape[-1:]:
+                raise UserError(
+                    f"{placed.where}: expected the address of whole vectors, got a part; leave the index out"
+                )
+            return part + edit.value * given.to(part)
+        case _ if given is not None:
+            return given.to(part)
         case "zero":
             return torch.zeros_like(part)
         case "close":
@@ -125,7 +144,7 @@ def _new(placed: Placed, part: Tensor) -> Tensor:
         case "scale":
             assert isinstance(edit.value, int | float)
             return part * edit.value
-        case "set" | "patch":
+        case "set" | "patch" | "add":
             return torch.tensor(edit.value).to(part)
 
 

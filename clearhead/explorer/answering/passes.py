@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from clearhead.analysis.comparison import states
 from clearhead.api import Model
 from clearhead.api.reader import Input
+from clearhead.api.steering import direction, pair
 from clearhead.api.variants import changed
 from clearhead.capture.addresses import every_address
 from clearhead.config import (
@@ -28,7 +29,7 @@ from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering import pictures, replies
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
 from clearhead.explorer.answering.moments import Moments
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.requests import RunRequest, TextSets
 from clearhead.explorer.answering.writing import EditedGeneration, greedy
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import Recording, observe, observe_by_block
@@ -100,6 +101,7 @@ class Passes:
         self._variants: LRUCache[Model] = LRUCache(8)
         self._axes: LRUCache[dict[str, str]] = LRUCache(8)
         self._passes: LRUCache[Pass] = LRUCache(64, n_bytes=KEPT_BYTES, size=_size)
+        self._directions: LRUCache[Tensor] = LRUCache(16)
         self._depth = 0
         self._quickest: Arithmetic | None = None
         self._is_large = sum(p.numel() for p in model.network.parameters()) >= LARGE
@@ -165,6 +167,14 @@ class Passes:
         check({name: len(tokens) for name, tokens in reading.tokens.items()})
         return reading
 
+    def direction(self, model: Model, of: TextSets, at: str) -> Tensor:
+        """The difference of the means of two sets of texts at an address of a model."""
+        sets = [
+            [pair(text) if model.is_encoder_decoder else text for text in some] for some in (of.positive, of.negative)
+        ]
+        key = f"{id(model.network)} {at} {of.model_dump_json()}"
+        return self._directions.get(key, lambda: direction(model, *sets, at=at).vector)
+
     def _value(self, run: RunRequest, address: str) -> Tensor:
         return self.get(run).recording.value(address)
 
@@ -175,7 +185,7 @@ class Passes:
         picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
         target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = self._read(model, run.text if picture is None else picture, target, written)
-        edit: dict[str, Edit] = dict(functions(edits, self._value))
+        edit: dict[str, Edit] = dict(functions(edits, self._value, direct=partial(self.direction, model)))
         arithmetic = self._arithmetic(reading)
         lengths = {name: len(tokens) for name, tokens in reading.tokens.items()}
         if self._can_lack(model) and size_of(model.config, lengths) > KEPT_BYTES:
@@ -183,7 +193,14 @@ class Passes:
         else:
             with arithmetic.products():
                 recording = observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
-        return Pass(model, reading, edit, recording, target, (*_unknown(model, run), *self._unlike(run), *notes))
+        return Pass(
+            model,
+            reading,
+            edit,
+            recording,
+            target,
+            (*_unknown(model, run), *_prompted(model), *self._unlike(run), *notes),
+        )
 
     def _unlike(self, run: RunRequest) -> tuple[str, ...]:
         """A note if the text needs far more tokens for its length than the texts of the run."""
@@ -229,7 +246,7 @@ class Passes:
         possible = [edit for edit in edits if edit.waits]
         left_out = tuple(dict.fromkeys(str(edit.where) for edit in edits if not edit.waits))
         first = self._read(model, run.text, "", []) if model.is_encoder_decoder else self._read(model, run.text)
-        edit: dict[str, Edit] = dict(functions(possible, self._value, window))
+        edit: dict[str, Edit] = dict(functions(possible, self._value, window, direct=partial(self.direction, model)))
         return EditedGeneration(model, first.inputs, edit, window, left_out)
 
 
@@ -270,6 +287,14 @@ def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
         return ("This model has no tokenizer: texts are the numbers of tokens, such as 5 17 3.",)
     words = model.tokenizer.unknown(run.text)
     return (f"Words without a token of their own: {', '.join(words)}.",) if words else ()
+
+
+def _prompted(model: Model) -> tuple[str, ...]:
+    """A note if `embed` reads more than the text."""
+    prompt = model.sentences.prompt(None, None)
+    return (f"model.embed puts {prompt!r} before a text. This page reads the text as it is: type it, too.",) * bool(
+        prompt
+    )
 
 
 def _size(one: Pass) -> int:

@@ -35,20 +35,34 @@ class Change(Asked):
     """The kind of positions of every stack."""
 
 
+TextSet = Annotated[list[Annotated[str, Field(min_length=1, max_length=10_000)]], Field(min_length=1, max_length=256)]
+
+
+class TextSets(Asked):
+    """Two sets of texts; of an encoder-decoder each with a tab and a target behind it."""
+
+    positive: TextSet
+    negative: TextSet
+
+
 class EditRequest(Asked):
     """Replaces a value."""
 
     at: AddressText
-    do: Literal["zero", "mean", "set", "scale", "close", "patch"]
+    do: Literal["zero", "mean", "set", "scale", "close", "patch", "add"]
     value: Number | Annotated[list[Number], Field(min_length=1, max_length=2**20)] | None = None
     from_: "RunRequest | None" = Field(default=None, alias="from")
+    of: TextSets | None = None
+    """add: the sets of texts, the difference of whose means is added, `value` times."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.do == "set" and self.value is None:
             raise ValueError("set needs value, a number or a row of numbers")
-        if self.do == "scale" and not isinstance(self.value, int | float):
-            raise ValueError("scale needs value, a number")
+        if self.do in ("scale", "add") and not isinstance(self.value, int | float):
+            raise ValueError(f"{self.do} needs value, a number")
+        if self.do == "add" and self.of is None:
+            raise ValueError("add needs of, two sets of texts")
         if self.do == "patch" and self.from_ is None:
             raise ValueError("patch needs from, another run")
         return self

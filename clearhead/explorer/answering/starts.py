@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clearhead.api import Model
-from clearhead.config import TokenInput
+from clearhead.config import LanguageHead, NoHead, TokenInput, VectorHead
+from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.requests import RunRequest
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
 SENTENCE = "The animal did not cross the street because it was too tired."
+SIMILAR = (
+    SENTENCE,
+    "The creature was too exhausted to walk over the road.",
+    "Nobody was tired, and so everybody crossed the street.",
+    "The bank raised its interest rates.",
+)
 MOST = 8
 """Examples."""
 WORDS = 7
@@ -35,11 +42,11 @@ def starts(
         raise UserError(
             "explore: expected a model of texts or images, got one of sounds; try model.trace('FILE.wav', 'its text')"
         )
-    examples = _of_run(model, folder)
+    examples = _of_run(model, folder) or _similar(model)
     if text is not None or target is not None:
         start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
     else:
-        start = min(examples, key=_oddness) if examples else RunRequest(text=_known(model))
+        start = min(_of_run(model, folder), key=_oddness, default=(examples or [RunRequest(text=_known(model))])[0])
     return start, examples or [start], []
 
 
@@ -51,22 +58,43 @@ def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
     return [RunRequest(text=text) for text in texts if len(text) <= MOST_CHARACTERS][:MOST]
 
 
+def _similar(model: Model) -> list[RunRequest]:
+    """Sentences to compare, for a model that makes vectors of texts and knows their words."""
+    if not isinstance(model.config.head, NoHead | VectorHead) or not model.has_tokenizer:
+        return []
+    return [RunRequest(text=text) for text in SIMILAR] if _knows(model.tokenizer, SENTENCE) else []
+
+
+def _knows(tokenizer: Tokenizer, text: str) -> bool:
+    """Whether the tokenizer knows at least half of the tokens of a text."""
+    ids = tokenizer.encode(text)
+    return bool(ids) and 2 * sum(i == tokenizer.unk_id for i in ids) < len(ids)
+
+
 def _oddness(run: RunRequest) -> tuple[float, int]:
     """How far a text is from a plain sentence: its share of other characters than letters, and its length."""
     plain = sum(character.isalpha() or character in " ,.?!'" for character in run.text)
     return 1 - plain / len(run.text), abs(len(run.text.split()) - WORDS)
 
 
+def mask_of(model: Model) -> str | None:
+    """The token that stands for a hidden one, of an encoder that fills it in."""
+    if not model.has_tokenizer or not isinstance(model.config.head, LanguageHead) or model.config.decoder is not None:
+        return None
+    mask = model.tokenizer.mask_id
+    return None if mask is None else model.tokenizer.library.id_to_token(mask)
+
+
 def _known(model: Model) -> str:
-    """SENTENCE, if the tokenizer knows at least half of its tokens; else a text of its first tokens."""
+    """SENTENCE if the tokenizer knows it, with a mask for a model that fills it in; else a text of its first tokens."""
     if not model.has_tokenizer:
         reads = model.config.first.input
         rows = reads.vocab_size if isinstance(reads, TokenInput) else 1
         return " ".join(str(i % rows) for i in range(4))
     tokenizer = model.tokenizer
-    ids = tokenizer.encode(SENTENCE)
-    if ids and 2 * sum(i == tokenizer.unk_id for i in ids) < len(ids):
-        return SENTENCE
+    if _knows(tokenizer, SENTENCE):
+        mask = mask_of(model)
+        return SENTENCE if mask is None else SENTENCE.replace("tired", mask)
     special = set(tokenizer.special_tokens.values())
     names = [i for i in range(tokenizer.vocab_size) if (tokenizer.library.id_to_token(i) or "") not in special]
     return tokenizer.decode(names[:6]) or SENTENCE

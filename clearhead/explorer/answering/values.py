@@ -12,6 +12,7 @@ from clearhead.explorer.answering.replies import Reply, check_size
 from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.recording import pixels_of, recompute
+from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.model.assign import merged
 from clearhead.model.norm import op_weights
 from clearhead.trace import Address, nearest
@@ -34,7 +35,7 @@ def run(opened: Opened, question: OfRun) -> Reply:
         "words": found.words(recording.output.ids) if recording.output is not None else {},
         "notes": list(found.notes),
         "grid": found.reading.grid,
-        "plan": plan_of(manifest.config) if is_changed else None,
+        "plan": plan_of(manifest.config, found.model.sentences) if is_changed else None,
     }
     present = {name: value for name, value in reply.items() if value is not None}
     return Reply(present | {"target": found.target}, tensors)
@@ -68,7 +69,8 @@ class WeightsQuestion(Asked):
 
 def weights(opened: Opened, question: WeightsQuestion) -> Reply:
     """The parameters as float32."""
-    known = op_weights(merged(opened.passes.checkpoint(question.step).network))
+    model = opened.passes.checkpoint(question.step)
+    known = op_weights(merged(model.network)) | vector_weights(model.sentences)
     tensors: dict[str, Tensor] = {}
     for at in question.at:
         where = Address.parse(at)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model
+from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
 from clearhead.config import LanguageHead, ModelConfig, NoHead, SpanHead, VectorHead
 from clearhead.errors import pasted
@@ -23,10 +24,11 @@ from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Change, OfRun, RunRequest
 from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateSettings, generate
 from clearhead.explorer.answering.values import run as pass_at_a_glance
+from clearhead.explorer.answering.wording import worded
 from clearhead.explorer.answering.words import tokenized
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
+from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.explorer.static_files import catalogues
-from clearhead.model import Transformer
 from clearhead.model.assign import merged
 from clearhead.model.norm import op_weights
 from clearhead.model.rounding import RoundedMatrix
@@ -67,7 +69,7 @@ def contents(
     live = is_live(opened)
     more = [*others, *(_followed(opened, run) for run in stops)]
     cut = _tokenized(opened, [*runs, *more])
-    answers = [*ALWAYS, *["effects"] * (not isinstance(head, NoHead | VectorHead))]
+    answers = [*ALWAYS, "effects"]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
     answers += ["check"] + ["weights", "neighbours"] * live
     splits = not isinstance(head, NoHead | SpanHead) if live else splits_likeliest(opened.model.network)
@@ -75,7 +77,8 @@ def contents(
     # A reader who chooses another text leaves the target to the file, which has one for each.
     firsts = [RunRequest(text=run.text) for run in (runs[0], *others)] if others else [_settled(opened, runs[0])]
     examples = [stated(run.model_copy(update={"edits": [], "written": None})) for run in firsts]
-    spoken = {name: texts for name, texts in catalogues().items() if name in languages or not languages}
+    known = {name: texts for name, texts in catalogues().items() if name in languages or not languages}
+    spoken = {name: worded(texts, opened.model.config) for name, texts in known.items()}
     answers += ["texts"] * bool(spoken)
     said: dict[str, Any] = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
     if languages:
@@ -159,23 +162,23 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
             reply, found = pass_at_a_glance(opened, OfRun(run=run)).json, opened.passes.get(run)
         part = f"weights-{opened.passes.moments.step if run.step is None else run.step}"
         if part not in made.parts:
-            made.parts.update(_weights(part, found.model.network, opened.matrices))
+            made.parts.update(_weights(part, found.model, opened.matrices))
         said = {name: reply[name] for name in ("tokens", "target", "grid", "notes") if name in reply}
         inputs.append({"run": stated(run), "weights": part, "reply": {**said, "facts": {}, "words": {}}})
         if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
             pixels[f"pixels.{i}"] = image
     made.parts.update({"pixels": Reply({}, pixels)} if pixels else {})
     config = opened.model.config
-    held = {"plans": _plans(config), "words": _words(opened), "writing": _writing(opened.model)}
+    held = {"plans": _plans(config, opened.model.sentences), "words": _words(opened), "writing": _writing(opened.model)}
     made.document["live"] = {"inputs": inputs, "is_large": bool(opened.matrices), **held}
 
 
-def _weights(part: str, network: Transformer, matrices: Mapping[str, RoundedMatrix]) -> dict[str, Reply]:
+def _weights(part: str, model: Model, matrices: Mapping[str, RoundedMatrix]) -> dict[str, Reply]:
     """Every parameter once, rounded matrices in parts of their own, and the names of those that are shared."""
     first: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
     same: dict[str, str] = {}
-    for name, parameter in op_weights(merged(network)).items():
+    for name, parameter in (op_weights(merged(model.network)) | vector_weights(model.sentences)).items():
         own = first.setdefault(id(parameter), name)
         if own != name:
             same[name] = own
@@ -192,13 +195,13 @@ def _weights(part: str, network: Transformer, matrices: Mapping[str, RoundedMatr
     return {part: Reply({"same": same, "rounded": facts, "parts": list(named)}, tensors), **named}
 
 
-def _plans(config: ModelConfig) -> list[dict[str, Any]]:
+def _plans(config: ModelConfig, sentences: Sentences) -> list[dict[str, Any]]:
     """The plan of the network for every change of its config that a page can ask for."""
     scales = [True] if changed(config, scale=False) == config else [True, False]
     found: list[dict[str, Any]] = []
     for scale, positions in product(scales, (None, *position_kinds(config)[1:])):
         new = changed(config, scale=scale, positions=positions)
-        found.append({"scale": scale, "positions": positions, "plan": plan_of(new)})
+        found.append({"scale": scale, "positions": positions, "plan": plan_of(new, sentences)})
     return found
 
 

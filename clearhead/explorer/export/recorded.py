@@ -18,6 +18,7 @@ from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.recompute import differences
 from clearhead.explorer.recording.recording import recompute
+from clearhead.explorer.recording.sentences import vector_ops
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.ops import Op
@@ -69,7 +70,7 @@ def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measu
     if measure:
         effects, without = _without_heads(found, keep=is_plain)
         told["effects"] = effects
-        parts |= {"without": without} if is_plain else {}
+        parts |= {"without": without} if is_plain and without.json["sites"] else {}
     return Answered(parts, told)
 
 
@@ -96,6 +97,11 @@ def _split(found: Pass) -> Reply:
 # --- values -----------------------------------------------------------------------------------------------------
 
 
+def _read_by_vector(found: Pass) -> list[str]:
+    """The states, or the vector, that a sentence encoder's own steps read."""
+    return [op.inputs[0] for op in vector_ops(found.model.config, found.model.sentences)[:1]]
+
+
 def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
     """Values to keep, by address, and the addresses that follow from them. Raises UserError if they are too large."""
     recording = found.recording
@@ -109,6 +115,7 @@ def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
     known = halves | by_hand | {"encoder.embed.pixels", *recording.numbers()}
     known |= {op.out for op in _following(ops, known)}
     values = {a: _half(recording.value(a)) for a in halves} | {a: recording.value(a) for a in by_hand}
+    values |= {a: recording.value(a) for a in _read_by_vector(found) if a in facts}
     rest, left = sorted(facts.keys() - known, key=lambda a: prod(facts[a].shape)), SPARE_BYTES
     for address in rest:
         left -= 4 * prod(facts[address].shape)
@@ -159,7 +166,7 @@ def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply]
     network, tensors = found.model.network, found.recording.tensors
     sites = [f"{a}[h={h}]" for a, value in tensors.items() if MIXED.fullmatch(a) for h in range(len(value))]
     with LOCK:
-        ablations = Ablations(network, found.reading.inputs, edit=found.edit)
+        ablations = Ablations(network, found.reading.inputs, edit=found.edit, vectors=found.model.sentences.vectors)
         answers = ablations.answers(sites)
     effects: dict[str, float] = {}
     rows: list[Tensor] = []
@@ -172,7 +179,7 @@ def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply]
             break
         site, logs = one
         effects[site] = ablations.divergence(logs)
-        if keep:
+        if keep and ablations.metric is None:
             values, which = logs.topk(min(LIKELIEST, logs.shape[-1]), -1)
             order.append(site)
             rows.append(values.half().cpu() if isinstance(network.config.head, c.LanguageHead) else logs.cpu())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from pydantic import JsonValue
 
 from clearhead.api import Model
+from clearhead.api.reader import Texts
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import UNNAMED
 from clearhead.explorer.hosting.server import AT_ONCE, Answers, answered
@@ -34,12 +35,18 @@ Send = Callable[[dict[str, JsonValue], list[bytes]], None]
 
 
 def explore(
-    model: Model, text: str | None, target: str | None, image: "Picture | None"
+    model: Model, text: str | None, target: str | None, image: "Picture | None", data: Texts
 ) -> "AnyWidget | ExplorerInBrowser":
-    """The explorer on a model, beginning with this input: a widget in a notebook, else a page in the browser."""
+    """The explorer on a model, beginning with this input: a widget in a notebook, else a page in the browser.
+
+    Raises UserError for data that are no texts, or none that the model reads.
+    """
     _check(model, text, target, image)
+    if isinstance(data, str):
+        raise UserError("explore: expected data as a list of texts, got one text; try data=[text]")
     check_built()
-    session = Session(model, name=UNNAMED, text=text, target=target, image=image)
+    texts = None if data is None else list(data)
+    session = Session(model, name=UNNAMED, text=text, target=target, image=image, data=texts)
     return widget(session) if in_notebook() else ExplorerInBrowser(session)
 
 

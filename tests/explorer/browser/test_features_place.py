@@ -40,7 +40,7 @@ def test_features_of_a_token_and_an_edit_of_one(featured: Served, open_page: Ope
         order = [i for i in expected.topk(6).indices.tolist() if expected[i] > 0]
         assert [int(cells[0]) for cells in rows][: len(order)] == order
         for cells, i in zip(rows, order, strict=False):
-            agrees(cells[2].split()[0], float(expected[i]))
+            assert agrees(cells[2].split()[0], float(expected[i]))
 
     eventually(partial(shown, row))
     slider = page.get_by_role("slider", name=f"Feature {strongest[0]} at ▁two")

@@ -18,10 +18,13 @@ VIEWS = {
     "patching": "Patching", "training": "Training time",
 }  # fmt: skip
 
+LOGITS = {"classification": "Logits → class", "tagging": "Logits → label"}
+
 
 def show(opened: Opened, view: str) -> None:
     """Go to a place, and wait until everything in it is there."""
-    opened.step(VIEWS[view])
+    kind = opened.served.model.config.head.kind
+    opened.step(LOGITS.get(kind, VIEWS[view]) if view == "logits" else VIEWS[view])
     opened.settled()
     becomes(lambda: opened.fragment().get("view", "attention"), view)
     opened.quiet()

@@ -19,9 +19,11 @@ from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.hosting import widget as module
 from clearhead.explorer.hosting.widget import ExplorerInBrowser, Messages, in_notebook, widget
+from clearhead.explorer.session import Session
 from tests import processes
 from tests.conftest import ROOT
 from tests.explorer import traced
+from tests.explorer.asking import ask as questions
 from tests.small_models import PAIRS, model_of
 
 Sent = tuple[dict[str, JsonValue], list[bytes]]
@@ -239,6 +241,20 @@ def test_elsewhere_a_page_of_the_browser(model: Model, opened: "queue.Queue[str]
     with pytest.raises(ConnectionRefusedError):
         status(explorer.url)
     explorer.close()
+
+
+def test_texts_to_look_for_examples_in(model: Model, monkeypatch: pytest.MonkeyPatch):
+    seen: list[Session] = []
+    monkeypatch.setattr(module, "ExplorerInBrowser", seen.append)
+    pairs = list(zip(PAIRS.source, PAIRS.target, strict=True))
+    model.explore(data=iter(pairs))
+    model.explore()
+    given, none = (questions(session, "about")[0]["answers"] for session in seen)
+    assert "examples" in given
+    assert "examples" not in none
+    assert questions(seen[0], "examples", at="encoder.blocks.0.resid_post[d=3]", top=2)[0]["of"] == len(pairs)
+    with pytest.raises(UserError, match="data as a list of texts"):
+        model.explore(data="one")
 
 
 def test_where_no_browser_opens_somebody_has_to(

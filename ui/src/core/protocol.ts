@@ -33,12 +33,16 @@ export interface Change {
 export interface Edit {
   at: string;
   /** mean: the mean over the positions (axis t, or s); close: -inf, as a mask does; patch: from another run. */
-  do: "zero" | "mean" | "set" | "scale" | "close" | "patch";
-  /** set: a number for every cell, or a row of them; scale: the factor. */
+  do: "zero" | "mean" | "set" | "scale" | "close" | "patch" | "add";
+  /** set: a number for every cell, or a row of them; scale: the factor; add: how many times the direction of `of`. */
   value?: number | number[];
   /** patch: the run whose value at this address is taken. */
   from?: RunRequest;
+  /** add: two sets of texts, whose direction is the difference of their means. */
+  of?: TextSets;
 }
+
+export interface TextSets { positive: string[]; negative: string[] }
 
 export type StackName = "encoder" | "decoder";
 
@@ -99,8 +103,9 @@ export interface Questions {
   patching(asked: { clean: RunRequest; corrupt: RunRequest; answer: number; minus?: number; position: number; at: string[] }): PatchingReply;
   /** How a text is cut into tokens. */
   tokenize(asked: { text: string; target: boolean }): TokenizeReply;
-  /** KL(plain || without), in nats, for each address; at one position, or the mean over all. */
-  effects(asked: { run: RunRequest; at: string[]; position?: number }): { effects: Record<string, number> };
+  /** KL(plain || without), in nats, for each address; at one position, or the mean over all. How much the `logit` falls
+   *  without it; of a model without logits 1 - cosine of its vectors. */
+  effects(asked: { run: RunRequest; at: string[]; position?: number; logit?: number }): { effects: Record<string, number> };
   /** The facts of each head, by the address of its weights with [h=…]. For each A in `at` a tensor `A.norms` (h t s): the
    *  value-weighted norms ||w v W_O||. */
   statistics(asked: { run: RunRequest; at: string[] }): { heads: Record<string, HeadFacts> };
@@ -122,6 +127,8 @@ export interface Questions {
   neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
   /** The features that are most active at a position, and those in `also`. */
   features(asked: { run: RunRequest; at: string; position: number; k: number; also: number[] }): FeaturesReply;
+  /** How long the direction of two sets of texts is, and on average the run's states at the address. */
+  direction(asked: { run: RunRequest; at: string; of: TextSets }): { length: number; states: number };
   /** How the model goes on from the run's text (an encoder-decoder: writes its target). */
   generate(asked: { run: RunRequest; settings: GenerateSettings }): GenerateReply;
   /** Every text of the page in another language, by key. */
@@ -149,6 +156,8 @@ export interface About {
   limits: Partial<Record<StackName, number | null>>;
   has_tokenizer: boolean;
   labels: string[] | null;
+  /** The token that stands for a hidden one, of an encoder that fills it in. */
+  mask?: string | null;
   step: number | null;
   plan: Plan;
   /** The run's checkpoints, oldest first. */

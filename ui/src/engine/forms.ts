@@ -24,8 +24,8 @@ export type Form =
   | { form: "function"; name: string; of: Term; settings: Record<string, number> }
   /** exp(cell - largest) as a share of the sum of those of its row; `at` is the cell's place in it. */
   | { form: "share"; cells: { of: Term; exp: number }[]; at: number; largest: number; total: number }
-  /** A number as a part of the sum of its row; `at` is its place in it. */
-  | { form: "part"; terms: Term[]; at: number; total: number }
+  /** A number as a part of the sum of its row, or of its length if `squared`; `at` is its place in it. */
+  | { form: "part"; terms: Term[]; at: number; total: number; squared?: boolean }
   /** 1 for the `k` largest of what is compared, else 0; `rank` is how many are larger. */
   | { form: "chosen"; cells: { of: Term; ranked: number }[]; at: number; k: number; rank: number; chosen: boolean }
   /** 1 / sqrt(mean of squared deviations + eps); `mean` null: deviations from 0. */

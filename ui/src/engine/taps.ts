@@ -49,7 +49,7 @@ const UNTAPPED: Axes[] = [
   [/\.ffn\.outputs$/, "e t d"],
   [/\.router\.(kept|normalised|scaled)$|\.shared_gate\.(logit|share)$/, "t e"],
   [/^head\.(uncapped|undistilled|distilled|both)$/, "t v"],
-  [/\.embed\.(lookup|scaled|kept|factors|types|patches|projected|widened)$|_sum$|\.ffn\.sum$|\.shared_gate\.out$|^head\.(scaled|pool|query|sum|first|second|mean|pooler|pooled|dense|act)$/, "t d"],
+  [/\.embed\.(lookup|scaled|kept|factors|types|patches|projected|widened)$|_sum$|\.ffn\.sum$|\.shared_gate\.out$|^head\.(scaled|pool|unit|query|sum|first|second|mean|pooler|pooled|dense|act)$/, "t d"],
 ];
 
 /** The axes of a tapped value with `rank` axes; null if it has no tap. Pooled values have no axis of positions. */

@@ -86,12 +86,16 @@ const MAKE: Make = {
       step("share", ["exp ÷ Σ exp"], cells[at]!.exp / total),
     ],
   }),
-  part: ({ terms, at, total, out }) => ({
-    signs: `${of(terms[0], out)} ÷ Σ ${of(terms[0], out)}`,
-    rows: terms.map(plainRow),
-    at,
-    steps: [step("total", ["Σ"], total), step("share", [terms[at]!, " ÷ Σ"], terms[at]!.value / total)],
-  }),
+  part: ({ terms, at, total, squared, out }) => {
+    const name = of(terms[0], out), sum = squared ? "√Σ x²" : "Σ";
+    return {
+      ...(squared && { words: "made.unit" }),
+      signs: `${name} ÷ ${squared ? `√Σ ${name}²` : `Σ ${name}`}`,
+      rows: squared ? terms.map((one) => ({ of: one, pieces: [one, "²"], amount: one.value ** 2 })) : terms.map(plainRow),
+      at,
+      steps: [step(squared ? "length" : "total", [sum], total), step("share", [terms[at]!, ` ÷ ${sum}`], terms[at]!.value / total)],
+    };
+  },
   chosen: ({ cells, at, k, rank, chosen, out }) => ({
     signs: `${of(cells[0]?.of, out)} ∈ ${k} max`,
     rows: cells.map(({ of: cell, ranked }) => ({ of: cell, pieces: [cell], amount: Number.isFinite(ranked) ? ranked : 0 })),

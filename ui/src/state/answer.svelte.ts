@@ -64,5 +64,5 @@ export function firstAsked(state: Explorer, a: Run, b: Run | null): number {
   const differs = b && state.page.other ? a.tokens.findIndex((token, i) => token.id !== b.tokens[i]?.id) : -1;
   if (differs >= 0) return differs;
   if (state.about.plan.config.decoder) return Math.max(0, a.tokens.length - 1);
-  return Math.max(0, a.tokens.findIndex((token) => /^(\[MASK\]|<mask>)$/.test(token.text)));
+  return Math.max(0, a.tokens.findIndex((token) => token.text === state.about.mask));
 }

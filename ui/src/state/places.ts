@@ -23,6 +23,9 @@ interface PlaceRow {
   when?: (about: About) => boolean;
 }
 
+/** Whether an op makes a value whose address fits. */
+const makes = (at: RegExp) => ({ plan }: About): boolean => plan.ops.some(({ out }) => at.test(out));
+
 const ROWS = [
   { name: "image", list: "steps", chapter: "images", when: ({ kind }) => kind === "image" },
   { name: "tokens", list: "steps", chapter: "tokens", when: ({ kind }) => kind !== "image" },
@@ -35,10 +38,11 @@ const ROWS = [
   { name: "output", list: "steps", chapter: "heads", of: "part", values: /\.(attn|cross)\.(heads|out)$/ },
   { name: "norm", list: "steps", chapter: "residuals", of: "block", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
   { name: "ffn", list: "steps", chapter: "feed-forward", of: "block", moments: true, values: /\.ffn\./ },
-  { name: "logits", list: "steps", chapter: "training", moments: true, values: /^head\./ },
+  { name: "vector", list: "steps", chapter: "encoder", values: /^head\.(pool|unit|first|second|mean|vector)/, when: makes(/^head\.(pool|unit)$/) },
+  { name: "logits", list: "steps", chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
   { name: "heads", list: "whole", chapter: "heads" },
   { name: "residual", list: "whole", chapter: "residuals", values: /\.resid_/ },
-  { name: "lens", list: "whole", chapter: "residuals" },
+  { name: "lens", list: "whole", chapter: "residuals", when: makes(/^head\.logits$/) },
   { name: "circuits", list: "whole", chapter: "residuals" },
   { name: "examples", list: "whole", of: "head", when: ({ kind, has_tokenizer }) => kind !== "image" && has_tokenizer },
   { name: "geometry", list: "whole", chapter: "encoder" },
@@ -46,6 +50,7 @@ const ROWS = [
   { name: "features", list: "whole", when: ({ features, answers }) => Boolean(features?.length) && answers.includes("features") },
   { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
   { name: "patching", list: "whole", when: ({ plan: { config } }) => (config.encoder ?? config.decoder)!.input.kind === "tokens" && /^(language|classification|tagging)$/.test(config.head.kind) },
+  { name: "steering", list: "whole", when: ({ answers, has_tokenizer, kind }) => kind !== "image" && has_tokenizer && answers.includes("direction") },
   { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },
 ] as const satisfies readonly PlaceRow[];
 

@@ -16,6 +16,7 @@ export function asPython(about: About, run: Run, position: number): string {
   if (request.edits.some((edit) => Array.isArray(edit.value))) lines.unshift("import torch");
   if (names.size) lines.push(`from clearhead.trace import ${[...names].sort().join(", ")}`);
   lines.push("", `model = clearhead.load(${text(opened(about, request))})`);
+  if (names.has("add")) lines.splice(lines.indexOf(""), 0, "from clearhead.api.steering import direction");
   const attached = (about.features ?? []).filter((one) => one.source && request.edits.some((edit) => edit.at.startsWith(one.address)));
   if (attached.length) {
     lines.splice(lines.indexOf(""), 0, "from clearhead.api.features import attach, load_features");
@@ -67,6 +68,12 @@ function value(edit: Edit, i: number, about: About, run: Run, names: Set<string>
       const from = edit.from;
       if (from) before.push(`other_${i}, _ = ${other(about, run.request, from)}`);
       return `patch(other_${i}, ${text(edit.at)})`;
+    }
+    case "add": {
+      const { positive = [], negative = [] } = edit.of ?? {}, list = (texts: string[]): string => `[${texts.map(text).join(", ")}]`;
+      names.add("add");
+      before.push(`direction_${i} = direction(model, ${list(positive)}, ${list(negative)}, at=${text(edit.at)})`);
+      return `add(${number(Number(edit.value))} * direction_${i}.vector)`;
     }
   }
 }

@@ -38,7 +38,11 @@ export class Walking {
   /** What the model read when the page last followed the walk. */
   #input: string | null = null;
 
+  /** Whether the page opened in Learn. A reader who enters it later keeps the place until the first stop is chosen. */
+  #isLinked: boolean;
+
   constructor(readonly app: Explorer) {
+    this.#isLinked = this.isOn;
     this.editing = app.own !== null && !this.isOn;
   }
 
@@ -84,9 +88,9 @@ export class Walking {
 
   // --- going ---
 
-  /** Opens Learn, at the stop where the reader left. */
-  async enter(walk = this.walk.name): Promise<void> {
-    this.app.go({ mode: "learn", walk, stop: walk === this.walk.name ? this.index : 0 });
+  /** Opens a walk at its first stop. */
+  async enter(walk: string): Promise<void> {
+    this.app.go({ mode: "learn", walk, stop: 0 });
     await this.show();
   }
 
@@ -176,7 +180,7 @@ export class Walking {
         const isNew = this.#input !== null && input !== this.#input && !this.fixed;
         if (isNew) this.forget();
         // After the effect of the page, which writes its address.
-        if (isNew || (this.#input === null && isBare(this.app.page))) void tick().then(() => this.show());
+        if (isNew || (this.#input === null && this.#isLinked && isBare(this.app.page))) void tick().then(() => this.show());
         this.#input = input;
       });
     });

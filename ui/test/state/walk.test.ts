@@ -110,7 +110,7 @@ describe("a walk on a decoder", () => {
       { name: "two", when: { kinds: ["image"] }, place: { view: "image" }, say: "None." },
     ] };
     const way = await opened(name, [own]);
-    await way.enter();
+    await way.enter("own");
     expect([way.walk.name, way.stops.map((stop) => stop.name)]).toEqual(["own", ["one"]]);
     const sentence = (await way.told(plain))!.pieces.map((piece) => (typeof piece === "string" ? piece : piece.text)).join("");
     const [first] = way.app.a!.tokens;

@@ -1,5 +1,6 @@
 /** Norms: the mean of a row, the inverse of its spread, and what they make of it. */
 
+import { length } from "../../core/vectors";
 import { axisLength, floats, type Floats } from "../../core/tensor";
 import { sum } from "../forms";
 import { setting } from "../functions";
@@ -39,6 +40,19 @@ export const NORMS = {
         form: "norm", of: of!.term(), mean, rstd: rstd!.term(), gain: gain!.term(last), shift: shift?.term(last) ?? null,
         centred, scaled: centred * rstd!.term().value,
       };
+    },
+  },
+  /** x / |x| */
+  unit: {
+    inputs: [1, 1],
+    compute: (call) => eachRow(call, axisLength(call.x[0]!, -1), (x, out, at) => {
+      const size = length(x);
+      x.forEach((value, j) => (out[at + j] = value / size));
+    }),
+    needs: lastRow,
+    explain: ({ index }, [row]) => {
+      const terms = row!.terms();
+      return { form: "part", terms, at: index.at(-1)!, total: length(terms.map((one) => one.value)), squared: true };
     },
   },
 } satisfies Record<string, OpKind>;

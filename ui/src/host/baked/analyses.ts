@@ -1,6 +1,7 @@
 /** Measurements of a pass of the engine, as clearhead/analysis/{ablation,lens,geometry}.py make them. */
 
 import type { Op, StackName, Tensor } from "../../core/protocol";
+import { cosine, dot } from "../../core/vectors";
 import { floats, row, type Floats } from "../../core/tensor";
 import { logSumExp, topIndices } from "../../core/top";
 import { compute } from "../../engine/ops";
@@ -11,10 +12,14 @@ const SITE = /^(encoder|decoder)\.blocks\.\d+\.(?:(?:attn|cross)\.z\[h=-?\d+\]|f
 
 // --- effects ---------------------------------------------------------------------------------------------------------
 
-/** KL(whole || without that part), in nats: at one position, or the mean over all. */
-export function effect(whole: Pass, site: string, position: number | undefined, options: Options): number {
+/** KL(whole || without that part), in nats: at one position, or the mean over all. How much the logit of a head that pools
+ *  falls; of a model without logits 1 - cosine. */
+export function effect(whole: Pass, site: string, position: number | undefined, options: Options, logit?: number): number {
   if (!SITE.test(site)) throw new Error(`${site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]`);
   const without = rerun(whole, [...whole.edits, { at: site, do: "zero" }], options);
+  if (logit !== undefined) return [whole, without].map((pass) => pass.values.get("head.logits")!.data[logit]!).reduce((a, b) => a - b);
+  const [own, other] = [whole, without].map((pass) => pass.values.get("head.unit")?.data);
+  if (own && other) return 1 - dot(own, other);
   const expected = distributions(whole, position), actual = distributions(without, position);
   const each = expected.map((logs, i) => divergence(logs, actual[i]!));
   return Math.max(0, each.reduce((sum, x) => sum + x, 0) / each.length);
@@ -101,12 +106,3 @@ export function neighbours(pass: Pass, stack: StackName, of: number | Tensor, k:
   return { ids, cosines: ids.map((id) => Math.max(-1, Math.min(1, cosines[id]!))) };
 }
 
-function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  let product = 0, aa = 0, bb = 0;
-  for (let i = 0; i < a.length; i++) {
-    product += a[i]! * b[i]!;
-    aa += a[i]! ** 2;
-    bb += b[i]! ** 2;
-  }
-  return product / Math.max(Math.sqrt(aa) * Math.sqrt(bb), 1e-8);
-}

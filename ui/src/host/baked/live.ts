@@ -70,11 +70,11 @@ export class Live implements Answers {
     return withShapes(new Map(at.map((address) => [address, parameterAt(known, address)])));
   }
 
-  async effects({ run, at, position }: Asked<"effects">, signal?: AbortSignal): Promise<Answered<"effects">> {
+  async effects({ run, at, position, logit }: Asked<"effects">, signal?: AbortSignal): Promise<Answered<"effects">> {
     const made = this.#pass(run), options = { other: this.#other }, effects: Record<string, number> = {};
     const pause = pauses(signal);
     for (const site of at) {
-      effects[site] = effect(made, site, position, options);
+      effects[site] = effect(made, site, position, options, logit);
       await pause();
     }
     return { json: { effects }, tensors: new Map() };

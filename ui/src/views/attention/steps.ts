@@ -66,6 +66,15 @@ export function exponentials(scores: ArrayLike<number>): { powers: number[]; sum
   return { powers, sum: powers.reduce((all, x) => all + x, 0) };
 }
 
+/** A query's scores, −∞ where they are closed, and its weights. Some models give each head a score that no key has, which
+ *  takes a part of the sum: it stands behind those of the keys. */
+export async function rowOf(place: AttentionPlace, run: Run, query: number, head: number): Promise<{ scores: number[]; shares: number[]; sink: number | undefined }> {
+  const [scores, weights] = await Promise.all([place.scores, place.weights].map((at) => run.value(`${at.slice(0, -1)},t=${query}]`)));
+  const row = Array.from(scores!.data, (x, s) => (place.closed(query, s) || Number.isNaN(x) ? -Infinity : x));
+  const name = run.op(`${place.at}.weights`)?.weights?.[0], sink = name ? (await run.weights([name])).get(name)?.data[head] : undefined;
+  return { scores: sink === undefined ? row : [...row, sink], shares: Array.from(weights!.data), sink };
+}
+
 /** The place of the largest value, by its size. */
 export function strongestOf(values: ArrayLike<number>): number {
   let best = 0;

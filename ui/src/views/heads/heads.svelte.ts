@@ -6,7 +6,7 @@ import type { Pixels, Run } from "../../state/run";
 import { headsOf, pooledPixels, type Head } from "./heads";
 
 export class HeadMeasures {
-  /** KL(with || without) in nats, by the address of z. Grows with every attention measured. */
+  /** KL(with || without) in nats, or how much a logit falls, by the address of z. Grows with every attention measured. */
   effects: ReadonlyMap<string, number> = $state.raw(new Map());
   facts: Readonly<Record<string, HeadFacts>> = $state.raw({});
   error = $state<string | null>(null);
@@ -16,7 +16,7 @@ export class HeadMeasures {
   #asked = false;
   #wanted = 0;
 
-  constructor(readonly run: Run) {
+  constructor(readonly run: Run, readonly logit: number | null) {
     this.heads = headsOf(run);
   }
 
@@ -58,7 +58,7 @@ export class HeadMeasures {
         const at = own.filter((z) => !this.effects.has(z));
         if (at.length === 0) continue;
         if (this.#wanted === 0) return;
-        const { json } = await this.run.host.ask("effects", { run: this.run.request, at });
+        const { json } = await this.run.host.ask("effects", { run: this.run.request, at, ...(this.logit !== null && { logit: this.logit }) });
         this.effects = new Map([...this.effects, ...Object.entries(json.effects)]);
       }
     } catch (error) {
@@ -73,10 +73,11 @@ export class HeadMeasures {
   }
 }
 
-const known = new WeakMap<Run, HeadMeasures>();
+const known = new WeakMap<Run, Map<number | null, HeadMeasures>>();
 
-export function measuresOf(run: Run): HeadMeasures {
-  let found = known.get(run);
-  if (!found) known.set(run, (found = new HeadMeasures(run)));
+/** The measures of a run; of one logit, if it is given. */
+export function measuresOf(run: Run, logit: number | null = null): HeadMeasures {
+  const all = known.get(run) ?? new Map<number | null, HeadMeasures>(), found = all.get(logit) ?? new HeadMeasures(run, logit);
+  known.set(run, all.set(logit, found));
   return found;
 }

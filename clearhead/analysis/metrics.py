@@ -1,4 +1,4 @@
-"""What a circuit explains: one number of a network's result for each row of a batch."""
+"""Metrics: one number of a network's result for each row of a batch, which circuits and effects explain."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ Metric = Callable[[Tensor, Layout], Tensor]
 """The network's result (logits b t v or b v, states b t d, or vectors b d) and its layout -> b. The batch may be
 repeated, one copy after the other.
 """
+Vectors = Callable[[Tensor, Layout], Tensor]
+"""The states of a network without logits, b t d, or its vectors, b d, and the layout -> b d."""
 Ids = int | Sequence[int]
 """An id, or one for each row of the batch."""
 
@@ -84,12 +86,26 @@ class VectorShift:
     __repr__ = brief
     direction: Tensor
     """b d: of length 1, such as from the corrupt text's vector to the clean one's."""
-    vectors: Callable[[Tensor, Layout], Tensor]
-    """The network's result and its layout -> b d."""
+    vectors: Vectors
 
     def __call__(self, result: Tensor, layout: Layout) -> Tensor:
         vectors = self.vectors(result, layout)
         return (vectors * repeated_to(self.direction, len(vectors))).sum(-1)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """<v, r> / (|v| |r|): how near the vector v of each row is to a reference r, such as that of the whole network."""
+
+    __repr__ = brief
+
+    reference: Tensor
+    """b d"""
+    vectors: Vectors
+
+    def __call__(self, result: Tensor, layout: Layout) -> Tensor:
+        vectors = self.vectors(result, layout).float()
+        return torch.cosine_similarity(vectors, repeated_to(self.reference.float(), len(vectors)), dim=-1)
 
 
 def mean_states(result: Tensor, layout: Layout) -> Tensor:
