@@ -80,9 +80,10 @@ def test_the_feed_forward(spot: Spot) -> None:
         figures = page.figures()
         writes = torch.stack([down[:, unit], down[:, unit] * post[unit]])
         are(figures, {f"What unit {unit} writes": writes.tolist()})
-        matrix = figures["All tokens × these units"]
-        values = spot.seen.trace[f"{spot.block}.ffn.post"][0][:, [int(name) for name in matrix.cols]]
-        are(figures, {"All tokens × these units": values.tolist()})
+        name = next(name for name in figures if name.endswith("× these units"))
+        matrix = figures[name]
+        values = spot.seen.trace[f"{spot.block}.ffn.post"][0][:, [int(col) for col in matrix.cols]]
+        are(figures, {name: values.tolist()})
 
     eventually(is_right)
 

@@ -50,7 +50,7 @@ def test_states_as_points(spot: Spot) -> None:
 
     def is_right(begin: Array, end: Array) -> None:
         points, share = plane(np.concatenate([begin, end]))
-        rows = page.rows("States of all tokens")
+        rows = page.rows("States of all")
         assert len(rows) == len(end)
         first, last = (coordinates([row[at] for row in rows]) for at in (-2, -1))
         for axis in (0, 1):
@@ -273,7 +273,12 @@ def test_the_scale_of_this_text(spot: Spot) -> None:
         all_right(
             page.page.locator("main h3 span", has_text="trained with").inner_text().replace("1/√dₖ", ""), *[factor] * 2
         )
-        histogram_is_right(page, "q · k of this text", product[is_open], product[is_open] * factor)
+        histogram_is_right(
+            page,
+            f"q · k of this {'picture' if spot.name == 'seer' else 'text'}",
+            product[is_open],
+            product[is_open] * factor,
+        )
         note = page.page.locator("main figcaption span", has_text="after the scale").first.inner_text()
         all_right(note, product[is_open].std(), product[is_open].std() * factor)
         rows = page.rows("Without it")
