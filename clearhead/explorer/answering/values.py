@@ -13,7 +13,7 @@ from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfR
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.recording import pixels_of, recompute
 from clearhead.model.assign import merged
-from clearhead.model.norm import op_weights
+from clearhead.model.ops import op_weights
 from clearhead.trace import Address, nearest
 
 
