@@ -170,8 +170,10 @@ class Convolution(Config):
 
 
 class WaveInput(Continuous):
-    """The samples of a sound of any length, of which convolutions make one vector for each moment (Baevski et al. 2020,
-    2). What is added for its position is a convolution over the moments around it."""
+    """The samples of a sound of any length, of which convolutions make one vector for each moment.
+
+    What is added for its position is a convolution over the moments around it (Baevski et al. 2020, 2).
+    """
 
     medium = "sound"
     values = "samples"

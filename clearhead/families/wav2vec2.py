@@ -1,5 +1,5 @@
-"""The encoders of sounds of Baevski et al. 2020 (wav2vec 2.0), Hsu et al. 2021 (HuBERT), and Wang et al. and Chen et al. 2021
-(UniSpeech), which say what is spoken at each moment.
+"""The encoders of sounds of Baevski et al. 2020 (wav2vec 2.0), Hsu et al. 2021 (HuBERT), Wang et al. 2021 (UniSpeech)
+and Chen et al. 2021 (UniSpeech-SAT), which say what is spoken at each moment.
 
 Their quantizers, which only pre-training uses, and the adapters of languages (Pratap et al. 2023) are left out.
 """
@@ -134,7 +134,7 @@ NORM = "encoder.embed.norm.{p}"
 
 def heads(name: str, prefix: str, *, tags: bool = False) -> tuple[HeadMap, ...]:
     """The text that is spoken, the states, and for some a label for each moment."""
-    token = "masked_spec_embed"
+    hidden = "masked_spec_embed"
     spelling = HeadMap(
         f"{name}ForCTC",
         {"head.kind": "tagging"},
@@ -145,7 +145,7 @@ def heads(name: str, prefix: str, *, tags: bool = False) -> tuple[HeadMap, ...]:
             same("final_dropout", "head.dropout", default=0.1),
         ),
         prefix=f"{prefix}.",
-        presence={f"{STEM}.mask_token": f"{prefix}.{token}"},
+        presence={f"{STEM}.mask_token": f"{prefix}.{hidden}"},
     )
     tagging = HeadMap(
         f"{name}ForAudioFrameClassification",
@@ -153,9 +153,9 @@ def heads(name: str, prefix: str, *, tags: bool = False) -> tuple[HeadMap, ...]:
         lambda _: (rename("classifier.{p}", "head.output.{p}"),),
         (*labels(), Only("use_weighted_layer_sum", False)),
         prefix=f"{prefix}.",
-        presence={f"{STEM}.mask_token": f"{prefix}.{token}"},
+        presence={f"{STEM}.mask_token": f"{prefix}.{hidden}"},
     )
-    bare = HeadMap(f"{name}Model", {"head.kind": "none"}, presence={f"{STEM}.mask_token": token})
+    bare = HeadMap(f"{name}Model", {"head.kind": "none"}, presence={f"{STEM}.mask_token": hidden})
     return (spelling, bare, *([tagging] if tags else []))
 
 

@@ -1,4 +1,4 @@
-"""Convolutions over time: those that make vectors of samples, and the one that makes positions of the moments around."""
+"""Convolutions over time: those that make vectors of samples, and that which makes positions of the moments around."""
 
 import torch
 import torch.nn.functional as F
@@ -46,8 +46,10 @@ class ConvolutionLayer(nn.Module):
 
 
 class Around(nn.Module, Deriving):
-    """act(sum_k W_k x_{t + k - width / 2} + b) in groups of components, W = size_k direction_k / |direction_k|, zeros beyond
-    the ends   (Baevski et al. 2020, 2; Salimans and Kingma 2016)
+    """act(sum_k W_k x_{t + k - width / 2} + b), W_k = size_k direction_k / |direction_k|   (Baevski et al. 2020, 2;
+    Salimans and Kingma 2016)
+
+    Each group of components is made of the same group. Beyond the ends are zeros.
     """
 
     def __init__(self, d_model: int, *, width: int, groups: int, activation: str) -> None:

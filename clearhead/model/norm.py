@@ -94,7 +94,7 @@ class ChannelNorm(nn.Module):
             return tap(self, "out", F.group_norm(x.mT, x.shape[-1], self.weight, self.bias, self.eps).mT, "b x c")
         share = torch.full_like(x[..., :1], 1 / x.shape[1])
         if valid is not None:
-            share = (valid / valid.sum(1, keepdim=True).clamp(min=1))[..., None].to(x.dtype)
+            share = (valid.to(x.dtype) / valid.sum(1, keepdim=True).clamp(min=1))[..., None]
         mean = tap(self, "mean", (x * share).sum(1, keepdim=True), "b x c")
         rstd = tap(self, "rstd", (((x - mean).square() * share).sum(1, keepdim=True) + self.eps).rsqrt(), "b x c")
         return tap(self, "out", (x - mean) * rstd * self.weight + self.bias, "b x c")

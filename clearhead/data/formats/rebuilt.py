@@ -29,6 +29,8 @@ from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 
 Settings = Mapping[str, object]
+LETTERS = "letters"
+"""The splitting of a list of letters, which a model that labels the moments of sounds writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,21 @@ def _listed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
     return None, pre_tokenizers.Sequence(splits), decoders.WordPiece(prefix=" ", cleanup=False)
 
 
+def _letters(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
+    """Each letter by itself, with a token between words. With do_lower_case the vocabulary has capital letters."""
+    between = content_of(settings.get("word_delimiter_token", "|")) or "|"
+    space = settings.get("replace_word_delimiter_char", " ")
+    lowers = [(one.lower(), one) for one in vocabulary.ids if len(one) == 1 and one.lower() != one]
+    lowers = lowers if flag(settings, "do_lower_case", False) else []
+    longest_first = sorted((one for one in vocabulary.ids if len(one) > 1), key=len, reverse=True)
+    pattern = tokenizers.Regex("|".join([*map(re.escape, longest_first), r"[\s\S]"]))
+    reads = [normalizers.Replace(lower, upper) for lower, upper in lowers]
+    writes = [decoders.Replace(upper, lower) for lower, upper in lowers]
+    writes += [decoders.Replace(between, str(space)), decoders.Fuse()]
+    steps = normalizers.Sequence([*reads, normalizers.Replace(" ", between)])
+    return steps, pre_tokenizers.Split(pattern, "isolated"), decoders.Sequence(writes)
+
+
 def _words_2019(_: Vocabulary, settings: Settings) -> Pipeline:
     return None, pre_tokenizers.ByteLevel(add_prefix_space=_prefix(settings, False)), decoders.ByteLevel()
 
@@ -234,6 +251,7 @@ def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
 SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "words": _words,
     "listed": _listed,
+    LETTERS: _letters,
     "words_2019": _words_2019,
     "single_digits": _single_digits,
     "composed": lambda _, settings: composed(prefix=_prefix(settings, False)),
