@@ -119,7 +119,9 @@ def test_a_trace_names_its_moments(folder: Path) -> None:
     assert found.manifest.check.recompute_max_relative < 1e-5
 
 
-def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     for seed, name in enumerate(("a.wav", "b.wav")):
         small_sounds.wav(tmp_path / name, sound(700, seed), rate=2 * RATE)
     files = [str(tmp_path / name) for name in ("a.wav", "b.wav")]
@@ -127,7 +129,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     printed = capsys.readouterr()
     assert printed.out.splitlines() == load(folder).transcribe(files)
     assert len({*printed.out.splitlines()}) == 2
-    assert "resampled from 1600 to 800 samples a second" in printed.err
+    assert "resampled from 1600 to 800 samples a second" in caplog.text
 
 
 @pytest.mark.parametrize(

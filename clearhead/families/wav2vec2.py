@@ -6,15 +6,16 @@ Their quantizers, which only pre-training uses, and the adapters of languages (P
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from clearhead.config import ModelConfig
+from clearhead.config import Convolution, ModelConfig, WaveInput
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, labels
 from clearhead.weights.documents import short
 from clearhead.weights.fields import FieldRule, Only, Values, computed, ignored, implied, named, same
-from clearhead.weights.mapping import Rule, rename
+from clearhead.weights.mapping import Rule, rename, reshape
 
 STEM = "encoder.input"
 USUAL = {"conv_dim": [512] * 7, "conv_kernel": [10, 3, 3, 3, 3, 2, 2], "conv_stride": [5, 2, 2, 2, 2, 2, 2]}
@@ -98,9 +99,22 @@ ADAPTERS: tuple[FieldRule, ...] = (
 )
 
 
+def _kernel(i: int, one: Convolution, before: Convolution | None) -> Rule:
+    """The kernel of a convolution as a matrix."""
+    channels = before.channels if before else 1
+    return reshape(
+        f"feature_extractor.conv_layers.{i}.conv.weight",
+        f"encoder.embed.convolutions.{i}.weight",
+        there=[one.channels, channels, one.width],
+        here=[one.channels, channels * one.width],
+    )
+
+
 def rules(config: ModelConfig) -> Sequence[Rule]:
     """The stem, and the blocks with their norms before or after the branches."""
     assert config.encoder is not None
+    reads = config.encoder.input
+    assert isinstance(reads, WaveInput)
     theirs, ours = "encoder.layers.{i}", "encoder.blocks.{i}"
     parts = {
         **{f"attention.{n}_proj": f"attn.{n}" for n in "qkv"},
@@ -113,7 +127,8 @@ def rules(config: ModelConfig) -> Sequence[Rule]:
     around = {"original0": "size", "original1": "direction"}
     older = {"weight_g": "size", "weight_v": "direction"}
     return (
-        rename("feature_extractor.conv_layers.{i}.conv.{p}", "encoder.embed.convolutions.{i}.{p}"),
+        *(_kernel(i, one, before) for i, (before, one) in enumerate(pairwise([None, *reads.convolutions])) if one),
+        rename("feature_extractor.conv_layers.{i}.conv.bias", "encoder.embed.convolutions.{i}.bias"),
         rename("feature_extractor.conv_layers.{i}.layer_norm.{p}", "encoder.embed.convolutions.{i}.norm.{p}"),
         rename("feature_projection.layer_norm.{p}", "encoder.embed.feature_norm.{p}"),
         rename("feature_projection.projection.{p}", "encoder.embed.dense.{p}"),

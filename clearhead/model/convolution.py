@@ -12,23 +12,23 @@ from clearhead.trace import tap
 
 
 class ConvolutionLayer(nn.Module):
-    """act(Norm(sum_k W_k x_{step t + k} + b))   (Baevski et al. 2020, 2)"""
+    """act(Norm(sum_k W_k x_{step t + k} + b)), all W_k in one matrix   (Baevski et al. 2020, 2)"""
 
     def __init__(
         self, reads: Convolution, channels: int, *, bias: bool, norm: ChannelNorm | LayerNorm | None, activation: str
     ) -> None:
         """`channels` is the width of what it reads."""
         super().__init__()
-        self.step, self.activation = reads.step, activation
-        self.weight = nn.Parameter(nn.init.kaiming_normal_(torch.empty(reads.channels, channels, reads.width)))
+        self.step, self.width, self.activation = reads.step, reads.width, activation
+        self.weight = nn.Parameter(nn.init.kaiming_normal_(torch.empty(reads.channels, channels * reads.width)))
         self.bias = nn.Parameter(torch.zeros(reads.channels)) if bias else None
         self.norm = norm
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """b x c -> b x c, fewer and of another width; `lengths` (b) are those of the sounds, before and after."""
-        x = F.conv1d(x.mT, self.weight, self.bias, self.step).mT
+        x = F.conv1d(x.mT, self.weight.unflatten(1, (-1, self.width)), self.bias, self.step).mT
         if lengths is not None:
-            lengths = shorter(lengths, self.weight.shape[-1], self.step)
+            lengths = shorter(lengths, self.width, self.step)
         if isinstance(self.norm, ChannelNorm):
             x = self.norm(x, None if lengths is None else before(lengths, x.shape[1]))
         elif self.norm is not None:
@@ -38,7 +38,7 @@ class ConvolutionLayer(nn.Module):
     def steps(self, to: Steps, path: str, x: str) -> str:
         """List the ops of `forward`; returns the address of the result."""
         with to.inside(path):
-            by = {"step": self.step, "before": 0, "after": 0, "groups": 1}
+            by = {"width": self.width, "step": self.step, "before": 0, "after": 0, "groups": 1}
             x = to.do(f"{path}.linear", "convolve", x, weights=parameters(self, path), by=by)
         x = x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
         with to.inside(path):
@@ -61,8 +61,8 @@ class Around(nn.Module, Deriving):
 
     @property
     def kernel(self) -> Tensor:
-        """d c k: what it multiplies by."""
-        return self.direction * (self.size / self.direction.norm(dim=(0, 1), keepdim=True))
+        """d (c k): the matrix by which it multiplies."""
+        return (self.direction * (self.size / self.direction.norm(dim=(0, 1), keepdim=True))).flatten(1)
 
     @property
     def derived(self) -> dict[str, Tensor]:
@@ -70,13 +70,14 @@ class Around(nn.Module, Deriving):
 
     def forward(self, x: Tensor) -> Tensor:
         """b t d -> b t d; padding must be 0."""
-        padded = F.pad(x.mT, (self.width // 2, (self.width - 1) // 2))
-        return ACTIVATIONS[self.activation](F.conv1d(padded, self.kernel, self.bias, groups=self.groups).mT)
+        padded, kernel = F.pad(x.mT, (self.width // 2, (self.width - 1) // 2)), self.kernel.view_as(self.direction)
+        return ACTIVATIONS[self.activation](F.conv1d(padded, kernel, self.bias, groups=self.groups).mT)
 
     def steps(self, to: Steps, out: str, path: str, x: str) -> str:
         """List the ops of `forward`; returns `out`."""
         with to.inside(path):
-            by = {"step": 1, "before": self.width // 2, "after": (self.width - 1) // 2, "groups": self.groups}
+            ends = {"before": self.width // 2, "after": (self.width - 1) // 2}
+            by = {"width": self.width, "step": 1, **ends, "groups": self.groups}
             x = to.do(f"{path}.linear", "convolve", x, weights=(f"{path}.kernel", f"{path}.bias"), by=by)
             return activation_steps(to, out, x, self.activation)
 
@@ -93,13 +94,13 @@ def before(lengths: Tensor, n: int) -> Tensor:
 
 def _convolve(call: Call) -> Tensor:
     by = {name: int(value) for name, value in call.op.by.items()}
-    x = F.pad(call.x[0].mT[None], (by["before"], by["after"]))
-    return F.conv1d(x, call.w[0], *call.w[1:2], stride=by["step"], groups=by["groups"])[0].mT
+    x, kernel = F.pad(call.x[0].mT[None], (by["before"], by["after"])), call.w[0].unflatten(1, (-1, by["width"]))
+    return F.conv1d(x, kernel, *call.w[1:2], stride=by["step"], groups=by["groups"])[0].mT
 
 
 def _convolved(call: Sized) -> tuple[int, ...]:
-    by, (channels, _, width) = call.op.by, call.w[0]
-    return (call.x[0].shape[0] + int(by["before"] + by["after"]) - width) // int(by["step"]) + 1, channels
+    by = {name: int(value) for name, value in call.op.by.items()}
+    return (call.x[0].shape[0] + by["before"] + by["after"] - by["width"]) // by["step"] + 1, call.w[0][0]
 
 
 def _read(call: Sized) -> tuple[Sizes, ...]:
@@ -109,8 +110,7 @@ def _read(call: Sized) -> tuple[Sizes, ...]:
 
 
 def _flops(call: Sized) -> int:
-    n, channels = call.out.shape
-    return 2 * n * channels * call.w[0][1] * call.w[0][2]
+    return 2 * call.out.shape[0] * call.w[0][0] * call.w[0][1]
 
 
 KINDS["convolve"] = Kind(_convolve, _convolved, _read, _flops)

@@ -8,6 +8,7 @@ import { toFloats, type Floats } from "../core/tensor";
 import { fail, type Cell, type Masks, type Need, type OpKind } from "./kind";
 import { ATTENTION } from "./kinds/attention";
 import { CELLS } from "./kinds/cells";
+import { CONVOLUTIONS } from "./kinds/convolutions";
 import { EXPERTS } from "./kinds/experts";
 import { GRIDS } from "./kinds/grids";
 import { INPUTS } from "./kinds/inputs";
@@ -20,12 +21,12 @@ export const KINDS = [
   "linear", "split", "repeat", "mean", "rstd", "norm", "rotate", "relative_bias", "alibi", "matmul_nt", "matmul", "rows",
   "by_distance", "mask", "softmax", "project", "sum_heads", "pool",
   "clamp", "top_k", "normalise", "each_linear", "weigh",
-  "join", "learned", "gain", "spread", "rotate_grid",
+  "join", "learned", "gain", "spread", "rotate_grid", "convolve",
 ] as const;
 
 /** A kind without a record does not compile. */
 const RECORDS: Readonly<Record<(typeof KINDS)[number], OpKind>> =
-  { ...INPUTS, ...POSITIONS, ...CELLS, ...LINEAR, ...NORMS, ...ATTENTION, ...EXPERTS, ...GRIDS };
+  { ...INPUTS, ...POSITIONS, ...CELLS, ...LINEAR, ...NORMS, ...ATTENTION, ...EXPERTS, ...GRIDS, ...CONVOLUTIONS };
 
 export function kindOf(op: Op): OpKind {
   const name = KINDS.find((kind) => kind === op.op) ?? fail(op, `no op is called "${op.op}"`);
