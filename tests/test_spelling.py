@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from clearhead.api import Model, load, spelling
 from clearhead.cli import main
+from clearhead.commands.check import check
 from clearhead.errors import UserError
 from clearhead.explorer.recording.recording import record
 from tests import small_sounds
@@ -78,6 +79,8 @@ def test_texts_are_the_reference_s(folder: Path, tmp_path: Path) -> None:
     again = load(model.save(tmp_path / "again"))
     assert again.transcribe(sounds) == expected
     assert [theirs(tmp_path / "again", one) for one in sounds] == expected
+    assert check(folder).close
+    assert "sounds of any length" in (tmp_path / "again" / "README.md").read_text(encoding="utf-8")
     assert again.reader.hearing.config == model.reader.hearing.config
 
 
@@ -92,7 +95,7 @@ def test_letters_are_the_reference_s(folder: Path, change: dict[str, Any]) -> No
     for n in (0, 1, 5, 40, 200):
         labels = torch.randint(len(LETTERS), (n,), generator=generator).repeat_interleave(2).tolist()
         assert spelling.text_of(model, labels) == there.decode(labels)
-    for text in ("TEA AT NOON", "tea at noon", "A'N  E<s>", "", "TÉA|T"):
+    for text in ("TEA AT NOON", "tea at noon", "A'N  E<s>", "", "TÉA|T", "<s> A </s> T <pad><mask>"):
         assert model.tokenizer.encode(text) == there(text).input_ids
 
 

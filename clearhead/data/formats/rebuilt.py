@@ -152,6 +152,9 @@ def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, wher
         library.normalizer = normalizer
     library.pre_tokenizer = splits
     library.decoder = joins
+    if kind.splitting == LETTERS:
+        longer = [one for one in vocabulary.ids if len(one) > 1]
+        library.add_tokens([AddedToken(one, lstrip=True, rstrip=True, normalized=False) for one in longer])
     return library
 
 
@@ -223,13 +226,11 @@ def _letters(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
     space = settings.get("replace_word_delimiter_char", " ")
     lowers = [(one.lower(), one) for one in vocabulary.ids if len(one) == 1 and one.lower() != one]
     lowers = lowers if flag(settings, "do_lower_case", False) else []
-    longest_first = sorted((one for one in vocabulary.ids if len(one) > 1), key=len, reverse=True)
-    pattern = tokenizers.Regex("|".join([*map(re.escape, longest_first), r"[\s\S]"]))
     reads = [normalizers.Replace(lower, upper) for lower, upper in lowers]
     writes = [decoders.Replace(upper, lower) for lower, upper in lowers]
     writes += [decoders.Replace(between, str(space)), decoders.Fuse()]
     steps = normalizers.Sequence([*reads, normalizers.Replace(" ", between)])
-    return steps, pre_tokenizers.Split(pattern, "isolated"), decoders.Sequence(writes)
+    return steps, pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated"), decoders.Sequence(writes)
 
 
 def _words_2019(_: Vocabulary, settings: Settings) -> Pipeline:
