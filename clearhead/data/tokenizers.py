@@ -56,8 +56,7 @@ class Tokenizer:
     ) -> None:
         """`settings` is tokenizer_config.json, where `pad_token` and the like name the special tokens.
 
-        `beside` are files to write back byte for byte. With `sides`, or if
-        `is_kept`, they are the only files.
+        `beside` are files to write back byte for byte, and with `sides` or `is_kept` the only ones.
         """
         _quiet()
         library.no_padding()
@@ -203,13 +202,7 @@ class Tokenizer:
         return self.encode_batch([text], bos=bos, eos=eos, marks=marks, target=target)[0]
 
     def encode_batch(
-        self,
-        texts: Sequence[str],
-        *,
-        bos: bool = False,
-        eos: bool = False,
-        marks: bool = False,
-        target: bool = False,
+        self, texts: Sequence[str], *, bos: bool = False, eos: bool = False, marks: bool = False, target: bool = False
     ) -> list[list[int]]:
         """The ids of each text, with special tokens at its ends on request.
 

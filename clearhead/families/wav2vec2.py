@@ -82,20 +82,19 @@ FIELDS: tuple[FieldRule, ...] = (
     computed("do_stable_layer_norm", f"{STEM}.norm", read=_turned, write=_turned, default=False, like=False),
     # Its checkpoints have the vector of hidden moments if a moment may be hidden.
     computed(
-        "mask_time_prob", write=lambda _, ours: 0.05 if ours["encoder"]["input"]["mask_token"] else 0.0, default=0.05
+        "mask_time_prob",
+        write=lambda _, ours: 0.05 if ours["encoder"]["input"]["mask_token"] else 0.0,
+        default=0.05,
+        nullable=False,
     ),
-    computed("mask_feature_prob", write=lambda *_: 0.0, default=0.0),
+    computed("mask_feature_prob", write=lambda *_: 0.0, default=0.0, nullable=False),
+    Only("add_adapter", False),
+    Only("adapter_attn_dim", None),
     # Of training alone, and of heads that are not here.
     ignored("layerdrop", "feat_proj_dropout", "final_dropout", "apply_spec_augment", "mask_*", "vocab_size"),
     ignored("use_weighted_layer_sum", "classifier_proj_size", "tdnn_*", "xvector_output_dim", "ctc_*"),
     ignored("num_codevector*", "codevector_dim", "proj_codevector_dim", "contrastive_logits_temperature"),
     ignored("diversity_loss_weight", "num_negatives", "feat_quantizer_dropout"),
-)
-
-ADAPTERS: tuple[FieldRule, ...] = (
-    Only("add_adapter", False),
-    Only("adapter_attn_dim", None),
-    ignored("adapter_kernel_size", "adapter_stride", "num_adapter_layers", "output_hidden_size"),
 )
 
 
@@ -180,7 +179,10 @@ FALLBACK = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 FAMILY = Family(
     model_type="wav2vec2",
     constants=CONSTANTS,
-    fields=(*FIELDS, *ADAPTERS),
+    fields=(
+        *FIELDS,
+        ignored("adapter_kernel_size", "adapter_stride", "num_adapter_layers", "output_hidden_size"),
+    ),
     rules=rules,
     heads=heads("Wav2Vec2", "wav2vec2", tags=True),
     fallback=FALLBACK,
@@ -192,8 +194,6 @@ HUBERT = Family(
         *FIELDS,
         same("feat_proj_layer_norm", f"{STEM}.feature_norm", default=True),
         Only("conv_pos_batch_norm", False),
-        Only("add_adapter", False),
-        Only("adapter_attn_dim", None),
     ),
     rules=rules,
     heads=heads("Hubert", "hubert"),
@@ -202,7 +202,7 @@ HUBERT = Family(
 UNISPEECH = Family(
     model_type="unispeech",
     constants=CONSTANTS,
-    fields=(*FIELDS, ignored("num_ctc_classes", "replace_prob"), Only("adapter_attn_dim", None)),
+    fields=(*FIELDS, ignored("num_ctc_classes", "replace_prob")),
     rules=rules,
     heads=heads("UniSpeech", "unispeech"),
     fallback=FALLBACK,
@@ -210,7 +210,7 @@ UNISPEECH = Family(
 UNISPEECH_SAT = Family(
     model_type="unispeech-sat",
     constants=CONSTANTS,
-    fields=(*FIELDS, ignored("num_clusters"), Only("adapter_attn_dim", None)),
+    fields=(*FIELDS, ignored("num_clusters")),
     rules=rules,
     heads=heads("UniSpeechSat", "unispeech_sat", tags=True),
     fallback=FALLBACK,

@@ -14,7 +14,8 @@ import tokenizers
 from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
 from clearhead.data.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
 from clearhead.data.formats.classes import TokenizerClass, class_of
-from clearhead.data.formats.rebuilt import LETTERS, Vocabulary, added_by, build, from_json, from_pieces, mark
+from clearhead.data.formats.letters import LETTERS
+from clearhead.data.formats.rebuilt import Vocabulary, added_by, build, from_json, from_pieces, mark
 from clearhead.data.formats.sentence_pieces import SHIFTED_FILE, open_model
 from clearhead.data.formats.special import (
     ADDED_FILE,

@@ -19,6 +19,7 @@ from tokenizers.processors import RobertaProcessing as PairProcessing
 from clearhead.data.formats.byte_pairs import SINGLE_DIGITS, splitter
 from clearhead.data.formats.checked import flag
 from clearhead.data.formats.classes import TokenizerClass
+from clearhead.data.formats.letters import LETTERS, letters, longer
 from clearhead.data.formats.pipelines import Pipeline, composed, composed_digits, unsplit
 from clearhead.data.formats.sentence_pieces import decoder
 from clearhead.data.formats.spaced import SPACED
@@ -29,8 +30,6 @@ from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 
 Settings = Mapping[str, object]
-LETTERS = "letters"
-"""The splitting of a list of letters, which a model that labels the moments of sounds writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +152,7 @@ def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, wher
     library.pre_tokenizer = splits
     library.decoder = joins
     if kind.splitting == LETTERS:
-        longer = [one for one in vocabulary.ids if len(one) > 1]
-        library.add_tokens([AddedToken(one, lstrip=True, rstrip=True, normalized=False) for one in longer])
+        library.add_tokens(longer(vocabulary.ids))
     return library
 
 
@@ -220,19 +218,6 @@ def _listed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
     return None, pre_tokenizers.Sequence(splits), decoders.WordPiece(prefix=" ", cleanup=False)
 
 
-def _letters(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
-    """Each letter by itself, with a token between words. With do_lower_case the vocabulary has capital letters."""
-    between = content_of(settings.get("word_delimiter_token", "|")) or "|"
-    space = settings.get("replace_word_delimiter_char", " ")
-    lowers = [(one.lower(), one) for one in vocabulary.ids if len(one) == 1 and one.lower() != one]
-    lowers = lowers if flag(settings, "do_lower_case", False) else []
-    reads = [normalizers.Replace(lower, upper) for lower, upper in lowers]
-    writes = [decoders.Replace(upper, lower) for lower, upper in lowers]
-    writes += [decoders.Replace(between, str(space)), decoders.Fuse()]
-    steps = normalizers.Sequence([*reads, normalizers.Replace(" ", between)])
-    return steps, pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated"), decoders.Sequence(writes)
-
-
 def _words_2019(_: Vocabulary, settings: Settings) -> Pipeline:
     return None, pre_tokenizers.ByteLevel(add_prefix_space=_prefix(settings, False)), decoders.ByteLevel()
 
@@ -252,7 +237,7 @@ def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
 SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "words": _words,
     "listed": _listed,
-    LETTERS: _letters,
+    LETTERS: lambda vocabulary, settings: letters(vocabulary.ids, settings),
     "words_2019": _words_2019,
     "single_digits": _single_digits,
     "composed": lambda _, settings: composed(prefix=_prefix(settings, False)),
