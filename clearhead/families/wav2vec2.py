@@ -85,9 +85,10 @@ FIELDS: tuple[FieldRule, ...] = (
         "mask_time_prob",
         write=lambda _, ours: 0.05 if ours["encoder"]["input"]["mask_token"] else 0.0,
         default=0.05,
+        like=0.05,
         nullable=False,
     ),
-    computed("mask_feature_prob", write=lambda *_: 0.0, default=0.0, nullable=False),
+    computed("mask_feature_prob", write=lambda *_: 0.0, default=0.0, like=0.0, nullable=False),
     Only("add_adapter", False),
     Only("adapter_attn_dim", None),
     # Of training alone, and of heads that are not here.
