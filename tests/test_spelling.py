@@ -63,7 +63,7 @@ def theirs(folder: Path, samples: NDArray[np.float32]) -> str:
     import transformers
 
     model = transformers.Wav2Vec2ForCTC.from_pretrained(folder).eval()
-    processor = transformers.Wav2Vec2Processor.from_pretrained(folder)
+    processor: Any = transformers.Wav2Vec2Processor.from_pretrained(folder)
     given = processor(samples, sampling_rate=RATE, return_tensors="pt")
     with torch.no_grad():
         return processor.batch_decode(model(**given).logits.argmax(-1))[0]
@@ -90,7 +90,7 @@ def test_letters_are_the_reference_s(folder: Path, change: dict[str, Any]) -> No
 
     (folder / "tokenizer_config.json").write_text(json.dumps(SETTINGS | change), encoding="utf-8")
     model = load(folder)
-    there = transformers.AutoTokenizer.from_pretrained(folder)
+    there: Any = transformers.AutoTokenizer.from_pretrained(folder)
     generator = torch.Generator().manual_seed(0)
     for n in (0, 1, 5, 40, 200):
         labels = torch.randint(len(LETTERS), (n,), generator=generator).repeat_interleave(2).tolist()
@@ -101,7 +101,7 @@ def test_letters_are_the_reference_s(folder: Path, change: dict[str, Any]) -> No
 
 def test_long_sounds_are_read_in_windows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(folder)
-    samples = model.reader.hearing([sound(2000)])[0]  # pyrefly: ignore[bad-index]
+    samples = model.reader.hearing([sound(2000)])[0]
     whole = spelling.logits_of(model, samples)
     monkeypatch.setattr(spelling, "AT_ONCE", 0.6)
     monkeypatch.setattr(spelling, "AROUND", 0.2)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue, PositiveInt, ValidationError
 
 from clearhead.config import Config
-from clearhead.data.sounds import ANOTHER, Sound, samples_of
+from clearhead.data.sounds import ANOTHER, samples_of
 from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.recipe.names import schema_of
@@ -62,7 +62,7 @@ class WaveProcessor:
     def __init__(self, config: WaveConfig) -> None:
         self.config = config
 
-    def __call__(self, sounds: Sequence[Sound]) -> list[NDArray[np.float32]]:
+    def __call__(self, sounds: Sequence[object]) -> list[NDArray[np.float32]]:
         """n for each of the sounds."""
         if isinstance(sounds, str) or not isinstance(sounds, Sequence) or not sounds:
             raise UserError("sounds: expected a list of at least one sound; try [sound]")

@@ -5,20 +5,25 @@ Their quantizers, which only pre-training uses, and the adapters of languages (P
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+
+from pydantic import JsonValue
 
 from clearhead.config import Convolution, ModelConfig, WaveInput
 from clearhead.errors import UserError
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import ACTIVATIONS, labels
 from clearhead.weights.documents import short
-from clearhead.weights.fields import FieldRule, Only, Values, computed, ignored, implied, named, same
+from clearhead.weights.fields import FieldRule, Only, Values, computed, ignored, named, same
 from clearhead.weights.mapping import Rule, rename, reshape
 
 STEM = "encoder.input"
-USUAL = {"conv_dim": [512] * 7, "conv_kernel": [10, 3, 3, 3, 3, 2, 2], "conv_stride": [5, 2, 2, 2, 2, 2, 2]}
+USUAL: dict[str, list[JsonValue]] = {
+    "conv_dim": [512] * 7,
+    "conv_kernel": [10, 3, 3, 3, 3, 2, 2],
+    "conv_stride": [5, 2, 2, 2, 2, 2, 2],
+}
 SIZES = {"conv_dim": "channels", "conv_kernel": "width", "conv_stride": "step"}
 
 
@@ -45,6 +50,15 @@ def _turned(value: bool, _: Values) -> bool:
     return not value
 
 
+def _count(n: int | None, values: Values) -> None:
+    if n not in (None, len(values["conv_dim"])):
+        raise UserError(f"expected {len(values['conv_dim'])}, the length of conv_dim, got {short(n)}")
+
+
+def _counted(_: Any, ours: Values) -> int:
+    return len(ours["encoder"]["input"]["convolutions"])
+
+
 FIELDS: tuple[FieldRule, ...] = (
     same("hidden_size", "encoder.d_model", default=768),
     same("num_hidden_layers", "encoder.n_layers", default=12),
@@ -57,15 +71,7 @@ FIELDS: tuple[FieldRule, ...] = (
     same("attention_dropout", "encoder.attn_dropout", default=0.1),
     same("activation_dropout", "encoder.ffn_dropout", default=0.1),
     *map(_list_of, SIZES),
-    replace(
-        implied(
-            "num_feat_extract_layers",
-            lambda theirs: len(theirs["conv_dim"]),
-            write=lambda ours: len(ours["encoder"]["input"]["convolutions"]),
-            what="the length of conv_dim",
-        ),
-        extra=True,
-    ),
+    computed("num_feat_extract_layers", read=_count, write=_counted, default=None, like=0, nullable=False),
     same("conv_bias", f"{STEM}.conv_bias", default=False),
     named("feat_extract_norm", f"{STEM}.conv_norm", names={"group": "first", "layer": "all"}, default="group"),
     named("feat_extract_activation", f"{STEM}.activation", names=ACTIVATIONS, default="gelu"),

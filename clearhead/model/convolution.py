@@ -38,7 +38,7 @@ class ConvolutionLayer(nn.Module):
     def steps(self, to: Steps, path: str, x: str) -> str:
         """List the ops of `forward`; returns the address of the result."""
         with to.inside(path):
-            by = {"width": self.width, "step": self.step, "before": 0, "after": 0, "groups": 1}
+            by: dict[str, float] = {"width": self.width, "step": self.step, "before": 0, "after": 0, "groups": 1}
             x = to.do(f"{path}.linear", "convolve", x, weights=parameters(self, path), by=by)
         x = x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
         with to.inside(path):
@@ -76,8 +76,8 @@ class Around(nn.Module, Deriving):
     def steps(self, to: Steps, out: str, path: str, x: str) -> str:
         """List the ops of `forward`; returns `out`."""
         with to.inside(path):
-            ends = {"before": self.width // 2, "after": (self.width - 1) // 2}
-            by = {"width": self.width, "step": 1, **ends, "groups": self.groups}
+            by: dict[str, float] = {"width": self.width, "step": 1, "groups": self.groups}
+            by |= {"before": self.width // 2, "after": (self.width - 1) // 2}
             x = to.do(f"{path}.linear", "convolve", x, weights=(f"{path}.kernel", f"{path}.bias"), by=by)
             return activation_steps(to, out, x, self.activation)
 

@@ -235,7 +235,7 @@ class Deriving(ABC):
 
 def op_weights(network: nn.Module) -> dict[str, Tensor]:
     """The tensors that ops read, by name: parameters, and what follows from them, such as 1 + a norm's weight."""
-    found = dict(network.named_parameters(remove_duplicate=False))
+    found: dict[str, Tensor] = dict(network.named_parameters(remove_duplicate=False))
     for path, module in network.named_modules():
         if isinstance(module, Deriving):
             found |= {f"{path}.{name}": tensor.detach() for name, tensor in module.derived.items()}
