@@ -4,8 +4,9 @@ Both run in one process, in turn, on the same weights, which are drawn at random
 """
 
 import json as json_module
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,6 +17,7 @@ from cyclopts import App
 
 from benchmarks.figures import within
 from clearhead.api import load
+from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
@@ -29,7 +31,7 @@ STORIES: dict[str, Any] = {
     "max_position_embeddings": 256,
 }
 TYPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "distilgpt2": ("GPT2LMHeadModel", {"n_layer": 6}),
+    "distilgpt2": ("GPT2LMHeadModel", {"n_layer": 6, "vocab_size": 50_257}),
     "stories15M": ("LlamaForCausalLM", {**STORIES, "intermediate_size": 768}),
     "pythia-14m": (
         "GPTNeoXForCausalLM",
@@ -74,11 +76,19 @@ TYPES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "MiniLM-L6": (
         "BertModel",
-        {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+        {
+            "hidden_size": 384,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 12,
+            "intermediate_size": 1536,
+            "vocab_size": 30_522,
+        },
     ),
 }
 """Class and sizes; all but those with experts are published."""
-QUICK = {"num_hidden_layers": 2, "n_layer": 2}
+QUICK = {"num_hidden_layers": 2, "n_layer": 2, "vocab_size": 1000}
+FEWEST = 3
+"""Turns of each side, however long they take."""
 SIDES = ("clearhead", "transformers")
 
 Call = Callable[[], object]
@@ -134,44 +144,56 @@ def timed(call: Call) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def race(each: Mapping[str, Call], rounds: int) -> dict[str, tuple[float, float]]:
-    """Median seconds of each side, after two calls that do not count; who begins changes every round."""
+def race(each: Mapping[str, Call], rounds: int, seconds: float) -> dict[str, tuple[float, float]]:
+    """Median seconds of each side, after a call or two that do not count; who begins changes every round.
+
+    Stops after `seconds`, but not before `FEWEST` rounds, or after `rounds`.
+    """
+    begun = time.perf_counter()
     for side in SIDES:
-        timed(each[side]), timed(each[side])
+        if timed(each[side])[0] < seconds / 10:
+            timed(each[side])
     found: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
     for i in range(rounds):
+        if i >= FEWEST and time.perf_counter() - begun > seconds:
+            break
         for side in SIDES if i % 2 else reversed(SIDES):
             found[side].append(timed(each[side]))
     return {side: (median(wall for wall, _ in turns), median(cpu for _, cpu in turns)) for side, turns in found.items()}
 
 
 @app.default
-def model_types(*, only: str = "", rounds: int = 15, threads: int = 1, quick: bool = False, json: bool = False) -> None:
+def model_types(
+    *, only: str = "", rounds: int = 15, seconds: float = 8.0, threads: int = 1, quick: bool = False, json: bool = False
+) -> None:
     """One pass over prompts, and greedy writing with a cache, in float32; about five minutes.
 
     Parameters
     ----------
     only: Of the models, those whose name contains this.
-    rounds: Turns of each side, of which the median counts.
+    rounds: Most turns of each side, of which the median counts.
+    seconds: Time for the turns of one task; three are taken in any case.
     threads: CPU threads.
-    quick: Two layers and one round, to see that everything works; its figures mean nothing.
+    quick: Two layers, a small vocabulary and one round, to see that everything works; its figures mean nothing.
     json: Print the ratios as one JSON object on the last line.
     """
+
+    chosen = {name: one for name, one in TYPES.items() if only in name}
+    if not chosen:
+        raise UserError(f"--only: expected part of one of {', '.join(TYPES)}, got {only}; leave it out")
 
     def measure(scratch: Path) -> None:
         torch.set_num_threads(threads)
         ratios: dict[str, dict[str, float]] = {}
         print("| model | task | clearhead, ms | transformers, ms | times as fast | by CPU time |")
         print("|---|---|---:|---:|---:|---:|")
-        for name, (architecture, sizes) in TYPES.items():
-            if only not in name:
-                continue
+        for name, (architecture, sizes) in chosen.items():
             shape = {**sizes, **{key: value for key, value in QUICK.items() if quick and key in sizes}}
             sides = opened(architecture, shape, scratch / architecture)
             ratios[name] = {}
             for task in WRITING if "LM" in architecture else READING:
                 each = calls(task, sides, sides["transformers"].config.vocab_size)
-                found = race(each, 1 if quick else rounds)
+                found = race(each, 1 if quick else rounds, seconds)
                 (ours, our_cpu), (theirs, their_cpu) = (found[side] for side in SIDES)
                 ratios[name][task.name] = round(theirs / ours, 2)
                 figures = f"{ours * 1e3:.1f} | {theirs * 1e3:.1f} | {theirs / ours:.2f} | {their_cpu / our_cpu:.2f}"
@@ -182,5 +204,14 @@ def model_types(*, only: str = "", rounds: int = 15, threads: int = 1, quick: bo
     within(measure)
 
 
+def main(words: Sequence[str] | None = None) -> None:
+    """Runs the command. A mistake of the user is one line."""
+    try:
+        app(words)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
 if __name__ == "__main__":
-    app()
+    main()

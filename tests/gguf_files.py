@@ -44,9 +44,11 @@ def plain(array: Any, kind: str) -> Tensor:
     return torch.from_numpy(np.array(gguf.quants.dequantize(array, gguf.GGMLQuantizationType[kind])))
 
 
-def write(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[Any, str]], *, name: str) -> Path:
-    """A file of the architecture `name`."""
-    writer = gguf.GGUFWriter(path, name)
+def write(
+    path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[Any, str]], *, name: str, each: int = 0
+) -> Path:
+    """A file of the architecture `name`, or files with so many tensors `each`, whose names have their numbers."""
+    writer = gguf.GGUFWriter(path, name, split_max_tensors=each)
     adders = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
     for key, value in metadata.items():
         adders.get(type(value), writer.add_array)(key, value)

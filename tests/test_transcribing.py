@@ -74,7 +74,7 @@ def test_a_long_sound_is_read_in_windows(model: Model) -> None:
     windows = [whole[i : i + RATE] for i in range(0, len(whole), RATE)]
     (found,) = transcripts(model, [whole], language="de", config=model.generation)
     prompt = [START, *SPEECH.after_start("de")]
-    alone = [written(model, model.reader.hearing([one]), prompt, model.generation)[0] for one in windows]
+    alone = [written(model, torch.tensor(model.reader.hearing([one])), prompt, model.generation)[0] for one in windows]
     assert [one.tokens for one in found.windows] == [one.tokens for one in alone]
     assert found.seconds == pytest.approx(len(whole) / RATE)
     assert found.text == model.tokenizer.decode([token for one in alone for token in one.tokens]).strip()
@@ -99,7 +99,7 @@ def test_a_model_of_one_language() -> None:
     english = speech_model(SpeechTokens(no_timestamps_id=TIMELESS))
     (found,) = transcripts(english, SOUNDS[:1], config=english.generation)
     assert found.language is None
-    (alone,) = written(english, english.reader.hearing(SOUNDS[:1]), [START, TIMELESS], english.generation)
+    (alone,) = written(english, torch.tensor(english.reader.hearing(SOUNDS[:1])), [START, TIMELESS], english.generation)
     assert found.windows == (alone,)
     refusal = "expected none for a model of one language, got one; leave it out"
     with pytest.raises(UserError, match=refusal):

@@ -302,7 +302,7 @@ def _last(plain: Mapping[str, Tensor], network: Transformer, name: str) -> Tenso
 
 
 def _layout(stack: Stack, tokens: Tokens) -> Layout:
-    return Layout.of(tokens, length=stack.config.fixed_length)
+    return stack.embed.layout(tokens)
 
 
 def repeated(tokens: Tokens, n: int) -> Tokens:

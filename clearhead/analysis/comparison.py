@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from clearhead.config import Continuous, PatchInput, TaggingHead, VectorHead
+from clearhead.config import Continuous, PatchInput, TaggingHead, VectorHead, WaveInput
 from clearhead.model import Tokens, Transformer
 from clearhead.model.layout import round_up
 from clearhead.model.mode import Evaluating
@@ -45,7 +46,17 @@ def states(network: Transformer, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
     finally:
         for handle in handles:
             handle.remove()
-    return found | {LOGITS: logits}
+    return without_padding(found | {LOGITS: logits}, network, tokens)
+
+
+def without_padding(found: dict[str, Tensor], network: Transformer, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
+    """The same with zeros where a shorter sound of a batch has no moments; `tokens` has no cell for each moment."""
+    for stack, given in zip(network.stacks().values(), tokens, strict=True):
+        if isinstance(stack.config.input, WaveInput) and given.valid is not None:
+            layout = stack.embed.layout(given)
+            grid = layout.grid
+            found = {a: layout.blank(value) if value.shape[:2] == grid else value for a, value in found.items()}
+    return found
 
 
 def modules(network: Transformer) -> dict[str, nn.Module]:
@@ -60,7 +71,15 @@ def modules(network: Transformer) -> dict[str, nn.Module]:
 
 
 def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transformer) -> dict[str, Tensor]:
-    """The hidden states of the reference's model under our addresses. The last one is normalised."""
+    """The hidden states of the reference's model under our addresses. The last one is normalised.
+
+    Of several sounds each is computed alone: padding changes what a norm over all moments makes there.
+    """
+    if "attention_mask" in arguments and "input_values" in arguments:
+        waves, lengths = arguments["input_values"], arguments["attention_mask"].sum(1).tolist()
+        alone = ({"input_values": wave[None, :n]} for wave, n in zip(waves, lengths, strict=True))
+        each = [reference_states(theirs, one, network) for one in alone]
+        return {address: pad_sequence([one[address][0] for one in each], batch_first=True) for address in each[0]}
     with torch.no_grad():
         out = theirs(**arguments, output_hidden_states=True)
     ours = network.stacks()
@@ -68,9 +87,10 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
     found: dict[str, Tensor] = {}
     for (name, stack), values in zip(ours.items(), hidden, strict=True):
         addresses = [f"{name}.blocks.0.resid_pre", *(f"{name}.blocks.{i}.resid_post" for i in range(len(stack.blocks)))]
-        # The library does not normalise the last state of an image encoder, nor of a tower.
+        # The library does not normalise the last state of an encoder of images or waves, nor of a tower.
         is_tower = isinstance(network.config.head, VectorHead)
-        if stack.final_norm is not None and not isinstance(stack.config.input, PatchInput) and not is_tower:
+        reads = stack.config.input
+        if stack.final_norm is not None and not isinstance(reads, PatchInput | WaveInput) and not is_tower:
             addresses[-1] = f"{name}.final_norm.out"
         # A last state that the library has projected for its head is another value.
         there = zip(addresses, values, strict=True)
@@ -86,6 +106,8 @@ def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transfo
 
 def numbers_there(reads: Continuous, values: Tensor) -> dict[str, Tensor]:
     """The argument of the reference's model for these numbers; its frames lie along the last axis."""
+    if isinstance(reads, WaveInput):
+        return {"input_values": values[..., 0]}
     return {"pixel_values": values} if isinstance(reads, PatchInput) else {"input_features": values.mT.contiguous()}
 
 

@@ -42,7 +42,7 @@ def described(stack: StackConfig) -> str:
     """One line about a stack."""
     reads = stack.input
     what = (
-        f"{reads.medium}s of {' x '.join(map(str, reads.shape))}"
+        f"{reads.medium}s of {' x '.join(map(str, reads.shape)) if reads.is_fixed else 'any length'}"
         if isinstance(reads, Continuous)
         else f"vocabulary of {reads.vocab_size:,}"
     )

@@ -36,6 +36,7 @@ from clearhead.trace import Edit, Trace, trace
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
+    from clearhead.data.samples import WaveProcessor
     from clearhead.data.sounds import Sound, SoundProcessor
 
 
@@ -49,7 +50,7 @@ class Model:
         generation: GenerationConfig | None = None,
         *,
         images: "ImageProcessor | None" = None,
-        sounds: "SoundProcessor | None" = None,
+        sounds: "SoundProcessor | WaveProcessor | None" = None,
         sentences: Sentences | None = None,
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,

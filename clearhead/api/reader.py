@@ -14,6 +14,7 @@ from clearhead.config import (
     StackConfig,
     TokenInput,
     VectorHead,
+    WaveInput,
 )
 from clearhead.data.marks import Marks, source_marks, start_again, start_token, target_marks, template_marks
 from clearhead.data.tokenizers import Tokenizer
@@ -25,6 +26,7 @@ from clearhead.recipe.speech import SpeechTokens
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
+    from clearhead.data.samples import WaveProcessor
     from clearhead.data.sounds import SoundProcessor
 
 Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
@@ -41,7 +43,7 @@ class Reader:
     config: ModelConfig
     tokenizer: Tokenizer | None
     images: "ImageProcessor | None"
-    sounds: "SoundProcessor | None" = None
+    sounds: "SoundProcessor | WaveProcessor | None" = None
 
     @property
     def words(self) -> Tokenizer:
@@ -59,7 +61,7 @@ class Reader:
         return self.images
 
     @property
-    def hearing(self) -> "SoundProcessor":
+    def hearing(self) -> "SoundProcessor | WaveProcessor":
         """The sound processor. Raises UserError if there is none."""
         if self.sounds is None:
             raise UserError(
@@ -69,7 +71,7 @@ class Reader:
         return self.sounds
 
     @property
-    def processor(self) -> "ImageProcessor | SoundProcessor | None":
+    def processor(self) -> "ImageProcessor | SoundProcessor | WaveProcessor | None":
         """What makes numbers of images or sounds, if the model reads them."""
         return self.sounds or self.images
 
@@ -81,7 +83,7 @@ class Reader:
     @property
     def reads_sounds(self) -> bool:
         """Whether the input is a sound."""
-        return isinstance(self.config.first.input, FrameInput)
+        return isinstance(self.config.first.input, FrameInput | WaveInput)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text with the tokenizer's special tokens, otherwise with an encoder-decoder's end token."""
@@ -191,7 +193,10 @@ class Reader:
         if self.reads_images:
             return Tokens(torch.from_numpy(self.pictures(list(inputs))))
         if self.reads_sounds:
-            return Tokens(torch.from_numpy(self.hearing(list(inputs))))
+            found = self.hearing(list(inputs))
+            if isinstance(found, list):
+                return Tokens.waves([torch.from_numpy(one)[:, None] for one in found])
+            return Tokens(torch.from_numpy(found))
         encoded = (encode or self.ids)([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")
@@ -202,6 +207,8 @@ def _together(rows: Sequence[Tokens], *, fill: int) -> Tokens:
     """One batch of batches of one."""
     if len(rows) == 1:
         return rows[0]
+    if rows[0].ids.is_floating_point() and rows[0].ids.ndim == 3:
+        return Tokens.waves([row.ids[0] for row in rows])
     if rows[0].ids.is_floating_point():
         return Tokens(torch.cat([row.ids for row in rows]))
     batch = Tokens.pad([row.ids[0].tolist() for row in rows], fill=fill)

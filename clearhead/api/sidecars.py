@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clearhead.api.folders import CONFIG
-from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid
+from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid, WaveInput
 from clearhead.data import formats
 from clearhead.families.generation import FILE as GENERATION
 from clearhead.storage.manifest import MANIFEST, verify
@@ -15,6 +15,7 @@ from clearhead.weights.legacy import BIN, BIN_INDEX
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
+    from clearhead.data.samples import WaveProcessor
     from clearhead.data.sounds import SoundProcessor
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -24,7 +25,7 @@ def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     """The image processor of this model, if the folder has one."""
     path = folder / PREPROCESSOR
     reads = config.first.input
-    if not path.is_file() or isinstance(reads, FrameInput):
+    if not path.is_file() or isinstance(reads, FrameInput | WaveInput):
         return None
     from clearhead.data.images import ImageProcessor, read_preprocessor
 
@@ -33,9 +34,13 @@ def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     return ImageProcessor(settings, n_channels=n_channels, where=str(path))
 
 
-def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | None":
+def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | WaveProcessor | None":
     """The sound processor of this model, if it reads sounds and the folder has one."""
     path, reads = folder / PREPROCESSOR, config.first.input
+    if path.is_file() and isinstance(reads, WaveInput):
+        from clearhead.data import samples
+
+        return samples.WaveProcessor(samples.read_preprocessor(read_json(path), where=str(path)))
     if not path.is_file() or not isinstance(reads, FrameInput):
         return None
     from clearhead.data.sounds import SoundProcessor, read_preprocessor

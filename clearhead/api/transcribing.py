@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clearhead.api.spelling import spelled, spells
 from clearhead.brief import brief
 from clearhead.data.marks import start_token
-from clearhead.data.sounds import Sound
+from clearhead.data.sounds import Sound, SoundProcessor
 from clearhead.errors import UserError
 from clearhead.generation import Finished, Hypothesis, generate
 from clearhead.model import Tokens
@@ -69,6 +70,10 @@ def transcripts(
     Raises UserError, at the call, for a model that transcribes nothing, and for a language or a task that it does not
     have; while it iterates, for what is no sound.
     """
+    if spells(model):
+        if language is not None or task == "translate" or (config.speech is not None and config.speech.times):
+            raise UserError("language, task, times: expected none for a model that labels moments; leave them out")
+        return (Transcript(text, None, seconds, ()) for text, seconds in spelled(model, sounds))
     if not model.reader.reads_sounds or model.network.decoder is None:
         raise UserError("transcribe: expected a model that writes what a sound says, got another; try predict")
     speech = config.speech or SpeechTokens()
@@ -98,7 +103,7 @@ def _each(
     speech: SpeechTokens,
     config: GenerationConfig,
 ) -> Iterator[Transcript]:
-    processor = model.reader.hearing
+    processor = _framing(model)
     start = start_token(model.tokenizer, config)
     for i, sound in enumerate(sounds):
         where = str(sound) if isinstance(sound, str | Path) else f"sounds[{i}]"
@@ -137,6 +142,13 @@ def written(
     return [best[0] for best in last.hypotheses]
 
 
+def _framing(model: "Model") -> SoundProcessor:
+    """The processor of a model that reads frames."""
+    processor = model.reader.hearing
+    assert isinstance(processor, SoundProcessor)
+    return processor
+
+
 def heard_language(model: "Model", frames: NDArray[np.float32] | Tensor, start: int, speech: SpeechTokens) -> str:
     """The likeliest language of a window, after the start token alone."""
     inputs = model.here(Tokens(torch.as_tensor(frames))), Tokens(torch.tensor([[start]], device=model.device))
@@ -161,10 +173,11 @@ def moving(
 
     As the reference library does for long sounds.
     """
-    reads, speech = model.reader.hearing.config, config.speech
+    processor, speech = _framing(model), config.speech
     assert speech is not None
+    reads = processor.config
     whole = np.pad(samples, (0, max(0, reads.n_samples - len(samples))))
-    frames = model.reader.hearing.frames(whole[None])[0]
+    frames = processor.frames(whole[None])[0]
     a_frame, at = reads.hop_length / reads.sampling_rate, 0
     while at < len(frames):
         window = frames[at : at + reads.n_frames]

@@ -20,7 +20,8 @@ from clearhead.families.gguf_angles import Content
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
 from clearhead.weights import mapping
-from clearhead.weights.gguf_file import AT_ONCE, library
+from clearhead.weights.gguf_file import AT_ONCE
+from clearhead.weights.gguf_header import library
 
 KINDS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
 FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}

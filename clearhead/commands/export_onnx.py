@@ -13,7 +13,8 @@ from clearhead.api import CONFIG, Model
 from clearhead.api.pretrained import GENERATION, export
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.commands import tell
-from clearhead.config import Continuous, NoHead, PatchInput, TokenInput
+from clearhead.config import Continuous, NoHead, PatchInput, TokenInput, WaveInput
+from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import merged
 from clearhead.model.mode import Evaluating
@@ -82,6 +83,8 @@ def write(model: Model, folder: Path) -> float:
 
     Weights of 1.5 GB or more are in files beside the graph, whose own file is limited to 2 GB.
     """
+    if isinstance(model.config.first.input, WaveInput):
+        raise UserError("export: expected a model of texts, images or frames for onnx, got one of samples; try --to hf")
     tell("following a batch through the network, operation by operation")
     network = model.network
     plain, example = Plain(network), sample(network, batch=3, length=6, decoder_length=4)

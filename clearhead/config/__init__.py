@@ -7,7 +7,7 @@ differ only in which of these are present and in the values of their fields.
 from clearhead.config.base import Config, Probability, Share
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.heads import ClassificationHead, Head, LanguageHead, NoHead, SpanHead, TaggingHead, VectorHead
-from clearhead.config.inputs import Continuous, FrameInput, PatchInput, StackInput, TokenInput
+from clearhead.config.inputs import Continuous, Convolution, FrameInput, PatchInput, StackInput, TokenInput, WaveInput
 from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import (
     ALiBi,
@@ -34,6 +34,7 @@ __all__ = [
     "ClassificationHead",
     "Config",
     "Continuous",
+    "Convolution",
     "DynamicScaling",
     "Experts",
     "FrameInput",
@@ -63,6 +64,7 @@ __all__ = [
     "TaggingHead",
     "TokenInput",
     "VectorHead",
+    "WaveInput",
     "WavelengthScaling",
     "YarnScaling",
 ]

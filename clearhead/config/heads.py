@@ -89,10 +89,15 @@ class TaggingHead(Config):
     bias: bool = True
     dropout: Probability = 0.0
     """Dropout before the output matrix, the only one in the head."""
+    blank: Annotated[int, Field(ge=0, le=2**32)] | None = None
+    """The label of a position that writes nothing, if the labels spell a text: those of all positions in order, each
+    run of one label once (Graves et al. 2006, CTC)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         _check_labels(self.labels, self.n_labels)
+        if self.blank is not None and self.blank >= self.n_labels:
+            raise ValueError(f"blank={self.blank} must be less than n_labels={self.n_labels}")
         return self
 
 

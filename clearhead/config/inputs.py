@@ -1,11 +1,12 @@
-"""What a stack reads, as data: tokens, the patches of an image, frames of sound."""
+"""What a stack reads, as data: tokens, the patches of an image, frames or samples of sound."""
 
 from abc import abstractmethod
+from math import prod
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from clearhead.config.base import Config, Count, Width
+from clearhead.config.base import Activation, Config, Count, Width
 
 
 class TokenInput(Config):
@@ -37,7 +38,7 @@ class TokenInput(Config):
 
 
 class Continuous(Config):
-    """Numbers of one shape, of which a stem makes one vector for each of a fixed number of positions."""
+    """Numbers of one shape, of which a stem makes one vector for each of a number of positions."""
 
     medium: ClassVar[str]
     """What the numbers are, for messages: image, sound."""
@@ -47,6 +48,8 @@ class Continuous(Config):
     """The letters of their axes (docs/glossary.md)."""
     sides: ClassVar[str]
     """The axes in words, for messages."""
+    is_fixed: ClassVar[bool] = True
+    """Whether all inputs have one length. Otherwise `shape` and `length` are those of a usual one."""
 
     @property
     @abstractmethod
@@ -57,6 +60,10 @@ class Continuous(Config):
     @abstractmethod
     def length(self) -> int:
         """The number of positions."""
+
+    @abstractmethod
+    def shape_of(self, length: int) -> tuple[int, ...]:
+        """The lengths of the axes of an input of so many positions."""
 
 
 class PatchInput(Continuous):
@@ -106,6 +113,9 @@ class PatchInput(Continuous):
         """The number of positions: the class token, the registers and the patches."""
         return self.n_first + self.n_patches
 
+    def shape_of(self, length: int) -> tuple[int, ...]:
+        return self.shape
+
     @model_validator(mode="after")
     def _whole_patches(self) -> Self:
         if self.image_size % self.patch_size:
@@ -134,6 +144,9 @@ class FrameInput(Continuous):
     def length(self) -> int:
         return self.n_frames // 2
 
+    def shape_of(self, length: int) -> tuple[int, ...]:
+        return self.shape
+
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.n_frames % 2:
@@ -141,4 +154,69 @@ class FrameInput(Continuous):
         return self
 
 
-StackInput = Annotated[TokenInput | PatchInput | FrameInput, Field(discriminator="kind")]
+USUAL = 50
+"""Moments of a usual sound: a second of published models."""
+
+
+class Convolution(Config):
+    """One of the convolutions over time that a sound runs through."""
+
+    width: Annotated[int, Field(gt=0, le=2**16)]
+    """Samples, or vectors of the convolution before, that it reads at once."""
+    step: Annotated[int, Field(gt=0, le=2**16)]
+    """From where it reads one vector to where it reads the next."""
+    channels: Width
+    """Width of its vectors."""
+
+
+class WaveInput(Continuous):
+    """The samples of a sound of any length, of which convolutions make one vector for each moment.
+
+    What is added for its position is a convolution over the moments around it (Baevski et al. 2020, 2).
+    """
+
+    medium = "sound"
+    values = "samples"
+    axes = "x c"
+    sides = "samples x 1"
+    is_fixed = False
+
+    kind: Literal["samples"] = "samples"
+    convolutions: Annotated[tuple[Convolution, ...], Field(min_length=1, max_length=64)]
+    conv_norm: Literal["first", "all"] = "first"
+    """first: each channel of the first convolution, over all moments of the sound; all: every vector of each one."""
+    conv_bias: bool = False
+    activation: Activation = "gelu"
+    """After each convolution, also that of the positions."""
+    feature_norm: bool = True
+    """Normalise the last convolution's vectors before the dense layer that brings them to d_model."""
+    position_width: Annotated[int, Field(gt=0, le=2**16)] = 128
+    """Moments that the convolution of the positions reads at once."""
+    position_groups: Width = 16
+    """Groups of components, each of which that convolution makes of the same group."""
+    mask_token: bool = False
+    """Keep the vector that stands for hidden moments in pre-training elsewhere. No moment is hidden here."""
+    norm: bool = False
+    """Normalise the sum of moments and positions."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.shape_of(USUAL)
+
+    @property
+    def length(self) -> int:
+        return USUAL
+
+    def shape_of(self, length: int) -> tuple[int, ...]:
+        """The fewest samples of so many moments, x 1."""
+        for convolution in reversed(self.convolutions):
+            length = (length - 1) * convolution.step + convolution.width
+        return length, 1
+
+    @property
+    def step(self) -> int:
+        """Samples from one moment to the next."""
+        return prod(convolution.step for convolution in self.convolutions)
+
+
+StackInput = Annotated[TokenInput | PatchInput | FrameInput | WaveInput, Field(discriminator="kind")]

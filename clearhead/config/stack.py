@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
-from clearhead.config.base import Config, Count, Probability, Width
+from clearhead.config.base import Activation, Config, Count, Probability, Width
 from clearhead.config.experts import Clamp, Experts
-from clearhead.config.inputs import Continuous, PatchInput, StackInput, TokenInput
+from clearhead.config.inputs import Continuous, PatchInput, StackInput, TokenInput, WaveInput
 from clearhead.config.positions import (
     Disentangled,
     LearnedGrid,
@@ -75,7 +75,7 @@ class StackConfig(Config):
     """First value of a learned factor for each component of each branch, before it joins the residual stream (Touvron
     et al. 2021, CaiT, 2); None for no such factors."""
 
-    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "squared_relu"] = "relu"
+    activation: Activation = "relu"
     gated: bool = False
     """down(act(gate(x)) * up(x)) in place of down(act(up(x))) (Shazeer 2020)."""
     clamp: Clamp | None = None
@@ -180,7 +180,7 @@ class StackConfig(Config):
     @property
     def fixed_length(self) -> int | None:
         """The number of positions of every input; None if inputs have lengths of their own, as texts do."""
-        return self.input.length if isinstance(self.input, Continuous) else None
+        return self.input.length if isinstance(self.input, Continuous) and self.input.is_fixed else None
 
     def is_windowed(self, layer: int) -> bool:
         """Whether `window` limits the attention of this layer."""
@@ -211,6 +211,9 @@ class StackConfig(Config):
             raise ValueError("qk_norm=True has no meaning for vectors of distances; leave one of the two out")
         if self.norm == "rms" and self.norm_bias:
             raise ValueError("norm_bias=True has no meaning for norm='rms', which has no bias; leave it out")
+        if isinstance(self.input, WaveInput) and self.d_model % self.input.position_groups:
+            groups = self.input.position_groups
+            raise ValueError(f"input.position_groups={groups} must divide d_model={self.d_model}")
         if not self.first_norm and self.norm_place != "pre":
             raise ValueError(f"first_norm=False needs norm_place='pre', got {self.norm_place!r}")
         if self.parallel and self.norm_place != "pre":

@@ -89,6 +89,22 @@ def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> Sound
         raise UserError(f"{explain(error, where, schema=schema_of(SoundConfig))}; {ANOTHER}") from None
 
 
+def samples_of(sound: object, rate: int, *, where: str) -> tuple[NDArray[np.float32], int]:
+    """n: the samples of a `Sound` at this rate, and the rate that it had.
+
+    Raises UserError for what is no sound; `where` names one that has no file.
+    """
+    if isinstance(sound, str | Path):
+        wave = read_wave(Path(sound))
+        return resampled(wave.samples, wave.rate, rate), wave.rate
+    if not isinstance(sound, np.ndarray) or sound.ndim != 1 or sound.dtype.kind != "f" or not len(sound):
+        got = f"{sound.dtype} of {list(sound.shape)}" if isinstance(sound, np.ndarray) else type(sound).__name__
+        raise UserError(f"{where}: expected a WAV file or an array of floats from -1 to 1, got {got}")
+    if not np.isfinite(sound).all():
+        raise UserError(f"{where}: expected finite samples, got NaN or infinity")
+    return sound.astype(np.float32), rate
+
+
 class SoundProcessor:
     """Sounds -> frames b x c in float32, equal to the reference library's."""
 
@@ -113,20 +129,8 @@ class SoundProcessor:
         return self.frames(np.stack([self.windows(one)[0] for one in read]))
 
     def samples(self, sound: object, *, where: str = "sound") -> tuple[NDArray[np.float32], int]:
-        """n: the samples of a `Sound` at the model's rate, and the rate that it had.
-
-        Raises UserError for what is no sound; `where` names one that has no file.
-        """
-        rate = self.config.sampling_rate
-        if isinstance(sound, str | Path):
-            wave = read_wave(Path(sound))
-            return resampled(wave.samples, wave.rate, rate), wave.rate
-        if not isinstance(sound, np.ndarray) or sound.ndim != 1 or sound.dtype.kind != "f" or not len(sound):
-            got = f"{sound.dtype} of {list(sound.shape)}" if isinstance(sound, np.ndarray) else type(sound).__name__
-            raise UserError(f"{where}: expected a WAV file or an array of floats from -1 to 1, got {got}")
-        if not np.isfinite(sound).all():
-            raise UserError(f"{where}: expected finite samples, got NaN or infinity")
-        return sound.astype(np.float32), rate
+        """n: the samples of a `Sound` at the model's rate, and the rate that it had."""
+        return samples_of(sound, self.config.sampling_rate, where=where)
 
     def windows(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         """n -> w n_samples: the sound in windows one after another, silence after the last."""

@@ -52,10 +52,11 @@ class Tokenizer:
         *,
         sides: Sides | None = None,
         beside: Mapping[str, bytes] | None = None,
+        is_kept: bool = False,
     ) -> None:
         """`settings` is tokenizer_config.json, where `pad_token` and the like name the special tokens.
 
-        `beside` are files to write back byte for byte. With `sides` they are the only files.
+        `beside` are files to write back byte for byte, and with `sides` or `is_kept` the only ones.
         """
         _quiet()
         library.no_padding()
@@ -64,7 +65,7 @@ class Tokenizer:
         for part in (library, sides.source.segmenter, sides.target.segmenter) if sides else (library,):
             part.encode_special_tokens = splits
         self.library = library
-        self._sides = sides
+        self._sides, self._is_kept = sides, is_kept
         self._beside = dict(beside or {})
         self.settings = dict(settings)
         """The content of tokenizer_config.json."""
@@ -129,13 +130,13 @@ class Tokenizer:
     def from_files(cls, files: Mapping[str, bytes], *, where: str = "tokenizer") -> Self:
         """The inverse of `to_files`. `where` names the folder in errors."""
         opened = formats.open_files(files, where)
-        kept = formats.ALL if opened.sides else formats.KEPT
+        kept = formats.ALL if opened.sides or opened.is_kept else formats.KEPT
         beside = {name: content for name, content in files.items() if name in kept}
-        return cls(opened.library, opened.settings, sides=opened.sides, beside=beside)
+        return cls(opened.library, opened.settings, sides=opened.sides, beside=beside, is_kept=opened.is_kept)
 
     def to_files(self) -> dict[str, bytes]:
         """File names and contents for a checkpoint: tokenizer.json, or both sides' original files."""
-        if self._sides is not None:
+        if self._sides is not None or self._is_kept:
             return dict(self._beside)
         settings = json.dumps(self.settings, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         model = self.library.to_str(pretty=True).encode()
@@ -201,13 +202,7 @@ class Tokenizer:
         return self.encode_batch([text], bos=bos, eos=eos, marks=marks, target=target)[0]
 
     def encode_batch(
-        self,
-        texts: Sequence[str],
-        *,
-        bos: bool = False,
-        eos: bool = False,
-        marks: bool = False,
-        target: bool = False,
+        self, texts: Sequence[str], *, bos: bool = False, eos: bool = False, marks: bool = False, target: bool = False
     ) -> list[list[int]]:
         """The ids of each text, with special tokens at its ends on request.
 

@@ -50,6 +50,7 @@ from clearhead.families import (
     t5,
     transformer,
     vit,
+    wav2vec2,
     whisper,
     xglm,
 )
@@ -85,6 +86,10 @@ FAMILIES: tuple[Family, ...] = (
     modernbert.FAMILY,
     vit.FAMILY,
     whisper.FAMILY,
+    wav2vec2.FAMILY,
+    wav2vec2.HUBERT,
+    wav2vec2.UNISPEECH,
+    wav2vec2.UNISPEECH_SAT,
     deit.FAMILY,
     dinov2.FAMILY,
     dinov2.WITH_REGISTERS,

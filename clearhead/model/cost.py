@@ -11,8 +11,8 @@ from math import prod
 
 from clearhead.config import Continuous, ModelConfig, NoHead, VectorHead
 from clearhead.model import attention
-from clearhead.model.norm import LayerNorm, RMSNorm, op_weights
-from clearhead.model.ops import KINDS, Sized, Sizes, Steps
+from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.ops import KINDS, Sized, Sizes, Steps, op_weights
 from clearhead.model.transformer import Stack, Transformer
 
 MEMORY, STATES = "memory", "states"
@@ -105,6 +105,10 @@ EMBEDDING = {
     "patches": "patch embedding",
     "conv1": "first convolution",
     "conv2": "second convolution",
+    "convolutions": "convolutions over time",
+    "feature_norm": "feature norm",
+    "dense": "feature projection",
+    "around": "convolution of the positions",
 }
 BLOCK = {
     "attn": "attention Q K V O",
@@ -261,7 +265,7 @@ def _inputs(network: Transformer, lengths: Mapping[str, int]) -> dict[str, Sizes
         values |= {f"{name}.{what}": numbers for what in ("ids", "types", "positions")}
         reads = stack.config.input
         if isinstance(reads, Continuous):
-            values[f"{name}.embed.{reads.values}"] = Sizes(reads.shape)
+            values[f"{name}.embed.{reads.values}"] = Sizes(reads.shape_of(lengths[name]))
     return values
 
 

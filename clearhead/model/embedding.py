@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from clearhead.config import FrameInput, PatchInput, StackConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.model.checks import look_up
+from clearhead.model.convolution import Around
 from clearhead.model.dropout import dropout
 from clearhead.model.encoding import PositionEncoding
 from clearhead.model.feedforward import activation_steps
@@ -25,6 +26,12 @@ class Embedding(nn.Module, ABC):
     norm: Norm | None
     dropout: float
     project: nn.Linear | None
+    around: Around | None
+    """Makes the positions of the vectors themselves, if the position encoding adds none."""
+
+    @abstractmethod
+    def layout(self, tokens: Tokens) -> Layout:
+        """The positions of a batch that no cache precedes."""
 
     @abstractmethod
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
@@ -37,6 +44,8 @@ class Embedding(nn.Module, ABC):
     def forward(self, tokens: Tokens, layout: Layout, positions: Tensor | None) -> Tensor:
         """ids, pixels or frames -> b t d (or packed m d); `positions` is b|1 t d."""
         x = tap(self, "tokens", self.vectors(tokens, layout), "b t d")
+        if self.around is not None:
+            positions = self.around(layout.blank(x))
         if positions is not None:
             positions = layout.pack(positions.expand(*layout.grid, -1))
             x = x + tap(self, "positions", positions.to(x.dtype), "b t d")
@@ -52,7 +61,10 @@ class Embedding(nn.Module, ABC):
         with to.inside(path):
             self.vector_steps(to, stack, path)
             x = to.named(f"{path}.tokens")
-            added = positions.embedding_steps(to, f"{path}.positions", f"{stack}.positions", numbers)
+            if self.around is not None:
+                added = self.around.steps(to, f"{path}.positions", f"{path}.around", x)
+            else:
+                added = positions.embedding_steps(to, f"{path}.positions", f"{stack}.positions", numbers)
             x = to.do(f"{path}.sum", "copy", x) if added is None else to.do(f"{path}.sum", "add", x, added)
             x = x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
             x = to.dropout(x, self.dropout)
@@ -82,7 +94,11 @@ class TokenEmbedding(Embedding):
         self.widen = nn.Linear(width, config.d_model, bias=False) if reads.tokens_alone else None
         self.factor = (width**0.5 if reads.scale else 1.0) * (reads.factor or 1.0)
         self.mask_id = reads.mask_id
+        self.around = None
         self.dropout = config.embedding_dropout
+
+    def layout(self, tokens: Tokens) -> Layout:
+        return Layout.of(tokens)
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         x = look_up(self.tokens, layout.pack(tokens.ids), "ids")
@@ -141,8 +157,11 @@ class PatchEmbedding(Embedding):
         self.registers = nn.Parameter(torch.zeros(reads.n_registers, d)) if reads.n_registers else None
         self.mask_token = nn.Parameter(torch.zeros(d)) if reads.mask_token else None
         self.norm = build_norm(config) if reads.norm else None
-        self.project = None
-        self.dropout = config.embedding_dropout
+        self.project = self.around = None
+        self.dropout, self.length = config.embedding_dropout, reads.length
+
+    def layout(self, tokens: Tokens) -> Layout:
+        return Layout.of(tokens, length=self.length)
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         pixels = tokens.ids
@@ -177,8 +196,11 @@ class FrameEmbedding(Embedding):
         self.shape = reads.shape
         self.conv1 = nn.Linear(self.WIDTH * reads.n_bins, config.d_model)
         self.conv2 = nn.Linear(self.WIDTH * config.d_model, config.d_model)
-        self.norm = self.project = None
-        self.dropout = config.embedding_dropout
+        self.norm = self.project = self.around = None
+        self.dropout, self.length = config.embedding_dropout, reads.length
+
+    def layout(self, tokens: Tokens) -> Layout:
+        return Layout.of(tokens, length=self.length)
 
     def vectors(self, tokens: Tokens, layout: Layout) -> Tensor:
         frames = tokens.ids
@@ -239,12 +261,3 @@ KINDS |= {
         lambda call: torch.cat([*(w.reshape(-1, w.shape[-1]) for w in call.w), call.x[0]]), _prepended_shape
     ),
 }
-
-
-def build_embedding(config: StackConfig) -> Embedding:
-    """The embedding for the input of a stack."""
-    if isinstance(config.input, TokenInput):
-        return TokenEmbedding(config, config.input)
-    if isinstance(config.input, PatchInput):
-        return PatchEmbedding(config, config.input)
-    return FrameEmbedding(config, config.input)

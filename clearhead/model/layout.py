@@ -24,9 +24,9 @@ class Tokens:
     __repr__ = brief
 
     ids: Tensor
-    """b t: token ids; or b c y x: images, which fill their grid."""
+    """b t: token ids; or b c y x: images, which fill their grid; or b n 1: samples of sounds."""
     valid: Tensor | None = None
-    """b t, bool: which cells hold a token; None for all. Real positions never depend on the others."""
+    """b t, bool: which cells hold a token or a sample; None for all. Real positions never depend on the others."""
     rows: Tensor | None = None
     """n: flat indices of the valid cells, or of all without `valid`. If given, the stack runs packed. Needs sequences
     that are not empty and padded on the right."""
@@ -57,6 +57,15 @@ class Tokens:
         if not valid.all():
             return cls(ids, valid, rows=rows)
         return cls(ids, rows=rows)
+
+    @classmethod
+    def waves(cls, sounds: Sequence[Tensor]) -> Self:
+        """A batch of the samples of sounds, n 1 each, with zeros after the shorter ones."""
+        lengths = [len(sound) for sound in sounds]
+        width = max(lengths)
+        ids = torch.stack([F.pad(sound, (0, 0, 0, width - len(sound))) for sound in sounds])
+        valid = torch.arange(width) < torch.tensor(lengths)[:, None]
+        return cls(ids, None if valid.all() else valid)
 
     @property
     def grid(self) -> tuple[int, int]:

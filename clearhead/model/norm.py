@@ -5,11 +5,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
-from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, its_result, parameters
+from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, its_result, parameters
 from clearhead.trace import tap, tracing
 
 
-class _Gain(nn.Module):
+class _Gain(nn.Module, Deriving):
     """What both norms multiply by: their weight, or with `plus_one` 1 + their weight, which then starts at 0."""
 
     def __init__(self, width: int, *, eps: float, axes: str = "b t d", plus_one: bool = False) -> None:
@@ -21,6 +21,10 @@ class _Gain(nn.Module):
     def gain(self) -> Tensor:
         """d: what the norm multiplies by."""
         return _one_plus(self.weight) if self.plus_one else self.weight
+
+    @property
+    def derived(self) -> dict[str, Tensor]:
+        return {"gain": self.gain} if self.plus_one else {}
 
 
 class LayerNorm(_Gain):
@@ -74,6 +78,39 @@ class RMSNorm(_Gain):
 Norm = LayerNorm | RMSNorm
 
 
+class ChannelNorm(nn.Module):
+    """(x - mean) * rstd * weight + bias for each channel, over the moments of its sound   (Wu and He 2018, a group norm
+    with a group for each channel)
+    """
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """b x c -> b x c; `valid` is b x: the moments that count."""
+        if valid is None and not tracing():
+            return tap(self, "out", F.group_norm(x.mT, x.shape[-1], self.weight, self.bias, self.eps).mT, "b x c")
+        share = torch.full_like(x[..., :1], 1 / x.shape[1])
+        if valid is not None:
+            share = (valid.to(x.dtype) / valid.sum(1, keepdim=True).clamp(min=1))[..., None]
+        mean = tap(self, "mean", (x * share).sum(1, keepdim=True), "b x c")
+        rstd = tap(self, "rstd", (((x - mean).square() * share).sum(1, keepdim=True) + self.eps).rsqrt(), "b x c")
+        return tap(self, "out", (x - mean) * rstd * self.weight + self.bias, "b x c")
+
+    def steps(self, to: Steps, path: str, x: str) -> str:
+        """List the ops of `forward`; returns the address of the result."""
+        with to.inside(path):
+            mean = to.do(f"{path}.mean", "mean", x, how=COLUMNS)
+            rstd = to.do(f"{path}.rstd", "rstd", x, mean, by={"eps": self.eps}, how=COLUMNS)
+            return to.do(f"{path}.out", "norm", x, mean, rstd, weights=parameters(self, path), how=COLUMNS)
+
+
+COLUMNS = "columns"
+"""`how` of an op that normalises down the columns, not along the rows."""
+
+
 def _one_plus(weight: Tensor) -> Tensor:
     """1 + weight in at least float32, because 16 bits have no numbers close to 1."""
     return 1 + weight.to(torch.promote_types(weight.dtype, torch.float32))
@@ -85,16 +122,17 @@ def _weights(norm: Norm, path: str) -> tuple[str, ...]:
     return (f"{path}.gain" if norm.plus_one else gain, *bias)
 
 
-def op_weights(network: nn.Module) -> dict[str, Tensor]:
-    """The tensors that ops read, by name: parameters, and gains that are 1 + a parameter."""
-    norms = ((path, module) for path, module in network.named_modules() if isinstance(module, LayerNorm | RMSNorm))
-    gains = {f"{path}.gain": norm.gain.detach() for path, norm in norms if norm.plus_one}
-    return dict(network.named_parameters(remove_duplicate=False)) | gains
+def _mean(call: Call) -> Tensor:
+    return call.x[0].mean(_axis(call), keepdim=True)
 
 
 def _rstd(call: Call) -> Tensor:
     centred = call.x[0] - call.x[1] if len(call.x) > 1 else call.x[0]
-    return (centred.square().mean(-1, keepdim=True) + call.op.by["eps"]).rsqrt()
+    return (centred.square().mean(_axis(call), keepdim=True) + call.op.by["eps"]).rsqrt()
+
+
+def _axis(call: Call | Sized) -> int:
+    return -2 if call.op.how == COLUMNS else -1
 
 
 def _norm(call: Call) -> Tensor:
@@ -111,8 +149,10 @@ def _saved(call: Sized) -> tuple[Sizes, ...]:
     return x if x.width == 4 else Sizes(x.shape), Sizes(x.shape)
 
 
-def _one_a_vector(call: Sized) -> tuple[int, ...]:
-    return *call.x[0].shape[:-1], 1
+def _one_each(call: Sized) -> tuple[int, ...]:
+    shape = [*call.x[0].shape]
+    shape[_axis(call)] = 1
+    return tuple(shape)
 
 
 def _counted(call: Sized) -> int:
@@ -121,8 +161,8 @@ def _counted(call: Sized) -> int:
 
 
 KINDS |= {
-    "mean": Kind(lambda call: call.x[0].mean(-1, keepdim=True), _one_a_vector, its_result, width=_counted),
-    "rstd": Kind(_rstd, _one_a_vector, its_result, width=_counted),
+    "mean": Kind(_mean, _one_each, its_result, width=_counted),
+    "rstd": Kind(_rstd, _one_each, its_result, width=_counted),
     "norm": Kind(_norm, saves=_saved, width=lambda call: call.x[0].width or 4),
 }
 

@@ -4,6 +4,7 @@ A part of the network lists its steps beside its `forward`. From them follow, by
 recorded value, what the page explains, FLOPs, and the numbers that the backward pass needs.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -221,6 +222,24 @@ class Steps:
     def capped(self, out: str, x: str, cap: float | None) -> str:
         """cap tanh(x / cap); x itself without a cap."""
         return x if cap is None else self.do(out, "soft_cap", x, by={"cap": cap})
+
+
+class Deriving(ABC):
+    """A module with tensors that follow from its parameters alone, and that ops read as if they were parameters."""
+
+    @property
+    @abstractmethod
+    def derived(self) -> dict[str, Tensor]:
+        """The tensors by name, which are attributes too."""
+
+
+def op_weights(network: nn.Module) -> dict[str, Tensor]:
+    """The tensors that ops read, by name: parameters, and what follows from them, such as 1 + a norm's weight."""
+    found: dict[str, Tensor] = dict(network.named_parameters(remove_duplicate=False))
+    for path, module in network.named_modules():
+        if isinstance(module, Deriving):
+            found |= {f"{path}.{name}": tensor.detach() for name, tensor in module.derived.items()}
+    return found
 
 
 def parameters(module: nn.Module, path: str) -> tuple[str, ...]:

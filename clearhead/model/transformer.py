@@ -19,7 +19,7 @@ from clearhead.model.balance import counted_load, tell_layout
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache, GrowingCache
 from clearhead.model.checks import check_tokens
-from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
+from clearhead.model.embedding import PatchEmbedding, TokenEmbedding
 from clearhead.model.encoding import PositionEncoding
 from clearhead.model.experts import Router
 from clearhead.model.grids import encoding_of
@@ -29,6 +29,7 @@ from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
 from clearhead.model.reach import Reach, ReachSteps
+from clearhead.model.stems import build_embedding
 from clearhead.trace import HasAttached, tell_padding, tracing
 
 
@@ -85,7 +86,7 @@ class Stack(nn.Module):
         if tracing() or (cache is not None and tokens.valid is None):
             tokens = tokens.padded()
         if cache is None:
-            queries = keys = Layout.of(tokens, length=self.config.fixed_length)
+            queries = keys = self.embed.layout(tokens)
         else:
             queries, keys = cache.extend(tokens)
         self.check_length(keys, counted=tokens.positions is None and keys.valid is None)

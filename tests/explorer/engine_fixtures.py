@@ -24,6 +24,7 @@ from clearhead.explorer.answering.requests import EditRequest, RunRequest
 from clearhead.explorer.recording.sentences import vector_ops
 from clearhead.model import Tokens, Transformer
 from clearhead.model.feedforward import ACTIVATIONS
+from clearhead.model.linear import parameter
 from clearhead.model.positions import RelativeEncoding
 from clearhead.model.record import masks_of, ops_of
 from clearhead.trace import Trace, trace
@@ -45,6 +46,17 @@ SOUND = c.ModelConfig(
     decoder=small(positions=c.Learned(max_length=12)),
 )
 """Two convolutions over frames. Pages do not open such models, but the engine computes them."""
+_STEM = tuple(c.Convolution(width=w, step=s, channels=n) for w, s, n in ((3, 2, 4), (2, 1, 6)))
+_FIRST = c.WaveInput(convolutions=_STEM, position_width=4, position_groups=2, norm=True)
+_ALL = _FIRST.model_copy(update={"conv_norm": "all", "conv_bias": True, "position_width": 3, "norm": False})
+WAVES = {
+    name: c.ModelConfig(
+        encoder=small(input=reads, positions=c.NoPositions(), norm_place="post" if reads.norm else "pre"),
+        head=c.TaggingHead(n_labels=5, blank=0),
+    )
+    for name, reads in (("waves", _FIRST), ("waves_every_norm", _ALL))
+}
+"""Convolutions over samples, and of the moments around."""
 MASKED = c.ModelConfig(
     encoder=small(
         input=c.TokenInput(vocab_size=6, mask_id=2), positions=c.Rotary(frequencies=(1.0, 0.3)), activation="gelu"
@@ -105,7 +117,7 @@ def write(folder: Path, *, n_random: int = RANDOM) -> None:
     """All fixtures, and `index.json` with their names."""
     folder.mkdir(parents=True, exist_ok=True)
     names: list[str] = []
-    others = {"sound": SOUND, "masked": MASKED, **PICTURES}
+    others = {"sound": SOUND, "masked": MASKED, **WAVES, **PICTURES}
     for number, (name, config) in enumerate([*CONFIGS.items(), *random_configs(n_random), *others.items()]):
         r, least = random.Random(number), 4 if name in CONFIGS else 1
         lengths = r.randint(least, 9), r.randint(least, 9)
@@ -225,15 +237,15 @@ def made(config: c.ModelConfig, seed: int, text: int, lengths: tuple[int, int]) 
     """Random weights, norms and biases too; a text of so many tokens for each stack."""
     torch.manual_seed(seed)
     network = Transformer(config).eval()
-    for parameter in network.parameters():
-        torch.nn.init.normal_(parameter, std=2 * config.output.d_model**-0.5)
+    for one in network.parameters():
+        torch.nn.init.normal_(one, std=2 * config.output.d_model**-0.5)
     torch.manual_seed(1000 * text + seed)
     inputs: list[Tokens] = []
     stacks = [stack for stack in (config.encoder, config.decoder) if stack]
     for stack, length in zip(stacks, lengths, strict=False):
         reads = stack.input
         if isinstance(reads, c.Continuous):
-            inputs.append(Tokens(torch.rand(1, *reads.shape)))
+            inputs.append(Tokens(torch.rand(1, *reads.shape_of(length if not reads.is_fixed else reads.length))))
         else:
             types = torch.randint(reads.n_types, (1, length)) if reads.n_types else None
             inputs.append(Tokens(torch.randint(reads.vocab_size, (1, length)), types=types))
@@ -298,7 +310,7 @@ def write_run(file: Path, run: Run, edits: list[Json], *, other: Run | None = No
     ops, there = [*ops_of(config), *vector_ops(config, Sentences())], other.plain
     tensors = {f"values/{path}": value for path, value in values.items() if path.startswith(only)}
     names = {name for op in ops for name in op.weights}
-    tensors |= {f"weights/{name}": run.network.get_parameter(name).detach() for name in names}
+    tensors |= {f"weights/{name}": parameter(run.network, name).detach() for name in names}
     patched = {str(edit["at"]).split("[")[0] for edit in edits if edit["do"] == "patch"}
     tensors |= {f"other/{path}": there[path][0] for path in patched}
     tokens: Json = {}

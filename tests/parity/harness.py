@@ -13,9 +13,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.analysis.comparison import LOGITS, differences, modules, reference_states, states
+from clearhead.analysis.comparison import LOGITS, differences, modules, reference_states, states, without_padding
 from clearhead.api import Model, load
-from clearhead.config import ClassificationHead
+from clearhead.config import ClassificationHead, WaveInput
 from clearhead.model import Tokens, Transformer, attention
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
@@ -26,6 +26,7 @@ READ_AND_NOT = {f"{head}decoder.bias": f"{head}bias" for head in ("cls.predictio
 LENGTHS = (7, 4, 5)
 ALIKE = (7, 7, 7)
 TARGET_LENGTHS = (5, 6, 3)
+SAMPLES = (151, 97, 60)
 ENDED = ("clip_text_model",)
 """Models that read the state of the first end token."""
 FILLED = ("siglip_text_model",)
@@ -160,6 +161,11 @@ def inputs(case: Case, theirs: Any, *, left: bool = False, packed: bool = False,
         return tokens, torch.ones_like(tokens.ids) if tokens.valid is None else tokens.valid.long()
 
     low = case.pad + 1
+    if theirs.main_input_name == "input_values":
+        waves = [torch.randn(n, 1, generator=generator, dtype=theirs.dtype) for n in SAMPLES]
+        tokens = Tokens.waves(waves)
+        assert tokens.valid is not None
+        return Inputs({"input_values": tokens.ids[..., 0], "attention_mask": tokens.valid.long()}, (tokens,))
     if theirs.main_input_name == "input_features":
         shape = len(TARGET_LENGTHS), config.num_mel_bins, 2 * config.max_source_positions
         sounds = torch.randn(shape, generator=generator, dtype=theirs.dtype)
@@ -202,6 +208,8 @@ def takes_positions(theirs: Any) -> bool:
 def sides(ours: Model) -> tuple[bool, ...]:
     """Padding on the left or not: only not, where the reference reads the first cell even if it is padding."""
     head = ours.config.head
+    if isinstance(ours.config.first.input, WaveInput):
+        return (False,)
     return (False,) if isinstance(head, ClassificationHead) and head.pool == "first" else (False, True)
 
 
@@ -245,7 +253,8 @@ def traced_states(network: Transformer, tokens: Sequence[Tokens]) -> dict[str, T
     """The values of `states`, as a trace sees them."""
     with Evaluating(network), torch.no_grad(), trace(network) as seen:
         logits = network(*tokens)
-    return {address: seen[address] for address in modules(network)} | {LOGITS: logits}
+    found = {address: seen[address] for address in modules(network)} | {LOGITS: logits}
+    return without_padding(found, network, tokens)
 
 
 def gaps(case: Case, theirs: Any, ours: Model) -> Iterator[tuple[str, Gap]]:

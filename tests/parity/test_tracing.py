@@ -52,7 +52,8 @@ def test_a_head_put_out_is_its_columns_removed(case: Case) -> None:
         columns = layer.out.weight[:, h * layer.d_head : (h + 1) * layer.d_head]
         whole = columns.clone()
         columns.zero_()
-        real = tokens[-1].real if edited.ndim == 3 else torch.clone  # An edit leaves padding as it is.
+        layout = network.last_stack.embed.layout(tokens[-1])
+        real = layout.real if edited.ndim == 3 else torch.clone  # An edit leaves padding as it is.
         torch.testing.assert_close(real(network(*tokens)), real(edited), rtol=1e-5, atol=1e-5)
         columns.copy_(whole)
         assert (edited - before).abs().max() > 1e-4, f"{path} changes nothing"

@@ -14,7 +14,7 @@ from torch import Tensor
 from clearhead.api import load, named_config
 from clearhead.errors import UserError
 from clearhead.model import Tokens
-from clearhead.weights import gguf_file
+from clearhead.weights import gguf_header
 from clearhead.weights.gguf_file import GgufFile
 from tests.gguf_files import KINDS, SIZES, gguf, packed, plain, straight, write
 
@@ -40,7 +40,7 @@ def described(**more: Any) -> dict[str, Any]:
     return {f"llama.{key}": value for key, value in (SIZES | more).items()}
 
 
-def made(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+def made(folder: Path, *, each: int = 0) -> tuple[Path, dict[str, Tensor]]:
     """A file with a matrix in each type, and the tensors that it stands for by the names of checkpoints."""
     kinds = cycle(KINDS)
     tensors: dict[str, tuple[Any, str]] = {}
@@ -62,7 +62,7 @@ def made(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     for i, (name, other) in enumerate(norms.items()):
         norm = np.random.default_rng(100 + i).random(256).astype(np.float32)
         tensors[f"{name}.weight"], meant[f"{other}.weight"] = (norm, "F32"), torch.from_numpy(norm)
-    return write(folder / "model.gguf", described(), tensors, name="llama"), meant
+    return write(folder / "model.gguf", described(), tensors, name="llama", each=each), meant
 
 
 def test_every_type_of_number(tmp_path: Path) -> None:
@@ -186,6 +186,58 @@ def test_what_a_file_asks_for_and_is_not_here(tmp_path: Path) -> None:
         assert refusal(path).startswith(expected)
 
 
+PARTS = [f"model-0000{i}-of-00004.gguf" for i in (1, 2, 3, 4)]
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    """A model in several files."""
+    made(tmp_path, each=6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == PARTS
+    return tmp_path
+
+
+def test_a_model_in_several_files_is_one(several: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    whole = GgufFile.open(made(tmp_path_factory.mktemp("whole"))[0])
+    for given in (several, *(several / name for name in PARTS)):
+        found = load(given).network
+        with torch.no_grad():
+            assert torch.equal(found(Tokens(IDS)), load(whole.path).network(Tokens(IDS)))
+    parts = GgufFile.open(several / PARTS[2])
+    assert parts.path == several / PARTS[0]
+    assert parts.tensors.keys() == whole.tensors.keys()
+    assert {stored.part for stored in parts.tensors.values()} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (lambda f: (f / PARTS[1]).unlink(), f"{PARTS[1]}: expected this part of the model, got no such file; put all"),
+        (lambda f: (f / PARTS[0]).unlink(), f"{PARTS[0]}: expected this part of the model, got no such file; put all"),
+        (lambda f: (f / PARTS[3]).write_bytes(b"GGUF"), f"{PARTS[3]}: expected a whole GGUF file, got "),
+        (
+            lambda f: (f / PARTS[2]).write_bytes((f / PARTS[1]).read_bytes()),
+            f"{PARTS[2]}: expected part 2 of 4, from 0, got split.no=1 and split.count=4",
+        ),
+        (
+            lambda f: (f / PARTS[0]).rename(f / "model.gguf") and [(f / name).unlink() for name in PARTS[1:]],
+            "model.gguf: expected a name such as MODEL-00001-of-00004.gguf for a part of 4, got another",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit(harm: Any, expected: str, several: Path) -> None:
+    harm(several)
+    with pytest.raises(UserError) as error:
+        load(several)
+    assert str(error.value).startswith(f"{several}/{expected}")
+    assert "\n" not in str(error.value)
+
+
+def test_parts_of_two_models(several: Path) -> None:
+    (several / "other-00001-of-00002.gguf").write_bytes((several / PARTS[0]).read_bytes())
+    assert refusal(several).startswith("expected one GGUF file, got model-00001-of-00004.gguf, ")
+
+
 def test_a_folder_with_several(tmp_path: Path, small: bytes) -> None:
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(small)
@@ -198,4 +250,4 @@ def test_the_library_is_missing(small: bytes, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "gguf", None)
     with pytest.raises(UserError, match=r"expected the package gguf, .*; try pip install 'clearhead\[gguf\]'$"):
         load(path)
-    assert gguf_file.library
+    assert gguf_header.library

@@ -14,6 +14,7 @@ import tokenizers
 from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
 from clearhead.data.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
 from clearhead.data.formats.classes import TokenizerClass, class_of
+from clearhead.data.formats.letters import LETTERS
 from clearhead.data.formats.rebuilt import Vocabulary, added_by, build, from_json, from_pieces, mark
 from clearhead.data.formats.sentence_pieces import SHIFTED_FILE, open_model
 from clearhead.data.formats.special import (
@@ -61,6 +62,8 @@ class OpenedTokenizer:
     settings: dict[str, object]
     """tokenizer_config.json, with the special tokens named."""
     sides: Sides | None = None
+    is_kept: bool = False
+    """Whether its files are written back byte for byte, because tokenizer.json has no such tokenizer."""
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
@@ -75,10 +78,23 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     except OSError:
         return files
     alone = [name for pattern in ALONE for name in there if fnmatchcase(name, pattern)]
+    if (
+        IDS in there
+        and not {SOURCE, TARGET, LIST_FILE, MERGES_FILE} & {*there}
+        and not alone
+        and _spells(files, folder)
+    ):
+        alone = [IDS]
     for name in others if {SOURCE, TARGET, LIST_FILE} & {*there} or {IDS, MERGES_FILE} <= {*there} else alone:
         if (content := read_limited(folder / name)) is not None:
             files[name] = content
     return files
+
+
+def _spells(files: Mapping[str, bytes], folder: Path) -> bool:
+    """Whether the folder's class reads a list of letters."""
+    kind = _class(files, settings_of(files, str(folder)), str(folder))
+    return kind is not None and kind.splitting == LETTERS
 
 
 def is_there(files: Mapping[str, bytes]) -> bool:
@@ -100,13 +116,13 @@ def open_files(files: Mapping[str, bytes], where: str) -> OpenedTokenizer:
     name = MODEL_FILE if MODEL_FILE in files else _name(files, where)
     message = f"{where}/{name}: expected a tokenizer"
     library = guarded(lambda: _opened(files, name, kind, settings, where), message, remedy=AGAIN)
-    if name != MODEL_FILE:
+    if name != MODEL_FILE and (kind is None or kind.splitting != LETTERS):
         settings["tokenizer_class"] = GENERIC
     settings.setdefault("tokenizer_class", GENERIC)
     if OLDER_EXTRA in settings:  # counts only without the newer name
         older = settings.pop(OLDER_EXTRA)
         settings.setdefault(EXTRA, older)
-    return OpenedTokenizer(library, settings)
+    return OpenedTokenizer(library, settings, is_kept=kind is not None and kind.splitting == LETTERS)
 
 
 def _class(files: Mapping[str, bytes], settings: Mapping[str, object], where: str) -> TokenizerClass | None:
@@ -155,6 +171,8 @@ def _vocabulary(
     place = f"{where}/{name}"
     if name == LIST_FILE and kind.algorithm in ("WordPiece", "WordLevel"):
         return Vocabulary(numbers(files[name], place), [], [])
+    if name == IDS and kind.splitting == LETTERS:
+        return Vocabulary(vocabulary(files[IDS], place), [], [])
     if name == IDS and kind.algorithm == "BPE" and not kind.files:
         ids = vocabulary(files[IDS], place)
         return Vocabulary(ids, read_merges(files[MERGES_FILE], ids, f"{where}/{MERGES_FILE}"), [])
@@ -171,7 +189,7 @@ def _name(files: Mapping[str, bytes], where: str) -> str:
     """The name of the file that holds the tokenizer."""
     if LIST_FILE in files:
         return LIST_FILE
-    if {IDS, MERGES_FILE} <= files.keys():
+    if IDS in files:
         return IDS
     for pattern in ALONE:
         names = [name for name in files if fnmatchcase(name, pattern)]

@@ -19,6 +19,7 @@ from tokenizers.processors import RobertaProcessing as PairProcessing
 from clearhead.data.formats.byte_pairs import SINGLE_DIGITS, splitter
 from clearhead.data.formats.checked import flag
 from clearhead.data.formats.classes import TokenizerClass
+from clearhead.data.formats.letters import LETTERS, letters, longer
 from clearhead.data.formats.pipelines import Pipeline, composed, composed_digits, unsplit
 from clearhead.data.formats.sentence_pieces import decoder
 from clearhead.data.formats.spaced import SPACED
@@ -150,6 +151,8 @@ def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, wher
         library.normalizer = normalizer
     library.pre_tokenizer = splits
     library.decoder = joins
+    if kind.splitting == LETTERS:
+        library.add_tokens(longer(vocabulary.ids))
     return library
 
 
@@ -234,6 +237,7 @@ def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
 SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     "words": _words,
     "listed": _listed,
+    LETTERS: lambda vocabulary, settings: letters(vocabulary.ids, settings),
     "words_2019": _words_2019,
     "single_digits": _single_digits,
     "composed": lambda _, settings: composed(prefix=_prefix(settings, False)),

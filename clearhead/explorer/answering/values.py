@@ -14,7 +14,7 @@ from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.recording import pixels_of, recompute
 from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.model.assign import merged
-from clearhead.model.norm import op_weights
+from clearhead.model.ops import op_weights
 from clearhead.trace import Address, nearest
 
 

@@ -30,7 +30,7 @@ from clearhead.explorer.export.recorded import Answered, answered, splits_likeli
 from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.assign import merged
-from clearhead.model.norm import op_weights
+from clearhead.model.ops import op_weights
 from clearhead.model.rounding import RoundedMatrix
 
 LIVE: int = 2_500_000

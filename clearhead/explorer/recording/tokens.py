@@ -9,8 +9,9 @@ import torch
 
 from clearhead.api import Model
 from clearhead.api.reader import Input
-from clearhead.config import FrameInput, PatchInput, StackName
+from clearhead.config import FrameInput, PatchInput, StackName, WaveInput
 from clearhead.data.schemes import SPACE
+from clearhead.data.sounds import SoundProcessor
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.recording.manifest import Token
@@ -87,12 +88,20 @@ def _image(model: Model, picture: Input) -> ReadInput:
 def _sound(model: Model, sound: Input, other: str | None, written: Sequence[int] | None) -> ReadInput:
     """A sound as moments, named by their seconds, and the text that begins with the model's own first tokens."""
     reads = model.config.first.input
-    assert isinstance(reads, FrameInput)
+    assert isinstance(reads, FrameInput | WaveInput)
     inputs = model.reader.inputs(sound, "" if written is not None else other, model.generation)
     if written is not None:
         inputs[-1] = Tokens(torch.tensor([[*inputs[-1].ids[0].tolist(), *written]]))
-    step = model.reader.hearing.config.chunk_length / reads.length
-    moments = tuple(Token(id=i, text=f"{i * step:.2f}") for i in range(reads.length))
+    hearing, length = model.reader.hearing, reads.length
+    if isinstance(reads, WaveInput):
+        step, length = (
+            reads.step / hearing.config.sampling_rate,
+            model.network.last_stack.embed.layout(inputs[0]).grid[1],
+        )
+    else:
+        assert isinstance(hearing, SoundProcessor)
+        step = hearing.config.chunk_length / length
+    moments = tuple(Token(id=i, text=f"{i * step:.2f}") for i in range(length))
     tokens: dict[StackName, tuple[Token, ...]] = {"encoder": moments}
     if model.config.decoder is not None:
         tokens["decoder"] = _tokens(model.tokenizer, inputs[-1], [other or ""], target=True)

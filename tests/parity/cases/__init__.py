@@ -35,6 +35,7 @@ from tests.parity.cases import (
     towers,
     umt5,
     vit,
+    wav2vec2,
     whisper,
 )
 from tests.parity.harness import Case
@@ -59,6 +60,7 @@ CASES: list[Case] = [
     *modernbert.CASES,
     *vit.CASES,
     *whisper.CASES,
+    *wav2vec2.CASES,
     *pictures.CASES,
     *towers.CASES,
     *marian.CASES,

@@ -66,7 +66,7 @@ export interface StackConfig {
   d_model: number; n_layers: number; n_heads: number; n_kv_heads: number | null; d_head: number | null; d_ff: number;
   norm: "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch"; activation: string; gated: boolean;
   positions: { kind: string } & Record<string, unknown>;
-  input: { kind: string; vocab_size?: number; patch_size?: number; image_size?: number; class_token?: boolean; n_registers?: number } & Record<string, unknown>;
+  input: { kind: string; vocab_size?: number; patch_size?: number; image_size?: number; class_token?: boolean; n_registers?: number; convolutions?: { width: number; step: number; channels: number }[] } & Record<string, unknown>;
   attn_scale: number | null;
   [field: string]: unknown;
 }

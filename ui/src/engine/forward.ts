@@ -125,7 +125,7 @@ function checkFinite(op: Op, { data }: Floats): void {
 /** In place of an image that stays with its host: what is made of its pixels cannot be computed. */
 export const NO_PIXELS: Tensor = floats([0, 0, 0]);
 
-/** What the stacks read: ids and types of tokens, or the pixels of an image (c y x) or the frames of a sound (x c), and positions. */
+/** What the stacks read: ids and types of tokens, or the pixels of an image (c y x) or the frames or samples of a sound (x c), and positions. */
 export function numbersOf(
   config: ModelConfig,
   tokens: Partial<Record<StackName, readonly Pick<Token, "id" | "type">[]>>,
@@ -145,6 +145,10 @@ export function numbersOf(
       if (!pixels) throw new Error(`${stack}.embed.frames: expected a sound, got none`);
       numbers.set(`${stack}.embed.frames`, toFloats(pixels));
       length = Number(reads.n_frames) / 2;
+    } else if (reads.kind === "samples") {
+      if (!pixels) throw new Error(`${stack}.embed.samples: expected a sound, got none`);
+      numbers.set(`${stack}.embed.samples`, toFloats(pixels));
+      length = reads.convolutions!.reduce((n, { width, step }) => Math.floor((n - width) / step) + 1, pixels.shape[0]!);
     }
     numbers.set(`${stack}.ids`, vector(read.map((token) => token.id)));
     numbers.set(`${stack}.types`, vector(read.map((token) => token.type)));

@@ -8,6 +8,7 @@ import { toFloats, type Floats } from "../core/tensor";
 import { fail, type Cell, type Masks, type Need, type OpKind } from "./kind";
 import { ATTENTION } from "./kinds/attention";
 import { CELLS } from "./kinds/cells";
+import { CONVOLUTIONS } from "./kinds/convolutions";
 import { EXPERTS } from "./kinds/experts";
 import { GRIDS } from "./kinds/grids";
 import { INPUTS } from "./kinds/inputs";
@@ -15,7 +16,7 @@ import { LINEAR } from "./kinds/linear";
 import { NORMS } from "./kinds/norms";
 import { POSITIONS } from "./kinds/positions";
 
-const RECORDS = { ...INPUTS, ...POSITIONS, ...CELLS, ...LINEAR, ...NORMS, ...ATTENTION, ...EXPERTS, ...GRIDS } satisfies Record<string, OpKind>;
+const RECORDS = { ...INPUTS, ...POSITIONS, ...CELLS, ...LINEAR, ...NORMS, ...ATTENTION, ...EXPERTS, ...GRIDS, ...CONVOLUTIONS } satisfies Record<string, OpKind>;
 
 export const KINDS = Object.keys(RECORDS) as (keyof typeof RECORDS)[];
 

@@ -22,6 +22,7 @@ const TAPPED: Axes[] = [
   [/\.positions(\.scored)?\.norm\.(mean|rstd|out)$/, "r d"],
   [/\.q_norm\.(mean|rstd|out)$/, "h t k"],
   [/\.k_norm\.(mean|rstd|out)$/, "h s k"],
+  [/\.convolutions\.\d+\.(norm\.(mean|rstd|out)|out)$/, "x c"],
   [/norm\.(mean|rstd|out)$/, "t d"],
   [/^head\.logits$/, "t v"],
   [/^head\.vector$/, "t d"],
@@ -29,7 +30,8 @@ const TAPPED: Axes[] = [
 
 const UNTAPPED: Axes[] = [
   [/\.embed\.pixels$/, "c y x"],
-  [/\.embed\.frames$/, "x c"],
+  [/\.embed\.(frames|samples)$|\.convolutions\.\d+\.linear$/, "x c"],
+  [/\.around\.linear$/, "t d"],
   [/\.embed\.conv1\.(joined|linear)$/, "x f"],
   [/\.embed\.conv2\.(joined|linear)$/, "t f"],
   [/\.scores\.(product|scaled|capped|bias)$/, "h t s"],

@@ -1,22 +1,24 @@
 /** Norms: the mean of a row, the inverse of its spread, and what they make of it. */
 
+import type { Op } from "../../core/protocol";
 import { length } from "../../core/vectors";
 import { axisLength, floats, type Floats } from "../../core/tensor";
 import { sum } from "../forms";
 import { setting } from "../functions";
 import { lastRow, ofInput, ofVector, weight, type Call, type Cell, type Need, type OpKind } from "../kind";
+import { transposed } from "../products";
 
 export const NORMS = {
   mean: {
     inputs: [1, 1],
-    compute: (call) => eachRow(call, 1, (x, out, i) => (out[i] = average(x))),
-    needs: lastRow,
+    compute: byColumns((call) => eachRow(call, 1, (x, out, i) => (out[i] = average(x)))),
+    needs: line,
     explain: (_, [row]) => ({ form: "mean", terms: row!.terms() }),
   },
   rstd: {
     inputs: [1, 2],
-    compute: rstd,
-    needs: (cell) => [...lastRow(cell), ...centre(cell, 2)],
+    compute: byColumns(rstd),
+    needs: (cell) => [...line(cell), ...centre(cell, 2)],
     explain: ({ op }, [row, mean]) => {
       const cells = row!.terms().map((of) => {
         const deviation = of.value - (mean?.term().value ?? 0);
@@ -85,16 +87,37 @@ function rstd(call: Call): Floats {
 
 function norm(call: Call): Floats {
   const mean = call.x.length > 2 ? call.x[1]!.data : null, factor = call.x.at(-1)!.data;
-  const gain = weight(call, 0).data, shift = call.w[1]?.data;
+  const gain = weight(call, 0).data, shift = call.w[1]?.data, down = columns(call.op);
   return eachRow(call, gain.length, (x, out, at, i) => {
-    const centre = mean ? mean[i]! : 0;
-    for (let j = 0; j < x.length; j++) out[at + j] = (x[j]! - centre) * factor[i]! * gain[j]! + (shift ? shift[j]! : 0);
+    for (let j = 0; j < x.length; j++) {
+      const k = down ? j : i, centre = mean ? mean[k]! : 0;
+      out[at + j] = (x[j]! - centre) * factor[k]! * gain[j]! + (shift ? shift[j]! : 0);
+    }
   });
 }
 
-/** One number of a row, such as its rstd. */
+/** One number of a row or a column, such as its rstd. */
 function scalar({ op, index }: Cell, input: number): Need {
-  return ofInput(op, input, [...index.slice(0, -1), 0]);
+  return ofInput(op, input, columns(op) ? [0, index.at(-1)!] : [...index.slice(0, -1), 0]);
+}
+
+/** Whether an op normalises down the columns, not along the rows. */
+function columns(op: Op): boolean {
+  return op.how === "columns";
+}
+
+/** The row, or the column, that a number is made of. */
+function line(cell: Cell): Need[] {
+  return columns(cell.op) ? [ofInput(cell.op, 0, [null, cell.index.at(-1)!])] : lastRow(cell);
+}
+
+/** What works along rows, down the columns too. */
+function byColumns(compute: (call: Call) => Floats): (call: Call) => Floats {
+  const turned = (value: Floats): Floats => {
+    const [n, m] = value.shape as [number, number];
+    return floats([m, n], transposed(value.data, 0, n, m));
+  };
+  return (call) => columns(call.op) ? turned(compute({ ...call, x: call.x.map(turned) })) : compute(call);
 }
 
 /** The mean that is taken off, where the op has that many inputs. */
