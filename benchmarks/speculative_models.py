@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from clearhead.api import Model
+from clearhead.api import Model, load
 from clearhead.config import ModelConfig
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
@@ -31,8 +31,10 @@ LENGTH = 256
 """Tokens of a training example, and of the longest text that the models can write."""
 BATCH = 1024
 """Tokens of an update."""
-FIRST_LAYERS = 3
-"""Layers of the target in its first stage."""
+N_VALID = 20
+"""Examples that are kept from training."""
+FIRST = {"n_layers": 3}
+"""The target in its first stage."""
 TARGET = {"n_layers": 12}
 DRAFT = {"n_layers": 3, "d_model": 256, "n_heads": 4, "d_ff": 1024}
 """15.6 million parameters, 12.9 of them in the table of words."""
@@ -41,27 +43,26 @@ UNWRITTEN = 30.0
 
 
 def make(folder: Path, text: str, words: Path, steps: Mapping[str, int]) -> None:
-    """Writes folder/target and folder/draft. `steps` are the updates of the stages `first`, `target` and `draft`."""
+    """Writes folder/draft, folder/first and folder/target, each unless it is there; `steps` are their updates."""
     tokenizer = Tokenizer.load(words)
     ids = torch.tensor(tokenizer.encode(text))
     used, compact = ids.unique(return_inverse=True)
     print(f"{len(ids):,} tokens, {len(used):,} of them different", flush=True)
-    n_valid = 20 * LENGTH
-    data = compact[:-n_valid], compact[-n_valid:]
+    data = compact[: -N_VALID * LENGTH], compact[-N_VALID * LENGTH :]
+    for name, sizes, lr in (("draft", DRAFT, 2e-3), ("first", FIRST, 1e-3), ("target", TARGET, 5e-4)):
+        if (folder / name).is_dir():
+            continue
+        network = Transformer(shaped(sizes, len(used)))
+        if name == "target":
+            network.load_state_dict(stacked(narrowed(load(folder / "first").network, used), TARGET["n_layers"]))
+        learn(network, data, steps[name], lr)
+        save(network, used, data[1], tokenizer, folder / name)
 
-    def trained(sizes: Mapping[str, int], n_steps: int, start: Mapping[str, Tensor] | None, lr: float) -> Transformer:
-        network = Transformer(shaped({**sizes}, len(used)))
-        if start is not None:
-            network.load_state_dict(start)
-        learn(network, data, n_steps, lr)
-        return network
 
-    draft = trained(DRAFT, steps["draft"], None, 2e-3)
-    save(draft, used, data[1], tokenizer, folder / "draft")
-    first = trained(TARGET | {"n_layers": FIRST_LAYERS}, steps["first"], None, 1e-3)
-    save(first, used, data[1], tokenizer, folder / "first")
-    target = trained(TARGET, steps["target"], stacked(first.state_dict(), TARGET["n_layers"]), 5e-4)
-    save(target, used, data[1], tokenizer, folder / "target")
+def narrowed(network: Transformer, used: Tensor) -> dict[str, Tensor]:
+    """The weights with only these rows of the table of words."""
+    size = len(network.decoder.table.weight) if network.decoder else 0
+    return {name: v[used] if v.shape[:1] == (size,) else v for name, v in network.state_dict().items()}
 
 
 def shaped(sizes: Mapping[str, int], vocab_size: int) -> ModelConfig:
