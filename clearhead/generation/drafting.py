@@ -1,5 +1,6 @@
 """Drafters guess how a text goes on, cheaply. `Speculation` then has the network judge several guesses in one pass."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,10 +102,9 @@ class LookupDrafter(Drafter):
         for n in range(LONGEST, 1, -1):
             at = self.after.get(tuple(text[-n:])) if n < len(text) else None
             if at is not None:
-                for i in range(at, at + len(text)):  # A repetition goes on into the guesses themselves.
+                for i in itertools.count(at):  # A repetition goes on into the guesses themselves.
                     text.append(text[i])
                     yield Guess(text[i], n)
-                return
 
 
 def _n_shared(a: list[int], b: list[int]) -> int:

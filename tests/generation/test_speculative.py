@@ -101,8 +101,7 @@ def test_the_text_is_the_same(mechanism: str) -> None:
         for done in assert_same(net, *drafts, max_new_tokens=24, **settings):
             right, wrong = right + done.n_right, wrong + done.n_guessed - done.n_right
             assert done.n_passes + done.n_right == done.n_tokens
-    assert right > 20
-    assert wrong > 20
+    assert min(right, wrong) > 10
 
 
 @pytest.mark.usefixtures("guessing")
@@ -136,8 +135,7 @@ def test_it_stops_where_the_text_does() -> None:
 def test_the_draft_may_have_fewer_positions_and_tokens() -> None:
     net = sharp(positions=c.Learned(max_length=44))
     short = sharp(positions=c.Learned(max_length=12))
-    done = assert_same(net, short, eos_id=None).drafts
-    assert done is not None
+    [done] = assert_same(net, short, eos_id=None)
     assert done.n_guessed > 0
     assert done.n_passes >= 44 - 12 - 1
     assert_same(net, small.decoder(input=c.TokenInput(vocab_size=11)).double(), eos_id=None, temperature=1.0)
@@ -184,9 +182,10 @@ def test_a_trained_model_writes_the_same(dtype: str, shared_data: Path, monkeypa
     net = clearhead.load(folder, dtype=dtype).network
     draft = near(net, 0.1)
     for settings in ({}, {"temperature": 0.9, "seed": 5}):
-        _, plain = written(net, prompt=[1, 9038, 2501, 263, 931], **settings)
+        settings |= {"prompt": [1, 9038, 2501, 263, 931], "max_new_tokens": 24}
+        _, plain = written(net, **settings)
         for one in (draft, "lookup"):
-            _, fast = written(net, one, prompt=[1, 9038, 2501, 263, 931], **settings)
+            _, fast = written(net, one, **settings)
             assert [h.tokens for [h] in fast.hypotheses] == [h.tokens for [h] in plain.hypotheses]
 
 
