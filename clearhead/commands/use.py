@@ -186,9 +186,8 @@ def generate_command(
     if edit[0] is not None and compiles:
         raise UserError("--compile: expected it without --edit, got both; leave out one of the two")
     if draft is not None and (compiles or edit[0] is not None):
-        raise UserError(
-            f"--draft: expected it without {'--compile' if compiles else '--edit'}; leave out one of the two"
-        )
+        other = "--compile" if compiles else "--edit"
+        raise UserError(f"--draft: expected it without {other}, got both; leave out one of the two")
     prompt = (prompt or "\n") if file is None else read_text(file).removesuffix("\n")
     keep_freed_memory()
     model = load(name, int8=int8, compile=compiles, device=device)
