@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.generation.decoding import Decoding, no_gradients
-from clearhead.generation.sampling import History, Sampler
+from clearhead.generation.sampling import History, Sampler, draw, uniform
 from clearhead.model import Tokens, Transformer
 from clearhead.model.cache import GrowingCache
 
@@ -26,6 +27,8 @@ class Guess:
     token: int
     kind: int
     """Guesses of one kind are right about equally often."""
+    shares: Tensor | None = None
+    """v: the probabilities that it was drawn from; None if it was not drawn."""
 
 
 class Drafter(ABC):
@@ -39,7 +42,7 @@ class Drafter(ABC):
 
 
 class NetworkDrafter(Drafter):
-    """A smaller network, which chooses tokens by the same settings and the same random numbers as the large one.
+    """A smaller network, which chooses tokens by the same settings as the large one.
 
     (Leviathan et al. 2023, "Fast inference from Transformers via speculative decoding"; Chen et al. 2023)
     """
@@ -61,19 +64,24 @@ class NetworkDrafter(Drafter):
         if max(new) >= self.n_rows:  # Two tables of one vocabulary may be padded to different lengths.
             return
         while self.limit is None or n + len(new) <= self.limit:
-            token, share = self._chosen(self._after(n, new), history)
-            yield Guess(int(token), min(int(share * KINDS), KINDS - 1))
-            history = history.append(token)
-            n, new = len(self.read), [int(token)]
+            guess = self._guess(self._after(n, new), history)
+            yield guess
+            history = history.append(torch.tensor([guess.token], device=self.device))
+            n, new = len(self.read), [guess.token]
 
-    def _chosen(self, logits: Tensor, history: History) -> tuple[Tensor, float]:
-        """The token that would be written if this network were the large one, 1, and its probability."""
+    def _guess(self, logits: Tensor, history: History) -> Guess:
+        """What would be written if this network were the large one."""
         with no_gradients():
             scores = self.sampler.control(logits[:, : self.vocab_size].float(), history)
-            token = self.sampler.choose(scores, [self.name], history.n_new)
-            if self.sampler.config.temperature > 0:
-                scores = self.sampler.narrow(scores)
-            return token, float(scores.softmax(-1)[0, token])
+            if self.sampler.config.temperature == 0:
+                shares, token = scores[0].softmax(-1), int(scores.argmax())
+                return Guess(token, _kind(shares, token))
+            shares = self.sampler.narrow(scores).softmax(-1)
+            # Another random number than the large network's, which must not depend on the guess.
+            chance = uniform(self.sampler.config.seed, "guess", *self.name, history.n_new)
+            token = int(draw(shares, torch.tensor([chance], device=self.device)))
+            shares = F.pad(shares[0], (0, self.vocab_size - shares.shape[1]))
+            return Guess(token, _kind(shares, token), shares)
 
     def _after(self, n: int, new: list[int]) -> Tensor:
         """Logits after the first n tokens of the cache and these."""
@@ -105,6 +113,10 @@ class LookupDrafter(Drafter):
                 for i in itertools.count(at):  # A repetition goes on into the guesses themselves.
                     text.append(text[i])
                     yield Guess(text[i], n)
+
+
+def _kind(shares: Tensor, token: int) -> int:
+    return min(int(float(shares[token]) * KINDS), KINDS - 1)
 
 
 def _n_shared(a: list[int], b: list[int]) -> int:

@@ -1,7 +1,9 @@
 """Speculative decoding: a pass reads the next token together with guesses of those after it.
 
-The text is the same as without guesses. The search chooses every token as always, from the network's logits, and a
-guess only decides whether these logits are there already (Leviathan et al. 2023; Chen et al. 2023).
+A greedy text is the same as without guesses: the search chooses every token as always, from the network's logits, and a
+guess only decides whether these logits are there already. So is a sampled one, if the text itself makes the guesses. If
+a network does, its guesses are settled by `Sampler.settle`: the tokens have the same probabilities, and the text is
+another one, the same for each seed and draft (Leviathan et al. 2023; Chen et al. 2023).
 """
 
 import time
@@ -14,15 +16,17 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.generation.decoding import Decoding
-from clearhead.generation.drafting import Drafter, Guess
+from clearhead.generation.drafting import Drafter, Guess, NetworkDrafter
 from clearhead.generation.pace import Pace
 from clearhead.generation.search import Sampling
-from clearhead.model import Tokens
+from clearhead.model import Tokens, Transformer
 from clearhead.model.cache import GrowingCache
 from clearhead.trace import watched
 
 MOST = 16
 """Guesses of one pass at most."""
+BANDWIDTH, LAYER, ROW = 2e10, 1e-4, 0.05
+"""A usual processor: bytes of weights it reads a second, seconds of a layer besides, share of it for a further row."""
 
 
 @dataclass
@@ -53,9 +57,20 @@ class Speculation:
         """Cells of the cache that hold the text; guesses follow."""
         self.waiting: deque[tuple[Guess, Tensor]] = deque()
         """Guesses that the cache holds, each with the logits after it."""
+        self.usual: tuple[float, float] | None = None
+        """Usual seconds of a pass and of a guess, in place of a clock's: where a sampled text depends on where guesses
+        are, they may depend on nothing that changes from run to run."""
+        if isinstance(drafter, NetworkDrafter) and search.config.temperature > 0:
+            self.usual = _usual_seconds(decoding.network), _usual_seconds(drafter.decoding.network)
 
     def feed(self, token: Tensor) -> Tensor:
         """1 -> 1 v: the logits after this token, which continues the text."""
+        logits = self._after(token)
+        guess = self.waiting[0][0] if self.waiting else None
+        self.search.proposal = None if guess is None or guess.shares is None else (guess.token, guess.shares)
+        return logits
+
+    def _after(self, token: Tensor) -> Tensor:
         if self.waiting:
             guess, logits = self.waiting.popleft()
             is_right = guess.token == int(token)
@@ -80,7 +95,10 @@ class Speculation:
         was_fast = self.decoding.is_fast
         logits = self.decoding.logits(read, read.grid[1])[0]
         now = time.perf_counter()
-        if self.decoding.is_fast != was_fast:
+        if self.usual is not None:
+            took = self.usual[0] * (1 + ROW * len(guesses))
+            self.pace.passed(len(logits), took, took + len(guesses) * self.usual[1])
+        elif self.decoding.is_fast != was_fast:
             self.pace.restart()
         else:
             self.pace.passed(len(logits), now - drafted, now - began)
@@ -105,6 +123,12 @@ class Speculation:
             guess = next(guesses, None)
             if guess is None:
                 return
-            self.pace.guessed(time.perf_counter() - began)
+            self.pace.guessed(time.perf_counter() - began if self.usual is None else self.usual[1])
             chance *= self.pace.rightness(guess.kind)
             yield guess
+
+
+def _usual_seconds(network: Transformer) -> float:
+    """Seconds of a pass over one row, reckoned from the weights alone."""
+    n_bytes = sum(p.numel() * p.element_size() for p in network.parameters())
+    return n_bytes / BANDWIDTH + LAYER * sum(stack.n_layers for stack in network.config.stacks.values())
