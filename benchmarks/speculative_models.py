@@ -39,7 +39,7 @@ TARGET = {"n_layers": 12}
 DRAFT = {"n_layers": 3, "d_model": 256, "n_heads": 4, "d_ff": 1024}
 """15.6 million parameters, 12.9 of them in the table of words."""
 UNWRITTEN = 30.0
-"""Logits below that of an average state, for tokens that the text never has."""
+"""Minus the logit of tokens that the text never has."""
 
 
 def make(folder: Path, text: str, words: Path, steps: Mapping[str, int]) -> None:
@@ -113,20 +113,20 @@ def stacked(state: Mapping[str, Tensor], n_layers: int) -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def save(network: Transformer, used: Tensor, valid: Tensor, tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes the model with the whole vocabulary: the other tokens point away from the mean state."""
+    """Writes the model with the whole vocabulary: the other tokens have low logits."""
     from clearhead.model import Tokens
 
     assert network.decoder is not None
     stack = network.decoder.config
     network.eval()
-    states, _ = network.decoder(Tokens(valid[:LENGTH][None]), None, None)
-    mean = states.mean((0, 1))
+    states = torch.cat([network.decoder(Tokens(row[None]))[0][0] for row in valid.split(LENGTH)])
+    # The row whose product with every state is the nearest to a low logit.
+    low = torch.linalg.lstsq(states.double(), torch.full((len(states), 1), -UNWRITTEN).double()).solution[:, 0].float()
     sizes = {name: dict(stack)[name] for name in ("n_layers", "d_model", "n_heads", "d_ff")}
     whole = Transformer(shaped(sizes, tokenizer.vocab_size))
     state = dict(network.state_dict())
     for name, value in state.items():
         if value.shape[:1] == used.shape:
-            row = -mean * UNWRITTEN / mean.square().sum()
-            state[name] = row.repeat(tokenizer.vocab_size, 1).index_copy(0, used, value)
+            state[name] = low.repeat(tokenizer.vocab_size, 1).index_copy(0, used, value)
     whole.load_state_dict(state)
     Model(whole, tokenizer, GenerationConfig(max_new_tokens=LENGTH // 2)).save(folder)
