@@ -103,10 +103,11 @@ def speculative(
     text: Path = DATA / "multi30k/val.en",
     words: Path = DATA / "tokenizers/gpt2",
     train: Path = DATA / "multi30k/train.en",
-    steps: Annotated[tuple[int, int, int], Parameter(negative="")] = (800, 400, 200),
+    steps: Annotated[tuple[int, int, int], Parameter(negative="")] = (800, 800, 400),
     texts: int = 12,
     new_tokens: int = 128,
     temperature: Annotated[tuple[float, ...], Parameter(negative="")] = (0.0, 0.8),
+    int8: Annotated[bool, Parameter(negative="")] = False,
     threads: int = 1,
 ) -> None:
     """Write texts with a draft, by lookup and plainly, in turn.
@@ -123,6 +124,7 @@ def speculative(
     texts: Texts to write in each way.
     new_tokens: Tokens of each.
     temperature: Of each race; 0 is greedy.
+    int8: Also with the draft in eight bits.
     threads: CPU threads.
     """
     torch.set_num_threads(threads)
@@ -133,10 +135,14 @@ def speculative(
     if target is None or draft is None:
         raise UserError("--target and --draft: expected two folders of models; or try --make FOLDER, which trains them")
     large, small = (clearhead.load(folder, dtype="float32") for folder in (target, draft))
+    eight = clearhead.load(draft, int8=True).network if int8 else None
     prompts = beginnings(large, text, texts)
     for one in temperature:
         config = GenerationConfig(max_new_tokens=new_tokens, min_new_tokens=new_tokens, temperature=one, seed=1)
-        found = race(large.network, {"none": None, "model": small.network, "lookup": "lookup"}, prompts, config)
+        drafts: dict[str, Draft | None] = {"none": None, "model": small.network, "lookup": "lookup"}
+        if eight is not None:
+            drafts["model in int8"] = eight
+        found = race(large.network, drafts, prompts, config)
         print(f"\ntemperature {one}, {texts} texts of {new_tokens} tokens\n\n{table(found)}", flush=True)
         written = [[*prompt, *turn.tokens] for prompt, turn in zip(prompts, found["none"], strict=True)]
         same, most = torch.stack([agreement(large.network, small.network, row, config) for row in written]).mean(0)

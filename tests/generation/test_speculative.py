@@ -68,7 +68,7 @@ def sharp(**changes: Any) -> Transformer:
 
 
 def written(net: Transformer, draft: Draft | None = None, **settings: Any) -> tuple[list[Step], Finished]:
-    settings = {"max_new_tokens": 40, "eos_id": EOS} | settings
+    settings: dict[str, Any] = {"max_new_tokens": 40, "eos_id": EOS} | settings
     prompt = settings.pop("prompt", [1, 7, 5, 9])
     *steps, last = generate(net, Tokens(torch.tensor([prompt])), draft=draft, **settings)
     assert isinstance(last, Finished)
@@ -99,7 +99,7 @@ def test_the_text_is_the_same(mechanism: str) -> None:
     right = wrong = 0
     for settings in SETTINGS.values():
         # A network's guesses settle what is drawn, so that the text is another one ("distribution", below).
-        drafts = ["lookup"] if "temperature" in settings else [*networks, "lookup"]
+        drafts: list[Draft] = ["lookup"] if "temperature" in settings else [*networks, "lookup"]
         for done in assert_same(net, *drafts, max_new_tokens=24, **settings):
             right, wrong = right + done.n_right, wrong + done.n_guessed - done.n_right
             assert done.n_passes + done.n_right == done.n_tokens
@@ -188,6 +188,7 @@ def test_a_seed_and_a_draft_make_one_text(monkeypatch: pytest.MonkeyPatch) -> No
         _, done = written(net, near(net), eos_id=None, temperature=1.0, seed=3)
         found.append((done.hypotheses, done.drafts))
     assert found[0] == found[1]
+    assert found[0][1] is not None
     assert found[0][1].n_right > 5
     assert written(net, near(net), eos_id=None, temperature=1.0, seed=4)[1].hypotheses != found[0][0]
 
@@ -200,8 +201,8 @@ def test_a_trained_model_writes_the_same(dtype: str, shared_data: Path, monkeypa
     monkeypatch.setattr(speculation, "Pace", Steady)
     net = clearhead.load(folder, dtype=dtype).network
     draft = near(net, 0.1)
-    for settings in ({}, {"temperature": 0.9, "seed": 5}):
-        settings |= {"prompt": [1, 9038, 2501, 263, 931], "max_new_tokens": 24}
+    for sampling in ({}, {"temperature": 0.9, "seed": 5}):
+        settings: dict[str, Any] = {"prompt": [1, 9038, 2501, 263, 931], "max_new_tokens": 24, **sampling}
         _, plain = written(net, **settings)
         for one in ("lookup",) if "temperature" in settings else (draft, "lookup"):
             _, fast = written(net, one, **settings)
