@@ -1,11 +1,13 @@
 """How a text goes on, piece by piece: `Model.generate`, `stream` and `chat`."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from pydantic import JsonValue
 
+from clearhead.api.drafting import draft_of
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Step, generate
@@ -16,7 +18,31 @@ if TYPE_CHECKING:
     from clearhead.api.model import Model
 
 
-def continued(model: "Model", ids: list[int], config: GenerationConfig, stop: Sequence[str]) -> Iterator[str]:
+def beginning(model: "Model", prompt: str) -> list[int]:
+    """The ids of a prompt, at least the begin token."""
+    if not isinstance(prompt, str):
+        raise UserError(f"generate: expected one text, got {type(prompt).__name__}; call it for each")
+    return model.reader.ids([prompt])[0] or [model.tokenizer.need("bos")]
+
+
+def conversation(model: "Model", messages: Sequence[Mapping[str, JsonValue]]) -> list[int]:
+    """The ids of a conversation in the model's own template, up to where its answer begins."""
+    from clearhead.data.chat import render
+
+    template = model.tokenizer.chat_template
+    if template is None:
+        raise UserError("chat: expected a chat template with the tokenizer, got none; try generate")
+    text = render(template, messages, add_generation_prompt=True, special=model.tokenizer.special_tokens)
+    return model.reader.known(model.tokenizer.encode(text))
+
+
+def continued(
+    model: "Model",
+    ids: list[int],
+    config: GenerationConfig,
+    stop: Sequence[str],
+    draft: "Model | str | None" = None,
+) -> Iterator[str]:
     """The pieces after these ids, up to the first of the stop strings, of one hypothesis."""
     if model.network.decoder is None or model.network.encoder is not None:
         raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {remedy(model)}")
@@ -25,7 +51,8 @@ def continued(model: "Model", ids: list[int], config: GenerationConfig, stop: Se
     config = config.model_copy(update={"beams": 1, "n_best": 1}).with_ids(
         start_id=None, end_id=model.tokenizer.eos_id, pad_id=None
     )
-    events = generate(model.network, Tokens(torch.tensor([ids], device=model.device)), config=config)
+    prompt = Tokens(torch.tensor([ids], device=model.device))
+    events = generate(model.network, prompt, config=config, draft=draft_of(model, draft))
     tokens = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
     written = itertools.takewhile(lambda token: token not in config.end_ids, tokens)
     return Detokenizer(model.tokenizer, ids, stop).pieces(written)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clearhead.api import predicting, saving, variants
 from clearhead.api.classifying import TEMPLATE, ZeroShot, classified, entailed
-from clearhead.api.continuing import continued, remedy
+from clearhead.api.continuing import beginning, continued, conversation, remedy
 from clearhead.api.embedding import SentenceReader, vectors_of
 from clearhead.api.reader import Input, Reader, Texts, listed
 from clearhead.api.sentences import Sentences
@@ -131,8 +131,7 @@ class Model:
         whether a text entails the template with the label in place of {}. They sum to 1 unless `several` may hold.
         """
         texts = listed(texts, "classify")
-        own = ZeroShot(labels, template, several) if labels else None
-        found = classified(self, texts) if own is None else entailed(self, texts, own)
+        found = entailed(self, texts, ZeroShot(labels, template, several)) if labels else classified(self, texts)
         return [sorted(row, key=lambda pair: -pair[1]) for row in found]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object) -> list[str]:
@@ -171,10 +170,16 @@ class Model:
         return [one.text for one in found]
 
     def generate(
-        self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = (), **settings: object
+        self,
+        prompt: str = "",
+        config: GenerationConfig | None = None,
+        *,
+        stop: Sequence[str] = (),
+        draft: "Model | str | None" = None,
+        **settings: object,
     ) -> str:
-        """The prompt's continuation, up to the first of the stop strings; `temperature=0.5` as in `translate`."""
-        return "".join(self.stream(prompt, config, stop=stop, **settings))
+        """The prompt's continuation, up to the first of the stop strings. Settings and `draft` are as in `stream`."""
+        return "".join(self.stream(prompt, config, stop=stop, draft=draft, **settings))
 
     def chat(
         self,
@@ -182,30 +187,28 @@ class Model:
         config: GenerationConfig | None = None,
         *,
         stop: Sequence[str] = (),
+        draft: "Model | str | None" = None,
         **settings: object,
     ) -> Iterator[str]:
         """The answer to a conversation of {"role": …, "content": …} in the model's own template, piece by piece."""
-        from clearhead.data.chat import render
-
-        template = self.tokenizer.chat_template
-        if template is None:
-            raise UserError("chat: expected a chat template with the tokenizer, got none; try generate")
-        text = render(template, messages, add_generation_prompt=True, special=self.tokenizer.special_tokens)
-        ids = self.reader.known(self.tokenizer.encode(text))
-        return continued(self, ids, changed(config or self.generation, settings), stop)
+        return continued(self, conversation(self, messages), changed(config or self.generation, settings), stop, draft)
 
     def stream(
-        self, prompt: str = "", config: GenerationConfig | None = None, *, stop: Sequence[str] = (), **settings: object
+        self,
+        prompt: str = "",
+        config: GenerationConfig | None = None,
+        *,
+        stop: Sequence[str] = (),
+        draft: "Model | str | None" = None,
+        **settings: object,
     ) -> Iterator[str]:
         """The continuation piece by piece while it is generated, up to the first of the stop strings.
 
-        Generates one hypothesis, greedy or sampled, and ignores the beams of `config`. Raises UserError at the call for
-        a model that does not continue texts, and for a prompt that is too long.
+        Generates one hypothesis and ignores the beams of `config`; `settings` as in `translate`. A `draft`, a smaller
+        model of the same vocabulary or "lookup", makes it faster (docs/inference.md). Raises UserError at the call for
+        a model that does not continue texts, a prompt that is too long, and a draft that does not fit.
         """
-        if not isinstance(prompt, str):
-            raise UserError(f"generate: expected one text, got {type(prompt).__name__}; call it for each")
-        ids = self.reader.ids([prompt])[0] or [self.tokenizer.need("bos")]
-        return continued(self, ids, changed(config or self.generation, settings), stop)
+        return continued(self, beginning(self, prompt), changed(config or self.generation, settings), stop, draft)
 
     def embed(
         self, texts: Sequence[Input], *, unit: bool = True, prompt: str | None = None, prompt_name: str | None = None

@@ -64,6 +64,7 @@ def generate(
     edit: Path | None = None,
     strength: float = 1.0,
     seed: int = 0,
+    draft: str | None = None,
     int8: Flag = False,
     compile: Flag = False,  # noqa: A002
     device: Device = "cpu",
@@ -86,6 +87,8 @@ def generate(
         edit: Direction of `clearhead steer make`, which is added while the text is written.
         strength: How much of it to add; below 0 the other way.
         seed: The same seed writes the same text.
+        draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens: the
+            same text, written faster.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
         device: Where to compute.
@@ -108,6 +111,7 @@ def generate(
         sampling=sampling,
         stop=stop,
         edit=(edit, strength),
+        draft=draft,
         int8=int8,
         compiles=compile,
         device=device,

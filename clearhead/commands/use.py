@@ -172,22 +172,30 @@ def generate_command(
     sampling: Mapping[str, Any],
     stop: Sequence[str],
     edit: tuple[Path | None, float] = (None, 1.0),
+    draft: str | None = None,
     int8: bool,
     compiles: bool,
     device: str,
 ) -> None:
-    """Print the prompt and its continuation as it is written; `edit` is the file of a direction, and its strength."""
+    """Print the prompt and its continuation as it is written.
+
+    `edit` is the file of a direction, and its strength. `draft` names a model that guesses, or is "lookup".
+    """
     if file is not None and prompt is not None:
         raise UserError(f"--file {file}: expected it alone, got a prompt on the line too; leave out one of the two")
     if edit[0] is not None and compiles:
         raise UserError("--compile: expected it without --edit, got both; leave out one of the two")
+    if draft is not None and (compiles or edit[0] is not None):
+        other = "--compile" if compiles else "--edit"
+        raise UserError(f"--draft: expected it without {other}, got both; leave out one of the two")
     prompt = (prompt or "\n") if file is None else read_text(file).removesuffix("\n")
     keep_freed_memory()
     model = load(name, int8=int8, compile=compiles, device=device)
     if model.config.encoder is not None:
         predicting.task_of(model, verb="generate", name=name)
     given = {name: value for name, value in sampling.items() if value is not None}
-    pieces = model.stream(prompt, stop=stop, **given)
+    guesses = draft if draft in (None, "lookup") else load(draft, int8=int8, device=device)
+    pieces = model.stream(prompt, stop=stop, draft=guesses, **given)
     if unknown := model.tokenizer.unknown(prompt):
         tell(f"note: the model has never seen {', '.join(unknown)}")
     if compiles:

@@ -1,10 +1,13 @@
 """Generation: greedy, sampled or by beam search, with one event for each token."""
 
-from clearhead.generation.generate import Finished, GenerationEvent, complete, completing, generate, in_batches
+from clearhead.generation.generate import Draft, Finished, GenerationEvent, complete, completing, generate, in_batches
 from clearhead.generation.sampling import History, Sampler
 from clearhead.generation.search import Hypothesis, Step, Stop
+from clearhead.generation.speculation import Drafts
 
 __all__ = [
+    "Draft",
+    "Drafts",
     "Finished",
     "GenerationEvent",
     "History",

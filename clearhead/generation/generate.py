@@ -1,27 +1,25 @@
 """generate() yields one event for each token. complete() generates for many inputs and returns only the results."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from torch import Tensor
 
 from clearhead.brief import brief
+from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.generation.compiled import Compiled
+from clearhead.generation.decoding import Decoding, no_gradients
+from clearhead.generation.drafting import Drafter, LookupDrafter, NetworkDrafter
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.generation.settings import changed
+from clearhead.generation.speculation import Drafts, Speculation
 from clearhead.model import Tokens, Transformer
-from clearhead.model.block import Memory
-from clearhead.model.mode import Evaluating
-from clearhead.model.packing import forget, packed, ready
+from clearhead.model.packing import forget
 from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.trace import tracing, watched
 
-PATIENCE = 16
-"""Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
 BUDGET = 4096
 """Padded source or prompt tokens in a batch of `complete`, each counted once for each hypothesis."""
 
@@ -33,9 +31,12 @@ class Finished:
     __repr__ = brief
 
     hypotheses: list[list[Hypothesis]]
+    drafts: Drafts | None = None
+    """How often guesses were right, with a draft."""
 
 
 GenerationEvent = Step | Finished
+Draft = Transformer | Literal["lookup"]
 
 
 def generate(
@@ -49,6 +50,7 @@ def generate(
     pad_id: int | None = None,
     stop: Stop | None = None,
     numbers: Sequence[int] | None = None,
+    draft: Draft | None = None,
     **settings: object,
 ) -> Iterator[GenerationEvent]:
     """Yields one `Step` for each token, then `Finished`. The network is in evaluation mode only during a step.
@@ -58,8 +60,11 @@ def generate(
     Inputs that are done leave the batch. `numbers` (default: their rows) identify the inputs and decide their samples,
     so that a text does not depend on its batch. A trace records each step as one forward pass.
 
+    `draft` guesses tokens of a single text, so that fewer passes write the same one (speculation.py): a smaller network
+    with the same vocabulary, or "lookup" in the text itself.
+
     `settings` change the config: temperature=0.5. Raises UserError, at the call, for an unknown setting, a prompt that
-    is too long, or an input that this network does not take.
+    is too long, an input that this network does not take, or a draft where there is more than one text.
     """
     config = changed(config or GenerationConfig(), settings).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
     prompts = _prompts(network, prompts, source, config)
@@ -79,7 +84,35 @@ def generate(
     else:
         numbers = range(b) if numbers is None else numbers
         search = Sampling(history, config, limit=n_steps, stop=stop, numbers=numbers)
-    return _events(network, prompts, source, search)
+    if draft is None:
+        return _events(network, prompts, source, search, None)
+    _check_draft(network, draft, search)
+    assert isinstance(search, Sampling)
+    if isinstance(draft, str):
+        return _events(network, prompts, source, search, LookupDrafter())
+    size = len(network.decoder.table.weight) if network.decoder else 0
+    drafter = NetworkDrafter(draft, search.sampler, search.names[0], vocab_size=size)
+    return _events(network, prompts, source, search, drafter)
+
+
+def _check_draft(network: Transformer, draft: Draft, search: Search) -> None:
+    """Raises UserError if the draft cannot guess for this search, or names something else."""
+    if search.b * search.k > 1:
+        what = f"beams={search.config.beams}" if search.config.beams > 1 else f"{search.b * search.k} at once"
+        raise UserError(f"draft: expected one text, greedy or sampled, got {what}; leave out one of the two")
+    if network.encoder is not None:
+        raise UserError("draft: expected a network without an encoder; leave it out")
+    if network.compiles_steps:
+        raise UserError("draft: expected uncompiled steps, got compile=True; leave out one of the two")
+    if isinstance(draft, str):
+        if draft != "lookup":
+            raise UserError(f'draft: expected a network or "lookup", got "{draft}"; load the model first')
+        return
+    if draft.decoder is None or draft.encoder is not None or not isinstance(draft.config.head, LanguageHead):
+        raise UserError("draft: expected a network that continues texts, got one of another kind; leave it out")
+    place, other = (next(one.parameters()).device for one in (network, draft))
+    if place != other:
+        raise UserError(f"draft: expected it on {place}, where the network is, got {other}; move it there")
 
 
 def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None, config: GenerationConfig) -> Tokens:
@@ -105,107 +138,28 @@ def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None
     return prompts.to(table.device)
 
 
-def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search: Search) -> Iterator[GenerationEvent]:
+def _events(
+    network: Transformer, prompts: Tokens, source: Tokens | None, search: Search, drafter: Drafter | None
+) -> Iterator[GenerationEvent]:
     try:
         alone = prompts.grid[1] + search.ends.limit - 1 if search.b * search.k == 1 else None
         decoding = Decoding(network, alone=alone)
         logits = decoding.start(prompts, source).repeat_interleave(search.k, 0)
         decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
+        ahead = Speculation(decoding, drafter, search) if drafter and isinstance(search, Sampling) else None
         while True:
-            with _no_gradients():
+            with no_gradients():
                 move = search.advance(logits)
             yield move.step
             if not len(move.tokens):
                 break
             if move.follow is not None:
                 decoding.follow(move.follow)
-            logits = decoding.feed(Tokens(move.tokens[:, None]))
-        yield Finished(search.hypotheses())
+            logits = ahead.feed(move.tokens) if ahead else decoding.feed(Tokens(move.tokens[:, None]))
+        yield Finished(search.hypotheses(), ahead.drafts if ahead else None)
     finally:
         if network.training:
             forget(network)  # its weights are about to change
-
-
-def _no_gradients() -> torch.no_grad | torch.inference_mode:
-    """Inference mode, or no_grad while tracing, because traced values may enter a computation with gradients."""
-    return torch.no_grad() if tracing() else torch.inference_mode()
-
-
-class Decoding:
-    """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
-
-    def __init__(self, network: Transformer, *, alone: int | None = None) -> None:
-        """`alone` is the final number of tokens of a single slot."""
-        self.network, self.cache, self.alone = network, network.new_cache(), alone
-        self.evaluating = Evaluating(network)
-        self.compiled: Compiled | None = None
-        self.fast, self.n_steps = ready(network), 0
-        self.memory: Memory | None = None
-        self.inputs = self.read = torch.empty(0)
-
-    @property
-    def reading(self) -> Transformer:
-        """The network that reads the next tokens: the original one while it is traced or edited."""
-        return self.network if watched() else self.fast
-
-    def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
-        """Read source and prompts -> b v: logits of the first new token."""
-        if source is not None:
-            with self.evaluating, _no_gradients():
-                self.memory = self.reading.encode(source.to(prompts.ids.device))
-        logits = self.feed(prompts)
-        self.inputs = self.read = torch.arange(prompts.grid[0], device=prompts.ids.device)
-        if self.memory is not None:
-            # The cache now holds the memory's keys and values. Only their layout is still needed.
-            states, layout = self.memory
-            self.memory = states.new_empty(0), replace(layout, rows=None, documents=None)
-        return logits
-
-    def feed(self, tokens: Tokens) -> Tensor:
-        """One or more tokens for each slot -> n v: logits of the next token."""
-        with self.evaluating, _no_gradients():
-            self.n_steps += 1
-            if self.network.compiles_steps and self.alone is not None and self.cache.length and not watched():
-                self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.alone)
-                self.cache = self.compiled.cache
-                return self.compiled(tokens, self.memory)[:, -1]
-            if self.n_steps == PATIENCE:
-                self.fast = packed(self.network)
-            network = self.reading
-            if tokens.grid[1] == 1 or tracing():
-                return network.decode(tokens, self.memory, self.cache)[:, -1]
-            # Only the last logits of a prompt are needed, and all of them would be large.
-            assert network.decoder is not None
-            states, layout = network.decoder(tokens, self.memory, self.cache)
-            return network.head(states[:, -1:], layout)[:, -1]
-
-    def follow(self, index: Tensor) -> None:
-        """Slot i continues from what slot index[i] has read."""
-        with _no_gradients():
-            inputs = self.inputs[index]
-            if torch.equal(inputs, self.inputs):
-                # Slots of one input share memory and padding. Only their past differs.
-                rows = (index != torch.arange(len(index), device=index.device)).nonzero()[:, 0]
-                if len(rows):
-                    for block in self.cache.blocks:
-                        block.attn.move(rows, index[rows])
-                return
-            read = _shared(inputs)
-            rows = torch.searchsorted(self.read, read)
-            self.inputs, self.read = inputs, read
-            self.cache.select(index, rows)
-            if self.memory is not None:
-                states, layout = self.memory
-                positions = layout.positions[rows] if len(layout.positions) > 1 else layout.positions
-                valid = None if layout.valid is None else layout.valid[rows]
-                grid = (len(rows), layout.grid[1])
-                self.memory = states, replace(layout, grid=grid, positions=positions, valid=valid)
-
-
-def _shared(inputs: Tensor) -> Tensor:
-    """The input of each kept row of the memory: a row for each input, or for each slot if their numbers differ."""
-    each, counts = inputs.unique_consecutive(return_counts=True)
-    return each if bool((counts == counts[:1]).all()) else inputs
 
 
 # --- many inputs --------------------------------------------------------------------------------------------

@@ -237,3 +237,18 @@ class Sampler:
         chances = [uniform(self.config.seed, "sample", *name, step) for name in names]
         wide = torch.float32 if scores.device.type == "mps" else torch.float64
         return draw(self.narrow(scores).softmax(-1), torch.tensor(chances, dtype=wide, device=scores.device))
+
+    def settle(self, scores: Tensor, name: tuple[int, int], step: int, guess: int, shares: Tensor) -> Tensor:
+        """1 v -> 1: a token with the probabilities of `choose`, if possible the guess, which was drawn from `shares`.
+
+        Keeps it with probability min(1, p / q), and otherwise draws from max(0, p - q)   (Leviathan et al. 2023,
+        algorithm 1). `shares`: v, the q.
+        """
+        p = self.narrow(scores)[0].softmax(-1)
+        q = shares.to(p)
+        rest = (p - q).clamp(min=0)
+        seed, wide = self.config.seed, torch.float32 if p.device.type == "mps" else torch.float64
+        if uniform(seed, "keep", *name, step) * float(q[guess]) < float(p[guess]) or not rest.any():
+            return torch.tensor([guess], device=p.device)
+        chance = torch.tensor([uniform(seed, "instead", *name, step)], dtype=wide, device=p.device)
+        return draw(rest[None], chance)

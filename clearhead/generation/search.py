@@ -147,11 +147,17 @@ class Sampling(Search):
         self.live = list(range(self.b * self.k))
         self.written: list[list[int]] = [[] for _ in self.live]
         self.log_prob = [0.0 for _ in self.live]
+        self.proposal: tuple[int, Tensor] | None = None
+        """A guess of the next token of a single text, and the probabilities, v, that it was drawn from."""
 
     def advance(self, logits: Tensor) -> Move:
         logits = logits.float()
         scores = self.sampler.control(logits, self.history)
-        tokens = self.sampler.choose(scores, [self.names[slot] for slot in self.live], self.history.n_new)
+        names = [self.names[slot] for slot in self.live]
+        if self.proposal is None:
+            tokens = self.sampler.choose(scores, names, self.history.n_new)
+        else:
+            tokens = self.sampler.settle(scores, names[0], self.history.n_new, *self.proposal)
         log_probs = self.sampler.force(logits.log_softmax(-1), self.history).gather(1, tokens[:, None])[:, 0]
         open_: list[bool] = []
         for slot, token, log_prob in zip(self.live, tokens.tolist(), log_probs.tolist(), strict=True):

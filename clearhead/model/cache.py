@@ -66,6 +66,11 @@ class GrowingKeyValues(KeyValues):
         self.k, self.v = keys[:, :, :end], values[:, :, :end]
         return self.k, self.v
 
+    def cut(self, length: int) -> None:
+        """Keep the first positions. The next one is written over what follows them."""
+        if self.k is not None and self.v is not None:
+            self.k, self.v = self.k[:, :, :length], self.v[:, :, :length]
+
 
 def _moved(past: Tensor, room: int) -> Tensor:
     """b h s k -> b h room k, the past first. No inference tensor, because a trace may begin between two steps."""
@@ -137,6 +142,16 @@ class GrowingCache(Cache):
         queries = Layout((b, t), here, start=self.length, valid=tokens.valid, rows=tokens.rows)
         self.length += t
         return queries, Layout((b, self.length), positions, valid=self.valid, rows=tokens.rows)
+
+    def cut(self, length: int) -> None:
+        """Keep the first positions, exactly as they were before the others were read."""
+        assert length <= self.length
+        for block in self.blocks:
+            assert isinstance(block.attn, GrowingKeyValues)
+            block.attn.cut(length)
+        if self.valid is not None:
+            self.valid = self.valid[:, :length]
+        self.length = length
 
 
 # --- every step of the same shapes ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import torch
 
 from clearhead import config as c
 from clearhead.model import Tokens
-from clearhead.model.cache import FixedCache, GrowingKeyValues
+from clearhead.model.cache import FixedCache, GrowingCache, GrowingKeyValues
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, ids, sequences
@@ -132,3 +132,27 @@ def test_one_graph_serves_every_step(cross: bool) -> None:
         assert_close(step(token, memory, fixed), network.decode(token, memory, growing))
     torch._dynamo.reset()
     assert counter.frame_count == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", FIXED)
+def test_what_is_cut_was_never_read(name: str, padded: bool) -> None:
+    network = small.decoder(**FIXED[name])
+    prompt = Tokens.pad(sequences(5, 2, 3) if padded else sequences(4, 4), left=True)
+    b = len(prompt.ids)
+    cut, reference = network.new_cache(), network.new_cache()
+    for cache in (cut, reference):
+        network.decode(prompt, None, cache)
+        network.decode(Tokens(ids(b, 1, seed=8)), None, cache)
+    for seed in range(3):
+        length = cut.length
+        network.decode(Tokens(ids(b, 4, seed=20 + seed)), None, cut)
+        assert isinstance(cut, GrowingCache)
+        cut.cut(length)
+        more = Tokens(ids(b, 2, seed=seed))
+        assert torch.equal(network.decode(more, None, cut), network.decode(more, None, reference))
+    for one, other in zip(cut.blocks, reference.blocks, strict=True):
+        assert one.attn.k is not None
+        assert other.attn.k is not None
+        assert torch.equal(one.attn.k, other.attn.k)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.generation import complete
-from clearhead.generation.generate import PATIENCE
+from clearhead.generation.decoding import PATIENCE
 from clearhead.model import Transformer, packing
 from clearhead.model.attention import Attention
 from clearhead.model.packing import PackedLinear, forget, packed, ready

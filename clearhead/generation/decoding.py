@@ -1,0 +1,107 @@
+"""Reads tokens after those that a cache holds: the network's side of generation."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from clearhead.generation.compiled import Compiled
+from clearhead.model import Tokens, Transformer
+from clearhead.model.block import Memory
+from clearhead.model.mode import Evaluating
+from clearhead.model.packing import packed, ready
+from clearhead.trace import tracing, watched
+
+PATIENCE = 16
+"""Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
+
+
+def no_gradients() -> torch.no_grad | torch.inference_mode:
+    """Inference mode, or no_grad while tracing, because traced values may enter a computation with gradients."""
+    return torch.no_grad() if tracing() else torch.inference_mode()
+
+
+class Decoding:
+    """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
+
+    def __init__(self, network: Transformer, *, alone: int | None = None) -> None:
+        """`alone` is the final number of tokens of a single slot."""
+        self.network, self.cache, self.alone = network, network.new_cache(), alone
+        self.evaluating = Evaluating(network)
+        self.compiled: Compiled | None = None
+        self.fast, self.n_steps = ready(network), 0
+        self.memory: Memory | None = None
+        self.inputs = self.read = torch.empty(0)
+
+    @property
+    def reading(self) -> Transformer:
+        """The network that reads the next tokens: the original one while it is traced or edited."""
+        return self.network if watched() else self.fast
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether its matrices are packed, or need not be."""
+        return self.fast is not self.network
+
+    def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
+        """Read source and prompts -> b v: logits of the first new token."""
+        if source is not None:
+            with self.evaluating, no_gradients():
+                self.memory = self.reading.encode(source.to(prompts.ids.device))
+        logits = self.feed(prompts)
+        self.inputs = self.read = torch.arange(prompts.grid[0], device=prompts.ids.device)
+        if self.memory is not None:
+            # The cache now holds the memory's keys and values. Only their layout is still needed.
+            states, layout = self.memory
+            self.memory = states.new_empty(0), replace(layout, rows=None, documents=None)
+        return logits
+
+    def feed(self, tokens: Tokens) -> Tensor:
+        """One or more tokens for each slot -> n v: logits of the next token."""
+        return self.logits(tokens, 1)[:, -1]
+
+    def logits(self, tokens: Tokens, last: int) -> Tensor:
+        """One or more tokens for each slot -> n last v: the logits after each of the last tokens."""
+        with self.evaluating, no_gradients():
+            self.n_steps += 1
+            if self.network.compiles_steps and self.alone is not None and self.cache.length and not watched():
+                self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.alone)
+                self.cache = self.compiled.cache
+                return self.compiled(tokens, self.memory)
+            if self.n_steps == PATIENCE:
+                self.fast = packed(self.network)
+            network = self.reading
+            if tokens.grid[1] == last or tracing():
+                return network.decode(tokens, self.memory, self.cache)[:, -last:]
+            # Only the last logits of a prompt are needed, and all of them would be large.
+            assert network.decoder is not None
+            states, layout = network.decoder(tokens, self.memory, self.cache)
+            return network.head(states[:, -last:], layout)
+
+    def follow(self, index: Tensor) -> None:
+        """Slot i continues from what slot index[i] has read."""
+        with no_gradients():
+            inputs = self.inputs[index]
+            if torch.equal(inputs, self.inputs):
+                # Slots of one input share memory and padding. Only their past differs.
+                rows = (index != torch.arange(len(index), device=index.device)).nonzero()[:, 0]
+                if len(rows):
+                    for block in self.cache.blocks:
+                        block.attn.move(rows, index[rows])
+                return
+            read = _shared(inputs)
+            rows = torch.searchsorted(self.read, read)
+            self.inputs, self.read = inputs, read
+            self.cache.select(index, rows)
+            if self.memory is not None:
+                states, layout = self.memory
+                positions = layout.positions[rows] if len(layout.positions) > 1 else layout.positions
+                valid = None if layout.valid is None else layout.valid[rows]
+                grid = (len(rows), layout.grid[1])
+                self.memory = states, replace(layout, grid=grid, positions=positions, valid=valid)
+
+
+def _shared(inputs: Tensor) -> Tensor:
+    """The input of each kept row of the memory: a row for each input, or for each slot if their numbers differ."""
+    each, counts = inputs.unique_consecutive(return_counts=True)
+    return each if bool((counts == counts[:1]).all()) else inputs

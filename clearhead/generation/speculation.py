@@ -1,0 +1,134 @@
+"""Speculative decoding: a pass reads the next token together with guesses of those after it.
+
+A greedy text is the same as without guesses: the search chooses every token as always, from the network's logits, and a
+guess only decides whether these logits are there already. So is a sampled one, if the text itself makes the guesses. If
+a network does, its guesses are settled by `Sampler.settle`: the tokens have the same probabilities, and the text is
+another one, the same for each seed and draft (Leviathan et al. 2023; Chen et al. 2023).
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.brief import brief
+from clearhead.generation.decoding import Decoding
+from clearhead.generation.drafting import Drafter, Guess, NetworkDrafter
+from clearhead.generation.pace import Pace
+from clearhead.generation.search import Sampling
+from clearhead.model import Tokens, Transformer
+from clearhead.model.cache import GrowingCache
+from clearhead.trace import watched
+
+MOST = 16
+"""Guesses of one pass at most."""
+BANDWIDTH, LAYER, ROW = 2e10, 1e-4, 0.05
+"""A usual processor: bytes of weights it reads a second, seconds of a layer besides, share of it for a further row."""
+
+
+@dataclass
+class Drafts:
+    """What speculation did for one text."""
+
+    __repr__ = brief
+
+    n_passes: int = 0
+    """Passes of the large network after the prompt."""
+    n_tokens: int = 0
+    """Tokens that they read, without guesses that were wrong."""
+    n_guessed: int = 0
+    n_right: int = 0
+
+
+class Speculation:
+    """Reads one text's tokens for a search, in passes that hold guesses.
+
+    While a trace or an edit watches the network, a pass reads one token, as without guesses.
+    """
+
+    def __init__(self, decoding: Decoding, drafter: Drafter, search: Sampling) -> None:
+        """Begins after the prompt."""
+        self.decoding, self.drafter, self.search = decoding, drafter, search
+        self.pace, self.drafts = Pace(), Drafts()
+        self.n_read = decoding.cache.length
+        """Cells of the cache that hold the text; guesses follow."""
+        self.waiting: deque[tuple[Guess, Tensor]] = deque()
+        """Guesses that the cache holds, each with the logits after it."""
+        self.usual: tuple[float, float] | None = None
+        """Usual seconds of a pass and of a guess, in place of a clock's: where a sampled text depends on where guesses
+        are, they may depend on nothing that changes from run to run."""
+        if isinstance(drafter, NetworkDrafter) and search.config.temperature > 0:
+            self.usual = _usual_seconds(decoding.network), _usual_seconds(drafter.decoding.network)
+
+    def feed(self, token: Tensor) -> Tensor:
+        """1 -> 1 v: the logits after this token, which continues the text."""
+        logits = self._after(token)
+        guess = self.waiting[0][0] if self.waiting else None
+        self.search.proposal = None if guess is None or guess.shares is None else (guess.token, guess.shares)
+        return logits
+
+    def _after(self, token: Tensor) -> Tensor:
+        if self.waiting:
+            guess, logits = self.waiting.popleft()
+            is_right = guess.token == int(token)
+            self.pace.judge(guess.kind, is_right=is_right)
+            if is_right:
+                self.n_read += 1
+                self.drafts.n_tokens += 1
+                self.drafts.n_right += 1
+                return logits
+            self.waiting.clear()
+        return self._pass(token)
+
+    def _pass(self, token: Tensor) -> Tensor:
+        cache = self.decoding.cache
+        assert isinstance(cache, GrowingCache)
+        if self.n_read < cache.length:
+            cache.cut(self.n_read)
+        began = time.perf_counter()
+        guesses = [] if watched() else list(self._guesses())
+        drafted = time.perf_counter()
+        read = Tokens(torch.cat([token, token.new_tensor([guess.token for guess in guesses])])[None])
+        was_fast = self.decoding.is_fast
+        logits = self.decoding.logits(read, read.grid[1])[0]
+        now = time.perf_counter()
+        if self.usual is not None:
+            took = self.usual[0] * (1 + ROW * len(guesses))
+            self.pace.passed(len(logits), took, took + len(guesses) * self.usual[1])
+        elif self.decoding.is_fast != was_fast:
+            self.pace.restart()
+        else:
+            self.pace.passed(len(logits), now - drafted, now - began)
+        self.n_read += 1
+        self.drafts.n_passes += 1
+        self.drafts.n_tokens += 1
+        self.drafts.n_guessed += len(guesses)
+        self.waiting.extend(zip(guesses, logits[1:, None], strict=True))
+        return logits[:1]
+
+    def _guesses(self) -> Iterator[Guess]:
+        """As many guesses as are likely to pay, and at most as many as the text may still have tokens."""
+        most = min(MOST, self.search.ends.limit - self.search.history.n_new - 1)
+        if not self.pace.begins():
+            return
+        guesses = self.drafter.guesses(self.search.history)
+        chance = 1.0
+        for _ in range(most):
+            if not self.pace.pays(chance):
+                return
+            began = time.perf_counter()
+            guess = next(guesses, None)
+            if guess is None:
+                return
+            self.pace.guessed(time.perf_counter() - began if self.usual is None else self.usual[1])
+            chance *= self.pace.rightness(guess.kind)
+            yield guess
+
+
+def _usual_seconds(network: Transformer) -> float:
+    """Seconds of a pass over one row, reckoned from the weights alone."""
+    n_bytes = sum(p.numel() * p.element_size() for p in network.parameters())
+    return n_bytes / BANDWIDTH + LAYER * sum(stack.n_layers for stack in network.config.stacks.values())
