@@ -33,6 +33,8 @@ from clearhead.recipe.speech import SpeechTask
 from clearhead.storage import checkpoints
 from clearhead.trace import Edit, Trace, trace
 
+Edits = Mapping[str, Edit] | None
+
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
@@ -205,8 +207,8 @@ class Model:
         """The continuation piece by piece while it is generated, up to the first of the stop strings.
 
         Generates one hypothesis and ignores the beams of `config`; `settings` as in `translate`. A `draft`, a smaller
-        model of the same vocabulary or "lookup", makes it faster (docs/inference.md). Raises UserError at the call for
-        a model that does not continue texts, a prompt that is too long, and a draft that does not fit.
+        model of the same vocabulary or "lookup", makes it faster (docs/inference.md). Raises UserError at the call
+        for a model that does not continue texts, and for a prompt or a draft that does not fit.
         """
         return continued(self, beginning(self, prompt), changed(config or self.generation, settings), stop, draft)
 
@@ -229,11 +231,7 @@ class Model:
         return summarize(self.config)
 
     def trace(
-        self,
-        text: "Input | list[Input]",
-        target: str | list[str] | None = None,
-        *,
-        edit: Mapping[str, Edit] | None = None,
+        self, text: "Input | list[Input]", target: str | list[str] | None = None, *, edit: Edits = None
     ) -> tuple[Trace, Tensor]:
         """A trace of every value on the way to the logits of one input, and the logits. `edit` changes values.
 
@@ -257,9 +255,7 @@ class Model:
         network = variants.over_the_same_weights(own, variants.changed(own.config, scale=scale, positions=positions))
         return self._of(network)
 
-    def tracing(
-        self, edit: Mapping[str, Edit] | None = None, *, without: Collection[str] = ()
-    ) -> AbstractContextManager[Trace]:
+    def tracing(self, edit: Edits = None, *, without: Collection[str] = ()) -> AbstractContextManager[Trace]:
         """A trace of everything that runs inside, such as a whole translation, as `clearhead.trace.trace` makes it."""
         return trace(self.network, edit, without=without)
 
@@ -317,8 +313,5 @@ class Model:
 
     def settings(self, config: GenerationConfig | None = None) -> GenerationConfig:
         """These settings of generation, by default the model's own, with the tokenizer's special tokens."""
-        config = config or self.generation
-        if not self.has_tokenizer:
-            return config
-        ids = self.tokenizer
-        return config.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
+        config, ids = config or self.generation, self.tokenizer if self.has_tokenizer else None
+        return config if ids is None else config.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)
