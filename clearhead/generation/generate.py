@@ -12,6 +12,7 @@ from clearhead.generation.compiled import Compiled
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.generation.settings import changed
+from clearhead.generation.threads import threads_of, using
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.mode import Evaluating
@@ -108,7 +109,7 @@ def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None
 def _events(network: Transformer, prompts: Tokens, source: Tokens | None, search: Search) -> Iterator[GenerationEvent]:
     try:
         alone = prompts.grid[1] + search.ends.limit - 1 if search.b * search.k == 1 else None
-        decoding = Decoding(network, alone=alone)
+        decoding = Decoding(network, alone=alone, slots=search.b * search.k)
         logits = decoding.start(prompts, source).repeat_interleave(search.k, 0)
         decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
         while True:
@@ -134,12 +135,13 @@ def _no_gradients() -> torch.no_grad | torch.inference_mode:
 class Decoding:
     """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
 
-    def __init__(self, network: Transformer, *, alone: int | None = None) -> None:
-        """`alone` is the final number of tokens of a single slot."""
+    def __init__(self, network: Transformer, *, alone: int | None = None, slots: int = 1) -> None:
+        """`alone` is the final number of tokens of a single slot, `slots` how many there are at first."""
         self.network, self.cache, self.alone = network, network.new_cache(), alone
         self.evaluating = Evaluating(network)
         self.compiled: Compiled | None = None
-        self.fast, self.n_steps = ready(network), 0
+        self.fast, self.n_steps, self.slots = ready(network, rows=slots), 0, slots
+        self.threads = threads_of(self.fast, slots, measure=False)
         self.memory: Memory | None = None
         self.inputs = self.read = torch.empty(0)
 
@@ -163,14 +165,15 @@ class Decoding:
 
     def feed(self, tokens: Tokens) -> Tensor:
         """One or more tokens for each slot -> n v: logits of the next token."""
-        with self.evaluating, _no_gradients():
+        with self.evaluating, _no_gradients(), using(self.threads if self.n_steps else torch.get_num_threads()):
             self.n_steps += 1
             if self.network.compiles_steps and self.alone is not None and self.cache.length and not watched():
                 self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.alone)
                 self.cache = self.compiled.cache
                 return self.compiled(tokens, self.memory)[:, -1]
             if self.n_steps == PATIENCE:
-                self.fast = packed(self.network)
+                self.fast = packed(self.network, rows=self.slots)
+                self.threads = threads_of(self.fast, self.slots, measure=True)
             network = self.reading
             if tokens.grid[1] == 1 or tracing():
                 return network.decode(tokens, self.memory, self.cache)[:, -1]
