@@ -1,4 +1,4 @@
-"""`python -m benchmarks.int8 FOLDER`: what eight bits cost a trained language model, and the time of one product."""
+"""`python -m benchmarks.int8 FOLDER`: what 8 and 4 bits cost a trained language model, and the time of one product."""
 
 import sys
 import time
@@ -15,12 +15,15 @@ import clearhead
 from benchmarks.racing.machine import Machine
 from clearhead.generation import complete
 from clearhead.model import Transformer
+from clearhead.model.grouped import GroupedLinear
+from clearhead.model.int4 import Int4Linear, has_kernel
 from clearhead.model.int8 import LEVELS, TINY, Bfloat16Rows, RoundedRows, sums_are_exact
 from clearhead.model.linear import LinearMap, replace
 from clearhead.recipe.generation import GenerationConfig
 
 app = App(
-    name="python -m benchmarks.int8", help="What eight bits cost a trained language model, and one product's time."
+    name="python -m benchmarks.int8",
+    help="What eight and four bits cost a trained language model, and one product's time.",
 )
 
 
@@ -48,6 +51,8 @@ KINDS: dict[str, Callable[[nn.Linear], LinearMap]] = {
     "rows in bfloat16": Bfloat16Rows,
     "rows of 63 levels": lambda linear: Simulated(linear, weights=LEVELS, rows=63),
     "weights of 63 levels": lambda linear: Simulated(linear, weights=63, rows=LEVELS),
+    "4 bits around 0": lambda linear: GroupedLinear(linear, 4),
+    **({"4 bits": Int4Linear} if has_kernel() else {}),
 }
 
 
@@ -71,6 +76,8 @@ def main(folder: str, *, n_stories: Annotated[int, Parameter(help="Texts of 200 
     linear = nn.Linear(768, 2304)
     products: dict[str, nn.Module] = {"float32": linear, "rows in bfloat16": Bfloat16Rows(linear)}
     products["rows of 127 levels" if sums_are_exact() else "rows of 127 levels (sums overflow)"] = RoundedRows(linear)
+    if has_kernel():
+        products["4 bits"] = Int4Linear(linear)
     for n_rows in (1, 8, 64):
         x = torch.randn(n_rows, 768)
         found = {name: _microseconds(lambda product=product, x=x: product(x)) for name, product in products.items()}

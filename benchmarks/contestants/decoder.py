@@ -14,7 +14,7 @@ from benchmarks.contestants.opening import memory
 from clearhead.config import Config
 
 Kind = Literal[
-    "clearhead fp32", "clearhead bf16", "clearhead int8", "clearhead compiled",
+    "clearhead fp32", "clearhead bf16", "clearhead int8", "clearhead int4", "clearhead compiled",
     "transformers fp32", "transformers bf16", "ctranslate2 fp32", "ctranslate2 int8",
 ]  # fmt: skip
 
@@ -134,6 +134,7 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"dtype": dtype} for name, dtype in DTYPES.items()},
     "int8": {"int8": True},
+    "int4": {"int4": True},
     "compiled": {"dtype": "float32", "compile": True},
 }
 """How a model of ours is loaded."""

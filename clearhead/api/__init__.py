@@ -33,7 +33,7 @@ from clearhead.families.towers import towers_of
 from clearhead.machine.device import device_named
 from clearhead.model.adapter import adapt
 from clearhead.model.assign import filled, new_head
-from clearhead.model.grouped import rounded_to
+from clearhead.model.int4 import rounded_to_four_bits
 from clearhead.model.int8 import quantized
 from clearhead.model.linear import is_rounded
 from clearhead.model.shapes import unallocated
@@ -83,7 +83,7 @@ def load(
 
     Weights are mapped into memory, in their stored type unless `dtype` names another. `head` puts a new head with
     random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only, and
-    `int4` to four, which is smaller and slower.
+    `int4` to four, which is smaller, less accurate, and quickest for one text on a CPU.
     `compile` generates a text in compiled steps, of which the first takes long (docs/inference.md).
 
     Raises UserError for a model that is missing, damaged or not supported, for a device that this machine does not
@@ -114,7 +114,7 @@ def load(
     if int8:
         quantized(model.network)
     if int4:
-        rounded_to(model.network, 4)
+        rounded_to_four_bits(model.network)
     model.network.compiles_steps = compile
     return model
 

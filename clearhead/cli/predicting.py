@@ -28,6 +28,8 @@ class Options:
     """Column of the second text, where the model reads two."""
     int8: Flag = False
     """Round the weights to eight bits: faster, and nearly the same (CPU only)."""
+    int4: Flag = False
+    """Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time."""
     device: Device = "cpu"
     """Where to compute."""
     json: Flag = False
@@ -175,6 +177,7 @@ def transcribe(
     times: Flag = False,
     out: Path | None = None,
     int8: Flag = False,
+    int4: Flag = False,
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
@@ -193,6 +196,7 @@ def transcribe(
         times: Print each part of a text with its times in seconds: START, END, TEXT with tabs between.
         out: File to write, once all is done: JSON lines if its name ends with .jsonl, else a line for each file.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
         device: Where to compute.
         json: Print a JSON object for each file.
     """
@@ -207,6 +211,7 @@ def transcribe(
         times=times,
         out=out,
         int8=int8,
+        int4=int4,
         device=device,
         as_json=json,
     )

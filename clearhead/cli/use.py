@@ -21,6 +21,7 @@ def translate(
     file: Path | None = None,
     page: Path | None = None,
     int8: Flag = False,
+    int4: Flag = False,
     device: Device = "cpu",
 ) -> None:
     """Translate texts given on the line, a file or standard input line by line.
@@ -39,12 +40,14 @@ def translate(
         file: Text file to translate line by line (UTF-8; .gz is fine).
         page: Also write the explorer on the translations as one HTML file; it opens at what each word attended to.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
         device: Where to compute.
     """
     from clearhead.commands.use import translate_command
 
     search = {"beams": beams, "length_penalty": length_penalty, "n_best": n_best}
-    translate_command(model, texts, to=to, source=source, file=file, search=search, page=page, int8=int8, device=device)
+    rounds = {"int8": int8, "int4": int4}
+    translate_command(model, texts, to=to, source=source, file=file, search=search, page=page, device=device, **rounds)
 
 
 @app.command(sort_key=5, help_epilogue="")
@@ -66,6 +69,7 @@ def generate(
     seed: int = 0,
     draft: str | None = None,
     int8: Flag = False,
+    int4: Flag = False,
     compile: Flag = False,  # noqa: A002
     device: Device = "cpu",
 ) -> None:
@@ -90,6 +94,7 @@ def generate(
         draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens: the
             same text, written faster.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
         compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
         device: Where to compute.
     """
@@ -113,6 +118,7 @@ def generate(
         edit=(edit, strength),
         draft=draft,
         int8=int8,
+        int4=int4,
         compiles=compile,
         device=device,
     )
@@ -191,6 +197,7 @@ def serve(
     edit: Repeated = (),
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     int8: Flag = False,
+    int4: Flag = False,
     revision: str | None = None,
     device: Device = "cpu",
 ) -> None:
@@ -213,6 +220,7 @@ def serve(
         edit: Directions of `clearhead steer make` that requests may name: FILE, named as the file is, or NAME=FILE.
         dtype: Type to compute in (default: that of the weights).
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
+        int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
         revision: Branch, tag or commit on the hub.
         device: Where to compute.
     """
@@ -229,6 +237,7 @@ def serve(
         edits=edit,
         dtype=dtype,
         int8=int8,
+        int4=int4,
         revision=revision,
         device=device,
     )
@@ -275,7 +284,7 @@ def evaluate(
         to: Language that the translations are in, such as de, for a model of several.
         page: HTML file for the worst mistakes, each with a link into the explorer.
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
-        int4: Round the weights to four bits: smaller, slower, and less accurate.
+        int4: Round the weights to four bits: smaller, and less accurate.
         device: Where to compute.
         json: Print the figures on standard output as one JSON object, and nothing else there.
     """

@@ -41,6 +41,7 @@ class Given:
     text: str | None = None
     text_pair: str | None = None
     int8: bool = False
+    int4: bool = False
     device: str = "cpu"
     json: bool = False
 
@@ -54,7 +55,7 @@ def predict_command(
     if holds_towers(name):
         run(of_towers(name, verb, given, zero_shot), inputs_of(texts, given, InputColumns(given.text)), given)
         return
-    model = load(name, int8=given.int8, device=given.device)
+    model = load(name, int8=given.int8, int4=given.int4, device=given.device)
     if zero_shot is not None:
         run(of_labels(model, zero_shot), inputs_of(texts, given, InputColumns(given.text, given.text_pair)), given)
         return
@@ -79,7 +80,7 @@ def answer_command(
     if not questions:
         raise UserError('answer: expected a question, got none; try clearhead answer MODEL "Who?" --context TEXT')
     keep_freed_memory()
-    model = load(name, int8=given.int8, device=given.device)
+    model = load(name, int8=given.int8, int4=given.int4, device=given.device)
     task = task_of(model, verb="answer", name=name)
     run(of_task(model, task), [[(question, context) for question in questions]], given)
 
@@ -123,8 +124,9 @@ def of_labels(model: Model, asked: ZeroShot) -> Say:
 
 def of_towers(name: str, verb: str | None, given: Given, asked: ZeroShot | None) -> Say:
     """The labels of each picture by a model of two towers, or the vector of each text or picture."""
-    if given.int8:
-        raise UserError(f"--int8: expected a model of one network, got {name}, of two; leave it out")
+    if given.int8 or given.int4:
+        rounds = "int8" if given.int8 else "int4"
+        raise UserError(f"--{rounds}: expected a model of one network, got {name}, of two; leave it out")
     if asked is None and verb not in (None, "embed"):
         raise UserError(f"{name}: expected --labels, because this model has none; try --labels 'a cat,a dog'")
     towers = load_towers(name, device=given.device)

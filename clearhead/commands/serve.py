@@ -37,7 +37,8 @@ def serve_command(
     prefix_cache: int,
     edits: Sequence[str] = (),
     dtype: str | None,
-    int8: bool,
+    int8: bool = False,
+    int4: bool = False,
     revision: str | None,
     device: str,
 ) -> None:
@@ -51,7 +52,7 @@ def serve_command(
     with listen(port, host=host) as listener:
         port = listener.getsockname()[1]
         keep_freed_memory()
-        model = load(name, revision=revision, dtype=dtype, device=device, int8=int8)
+        model = load(name, revision=revision, dtype=dtype, device=device, int8=int8, int4=int4)
         directions = named_directions(edits)
         service = Service(model, name.rstrip("/") or name, slots=slots, max_length=max_length, edits=directions)
         worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)

@@ -28,7 +28,8 @@ def transcribe_command(
     beams: int | None,
     times: bool,
     out: Path | None,
-    int8: bool,
+    int8: bool = False,
+    int4: bool = False,
     device: str,
     as_json: bool,
 ) -> None:
@@ -38,7 +39,7 @@ def transcribe_command(
     for file in files:  # Before the model is loaded, which may take long.
         read_wave(file)
     keep_freed_memory()
-    model = load(name, int8=int8, device=device)
+    model = load(name, int8=int8, int4=int4, device=device)
     if not model.reader.reads_sounds:
         task_of(model, verb="transcribe", name=name)
     config = with_times(changed(model.generation, {} if beams is None else {"beams": beams}), times=times)

@@ -33,7 +33,8 @@ def translate_command(
     file: Path | None,
     search: Mapping[str, Any],
     page: Path | None,
-    int8: bool,
+    int8: bool = False,
+    int4: bool = False,
     device: str,
 ) -> None:
     """Translate the texts, a file or standard input line by line; n-best lines have their line's number and score.
@@ -42,9 +43,9 @@ def translate_command(
     """
     given = lines_of(texts, file)
     if page is not None:
-        check_page(page, int8=int8)
+        check_page(page, rounds="int8" if int8 else "int4" if int4 else "")
     keep_freed_memory()
-    model = load(name, int8=int8, device=device)
+    model = load(name, int8=int8, int4=int4, device=device)
     if not model.is_encoder_decoder:
         predicting.task_of(model, verb="translate", name=name)
     config = searching(model.generation, search)
@@ -68,12 +69,12 @@ def translate_command(
         write_page(model, name, shown, page)
 
 
-def check_page(page: Path, *, int8: bool) -> None:
+def check_page(page: Path, *, rounds: str) -> None:
     """Raises UserError, before the work begins, if no page can be written."""
     from clearhead.explorer.static_files import check_built
 
-    if int8:
-        raise UserError("--page: expected weights as they were stored, got --int8; leave out one of the two")
+    if rounds:
+        raise UserError(f"--page: expected weights as they were stored, got --{rounds}; leave out one of the two")
     if not page.parent.is_dir():
         raise UserError(f"{page}: expected a file in a folder that is there, got no {page.parent}; make it first")
     check_built()
@@ -173,7 +174,8 @@ def generate_command(
     stop: Sequence[str],
     edit: tuple[Path | None, float] = (None, 1.0),
     draft: str | None = None,
-    int8: bool,
+    int8: bool = False,
+    int4: bool = False,
     compiles: bool,
     device: str,
 ) -> None:
@@ -190,11 +192,11 @@ def generate_command(
         raise UserError(f"--draft: expected it without {other}, got both; leave out one of the two")
     prompt = (prompt or "\n") if file is None else read_text(file).removesuffix("\n")
     keep_freed_memory()
-    model = load(name, int8=int8, compile=compiles, device=device)
+    model = load(name, int8=int8, int4=int4, compile=compiles, device=device)
     if model.config.encoder is not None:
         predicting.task_of(model, verb="generate", name=name)
     given = {name: value for name, value in sampling.items() if value is not None}
-    guesses = draft if draft in (None, "lookup") else load(draft, int8=int8, device=device)
+    guesses = draft if draft in (None, "lookup") else load(draft, int8=int8, int4=int4, device=device)
     pieces = model.stream(prompt, stop=stop, draft=guesses, **given)
     if unknown := model.tokenizer.unknown(prompt):
         tell(f"note: the model has never seen {', '.join(unknown)}")

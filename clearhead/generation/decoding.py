@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.compiled import Compiled
+from clearhead.generation.threads import threads_of, using
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.mode import Evaluating
@@ -24,12 +25,13 @@ def no_gradients() -> torch.no_grad | torch.inference_mode:
 class Decoding:
     """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
 
-    def __init__(self, network: Transformer, *, alone: int | None = None) -> None:
-        """`alone` is the final number of tokens of a single slot."""
+    def __init__(self, network: Transformer, *, alone: int | None = None, slots: int = 1) -> None:
+        """`alone` is the final number of tokens of a single slot, `slots` how many there are at first."""
         self.network, self.cache, self.alone = network, network.new_cache(), alone
         self.evaluating = Evaluating(network)
         self.compiled: Compiled | None = None
-        self.fast, self.n_steps = ready(network), 0
+        self.fast, self.n_steps, self.slots = ready(network, rows=slots), 0, slots
+        self.threads = threads_of(self.fast, slots, measure=False)
         self.memory: Memory | None = None
         self.inputs = self.read = torch.empty(0)
 
@@ -62,14 +64,15 @@ class Decoding:
 
     def logits(self, tokens: Tokens, last: int) -> Tensor:
         """One or more tokens for each slot -> n last v: the logits after each of the last tokens."""
-        with self.evaluating, no_gradients():
+        with self.evaluating, no_gradients(), using(self.threads if self.n_steps else torch.get_num_threads()):
             self.n_steps += 1
             if self.network.compiles_steps and self.alone is not None and self.cache.length and not watched():
                 self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.alone)
                 self.cache = self.compiled.cache
                 return self.compiled(tokens, self.memory)
             if self.n_steps == PATIENCE:
-                self.fast = packed(self.network)
+                self.fast = packed(self.network, rows=self.slots)
+                self.threads = threads_of(self.fast, self.slots, measure=True)
             network = self.reading
             if tokens.grid[1] == last or tracing():
                 return network.decode(tokens, self.memory, self.cache)[:, -last:]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.generation.sampling import NEVER, History, Sampler
+from clearhead.generation.sampling import NEVER, History, Sampler, likeliest
 from clearhead.recipe.generation import GenerationConfig
 
 Stop = Callable[[list[int]], bool]
@@ -121,6 +121,10 @@ class Search(ABC):
     def step(self, live: list[int], tokens: Tensor, log_probs: Tensor, parents: Tensor, open_: list[bool]) -> Step:
         """The event for all b k slots, of which only the live ones changed."""
         n = self.b * self.k
+        if len(live) == n:
+            done = torch.tensor([not is_open for is_open in open_])
+            grid = (x.cpu().view(self.b, self.k) for x in (tokens, parents, log_probs.float(), done))
+            return Step(self.history.n_new, *grid)
         cells = torch.tensor(live)
         written = torch.full((n,), self.config.pad_id or 0).index_copy(0, cells, tokens.cpu())
         logs = torch.zeros(n).index_copy(0, cells, log_probs.float().cpu())
@@ -199,7 +203,7 @@ class BeamSearch(Search):
         n, k, v = len(self.rows), self.k, logits.shape[-1]
         log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history)
         c = max(2, 1 + len(self.ends.ids)) * k
-        likely, tokens = log_probs.topk(min(c, v))  # The best of each hypothesis, which include the best of all.
+        likely, tokens = likeliest(log_probs, min(c, v))  # The best of each hypothesis, which include the best of all.
         totals = self.scores[:, :, None] + likely.view(n, k, -1)
         best, index = totals.flatten(1).topk(min(c, k * v))
         parents, tokens = index // likely.shape[-1], tokens.view(n, -1).gather(1, index)

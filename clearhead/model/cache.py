@@ -40,7 +40,10 @@ class KeyValues(ABC):
             return
         if self.cells is None or tracing():  # A trace may keep these.
             self.k, self.v, self.cells = self.k.clone(), self.v.clone(), None
-        self.k[rows], self.v[rows] = self.k[sources], self.v[sources]
+        # Whole rows of cells are copied faster than the filled part of each head, unless much of them is empty.
+        is_full = self.cells is not None and 3 * self.k.shape[2] >= 2 * self.cells[0].shape[2]
+        for past in self.cells if self.cells is not None and is_full else (self.k, self.v):
+            past.index_copy_(0, rows, past.index_select(0, sources))
 
 
 class GrowingKeyValues(KeyValues):

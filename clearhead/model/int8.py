@@ -1,7 +1,8 @@
 """Eight-bit weights: y = s_w (W_8 x) + b, for inference on a CPU."""
 
 from abc import abstractmethod
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from clearhead.errors import UserError
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block
 from clearhead.model.linear import LinearMap, is_plain, replace
+from clearhead.model.quickest import Run, quickest
 from clearhead.model.transformer import Transformer
 
 LEVELS = 127
@@ -20,6 +22,11 @@ BLOCK = 64
 """The eight-bit kernel for bfloat16 rows needs a multiple of this many inputs: it reads beyond the end of others."""
 FEW_ROWS = 32
 """Rows up to which that kernel is faster than a float32 product of the same integers (docs/inference.md)."""
+
+WORTH_TIMING, TIMED = 1 << 18, 1 << 21
+"""Numbers of the smallest matrix that is timed, and of what is timed: copies of it, or its first outputs."""
+TIMED_ROWS = (1, 8, 64)
+"""Numbers of rows that are timed, and added up."""
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,23 +76,43 @@ class RoundedRows(Int8Linear):
         return self.packed.to_dense().T
 
     def forward(self, x: Tensor) -> Tensor:
-        largest = x.abs().amax(-1, keepdim=True).clamp_min_(TINY)
+        largest = x.abs().amax(-1, keepdim=True)
+        if largest.numel() == 1:  # The scale of a single row is a number, by which the kernel itself multiplies.
+            scale = max(largest.item(), TINY) / LEVELS
+            shifted = torch.add(_middle(x.shape[-1]), x, alpha=1 / scale)
+            return _product(_low_byte(shifted), scale, self.packed, self.scale, self.offset, self.bias)
+        largest = largest.clamp_min_(TINY)
         y = _rounded_product(x, largest, self.packed, self.scale, self.offset)
         return y.mul_(largest) if self.bias is None else torch.addcmul(self.bias, y, largest)
 
 
 def _rounded_product(x: Tensor, largest: Tensor, packed: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """x / largest, rounded to one of the levels on each side of 0, by the matrix."""
-    # oneDNN is fast only for unsigned numbers, and the conversion to them drops the fraction.
-    shifted = torch.addcdiv(_middle(), x, largest, value=LEVELS).to(torch.uint8)
+    shifted = torch.addcdiv(_middle(x.shape[-1]), x, largest, value=LEVELS)
+    return _product(_low_byte(shifted), 1 / LEVELS, packed, scale, offset, None)
+
+
+def _product(x: Tensor, x_scale: float, packed: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None) -> Tensor:
+    """(x - middle) x_scale by the matrix, plus the bias; x are integers without a sign."""
     return torch.ops.onednn.qlinear_pointwise(
-        shifted, 1 / LEVELS, LEVELS + 1, packed, scale, offset, None, 1.0, 0, torch.float32, "none", [], ""
+        x, x_scale, LEVELS + 1, packed, scale, offset, bias, 1.0, 0, torch.float32, "none", [], ""
     )
 
 
 @cache
-def _middle() -> Tensor:
-    return torch.tensor(LEVELS + 1.5)
+def _middle(width: int) -> Tensor:
+    """2^23 + 128 as a row, beside which PyTorch's loop is five times quicker than beside a lone number.
+
+    oneDNN is fast only for numbers without a sign, so 128 is added. Between 2^23 and 2^24, float32 has whole numbers
+    alone: the addition rounds to nearest, and the lowest byte of the sum is the integer.
+    """
+    with torch.inference_mode(False):
+        return torch.full((width,), 2.0**23 + LEVELS + 1)
+
+
+def _low_byte(x: Tensor) -> Tensor:
+    """The integers that were added to 2^23, as uint8: several times quicker than to convert float32 to uint8."""
+    return x.view(torch.int32).to(torch.uint8)
 
 
 class Bfloat16Rows(Int8Linear):
@@ -118,12 +145,32 @@ def quantized(network: Transformer) -> Transformer:
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         got = device.type if device.type != "cpu" else "one that it does not support"
         raise UserError(f"int8: expected a CPU that oneDNN supports, got {got}; try --dtype bfloat16")
-    kind = RoundedRows if sums_are_exact() else Bfloat16Rows
     for module in list(network.modules()):
         if isinstance(module, Block):
-            _join(module.attn, kind)
-    replace(network, kind)
+            join(module.attn, eight_bits)
+    replace(network, eight_bits)
     return network.float().eval().requires_grad_(False)
+
+
+def eight_bits(linear: nn.Linear) -> Int8Linear:
+    """`linear` in eight bits, by the product that is quickest for its shape here, of those that do not overflow."""
+    if not sums_are_exact():
+        return Bfloat16Rows(linear)
+    width = linear.in_features
+    outputs = min(linear.out_features, max(1, TIMED // width))
+    if width * outputs < WORTH_TIMING:
+        return RoundedRows(linear)
+
+    def run_of(kind: type[Int8Linear]) -> Run:
+        same = nn.Linear(width, outputs, bias=False, device="meta")
+        same.weight = nn.Parameter(torch.ones(outputs, width), requires_grad=False)
+        copies = [kind(same) for _ in range(max(1, TIMED // same.weight.numel()))]
+        inputs = [torch.ones(rows, width) for rows in TIMED_ROWS]
+        return lambda: [made(x) for x in inputs for made in copies]
+
+    kinds: dict[str, type[Int8Linear]] = {kind.__name__: kind for kind in (RoundedRows, Bfloat16Rows)}
+    ways = {name: partial(run_of, kind) for name, kind in kinds.items()}
+    return kinds[quickest(f"int8 {outputs} x {width}", ways)](linear)
 
 
 @cache
@@ -141,7 +188,7 @@ def sums_are_exact() -> bool:
 class Joint:
     """One product for the matrices that read the same states."""
 
-    def __init__(self, module: Int8Linear, sizes: list[int]) -> None:
+    def __init__(self, module: LinearMap, sizes: list[int]) -> None:
         self.module, self.sizes = module, sizes
         self.last: tuple[Tensor, tuple[Tensor, ...]] | None = None
 
@@ -157,13 +204,11 @@ class Joint:
 class JointPart(LinearMap):
     """y = x W^T + b, computed as a part of a larger product."""
 
-    rounded = "int8"
-
     def __init__(self, joint: Joint, i: int) -> None:
         whole = joint.module
         bias = None if whole.bias is None else whole.bias.split(joint.sizes)[i]
         super().__init__(whole.in_features, joint.sizes[i], bias)
-        self.joint, self.i = joint, i
+        self.joint, self.i, self.rounded = joint, i, whole.rounded
 
     def effective_weight(self) -> Tensor:
         return self.joint.module.effective_weight().split(self.joint.sizes)[self.i]
@@ -172,7 +217,7 @@ class JointPart(LinearMap):
         return self.joint.part(self.i, x)
 
 
-def _join(attention: Attention, kind: type[Int8Linear]) -> None:
+def join(attention: Attention, kind: Callable[[nn.Linear], LinearMap]) -> None:
     """Lets queries, keys and values of self-attention share a product if all three maps are plain."""
     linears = [attention.q, attention.k, attention.v]
     if not all(is_plain(linear) for linear in linears):

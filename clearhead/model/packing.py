@@ -1,6 +1,6 @@
 """Packs weights into the order that the processor reads fastest, for inference on a CPU."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -8,18 +8,25 @@ from typing import cast
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 import xxhash
 from torch import Tensor, nn
 
 from clearhead.model.linear import LinearMap, is_plain, shared_copy
+from clearhead.model.quickest import Run, answered, quickest
 from clearhead.model.transformer import Transformer
 
 WORTH_PACKING = 1 << 18
-"""Smallest size of a matrix, in numbers, for which packing pays (docs/inference.md)."""
+"""Smallest size of a matrix, in numbers, for which packing may pay (docs/inference.md)."""
 PACKED_BYTES = 4 << 30
 """Most bytes of weights beside which packed matrices are kept."""
 ROWS = 64
 """Rows for which the layout is optimal. Other numbers work too, and one row is as fast as with its own layout."""
+TIMED, MOST_COPIES = 1 << 22, 16
+"""Numbers that are timed: of copies of a small matrix, for a step never finds it in the processor's cache, or of the
+first outputs of a large one."""
+MEASURED_ROWS = (1, 8, 64)
+"""Numbers of rows that are timed. A step of another number is taken for the next larger one."""
 ACCURATE = 1e-5
 """Largest difference between packed and plain products, as a share of the largest number, that is accepted."""
 
@@ -50,14 +57,15 @@ _kept: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
 """Packed matrices of linear maps that still exist."""
 
 
-def packed(network: Transformer) -> Transformer:
+def packed(network: Transformer, *, rows: int = 1) -> Transformer:
     """A copy of `network` with packed matrices, which shares everything else; `network` itself if packing cannot pay.
 
+    Matrices are packed whose product with `rows` rows is then quicker on this machine, which is timed once.
     The copy belongs to the caller. It holds the large matrices as they are now: later writes to them do not reach it.
     Packed matrices are kept for the next call, which compares a fingerprint of every byte of the weights and packs
     again what has changed, by whatever means. `forget` frees them.
     """
-    linears = _worth_packing(network)
+    linears = [m for m in _worth_packing(network) if quickest(*_choice(m, rows)) == "packed"]
     found: dict[nn.Linear, _Packed] = {}
     for linear, fingerprint in zip(linears, _fingerprints(linears), strict=True):
         known = _kept.get(linear)
@@ -67,9 +75,13 @@ def packed(network: Transformer) -> Transformer:
     return _with(network, found)
 
 
-def ready(network: Transformer) -> Transformer:
-    """The copy that `packed` makes, if nothing has to be packed for it; otherwise `network` itself."""
+def ready(network: Transformer, *, rows: int = 1) -> Transformer:
+    """The copy that `packed` makes, if nothing has to be timed or packed for it; otherwise `network` itself."""
     linears = _worth_packing(network)
+    ways = [answered(*_choice(linear, rows)) for linear in linears]
+    if None in ways:
+        return network
+    linears = [linear for linear, way in zip(linears, ways, strict=True) if way == "packed"]
     found = {linear: known for linear in linears if (known := _kept.get(linear)) is not None}
     is_ready = len(found) == len(linears)
     if is_ready and [known.fingerprint for known in found.values()] == _fingerprints(linears):
@@ -101,6 +113,27 @@ def _worth_packing(network: Transformer) -> list[nn.Linear]:
     small = sum(w.numel() * w.element_size() for w in weights) <= PACKED_BYTES
     plain = all(w.device.type == "cpu" and w.dtype == weights[0].dtype for w in weights)
     return linears if small and plain and _packs_accurately(weights[0].dtype) else []
+
+
+def _choice(linear: nn.Linear, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]:
+    """What `quickest` is asked about a matrix, and the two ways to multiply by it."""
+    weight = linear.weight.detach()
+    width = weight.shape[1]
+    outputs = min(len(weight), max(1, TIMED // width))
+    n = min(max(1, TIMED // (outputs * width)), MOST_COPIES)
+    rows = next((n for n in MEASURED_ROWS if n >= rows), MEASURED_ROWS[-1])
+    by_inputs = "" if weight.is_contiguous() else ", stored by inputs"
+
+    def plain() -> Run:
+        x, matrices = torch.ones(rows, width, dtype=weight.dtype), [weight[:outputs].clone() for _ in range(n)]
+        return lambda: [F.linear(x, matrix) for matrix in matrices]
+
+    def packed() -> Run:
+        x, matrices = torch.ones(rows, width, dtype=weight.dtype), [_pack(weight[:outputs]) for _ in range(n)]
+        return lambda: [torch.ops.mkldnn._linear_pointwise(x, matrix, None, "none", [], "") for matrix in matrices]
+
+    name = str(weight.dtype).removeprefix("torch.")
+    return f"{name} {outputs} x {width}{by_inputs}, {rows} rows", {"packed": packed, "plain": plain}
 
 
 def _fingerprints(linears: list[nn.Linear]) -> list[int]:

@@ -27,7 +27,7 @@ class RoundedMatrix:
 
     @classmethod
     def of(cls, weight: Tensor, bits: Bits) -> "RoundedMatrix":
-        """f d, rounded as `load(…, int8=True)` and `load(…, int4=True)` round it."""
+        """f d, rounded to 8 bits as `load(…, int8=True)` rounds it, or to 4 in groups around 0."""
         weight = weight.detach().float().cpu()
         integers, scale = int8.rounded(weight) if bits == 8 else grouped.rounded(weight, bits)
         return cls(bits, integers, scale, weight.shape[1])

@@ -46,7 +46,7 @@ class Engine(Worker[Prompt, Update]):
         super().__init__(most_waiting=most_waiting)
         assert network.decoder is not None
         assert network.encoder is None
-        self.network, self.tokenizer = packed(network), tokenizer
+        self.network, self.tokenizer = packed(network, rows=slots), tokenizer
         self.evaluating = Evaluating(self.network)
         self.device = network.decoder.table.weight.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)

@@ -157,3 +157,17 @@ def test_top_p_of_a_large_vocabulary_is_that_of_all_of_it(spread: float, p: floa
             mass += shares[i]
         assert set(narrowed.isfinite().nonzero()[:, 0].tolist()) == chosen
         assert torch.equal(narrowed[sorted(chosen)], row[sorted(chosen)])
+
+
+@pytest.mark.parametrize("v", [5, 129, 4_000, 4_096])
+def test_the_likeliest_are_those_of_topk(v: int) -> None:
+    """Also where tokens are forbidden, and where the last run of the vocabulary is not whole."""
+    scores = torch.randn(6, v).log_softmax(-1)
+    scores[0, 1:] = s.NEVER
+    scores[1, -1] = 1.0
+    values, tokens = s.likeliest(scores, 5)
+    best = scores.topk(5)
+    assert torch.equal(values, best.values)
+    assert torch.equal(tokens[1:], best.indices[1:])
+    assert tokens[0, 0] == 0
+    assert torch.equal(scores.gather(1, tokens), values)

@@ -4,6 +4,7 @@ import gc
 import itertools
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from clearhead.generation import complete
 from clearhead.generation.decoding import PATIENCE
-from clearhead.model import Transformer, packing
+from clearhead.model import Transformer, packing, quickest
 from clearhead.model.attention import Attention
 from clearhead.model.packing import PackedLinear, forget, packed, ready
 from clearhead.recipe.generation import GenerationConfig
@@ -26,8 +27,11 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 
 @pytest.fixture
 def tiny_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every matrix is worth packing."""
+    """Every matrix is worth packing, and packed products are the quicker ones."""
     monkeypatch.setattr(packing, "WORTH_PACKING", 1)
+    monkeypatch.setattr(quickest, "_known", cache(dict))
+    monkeypatch.setattr(quickest, "_spent", [])
+    monkeypatch.setattr(quickest, "timed", lambda runs: {name: float(name == "plain") for name in runs})
 
 
 def kinds(network: nn.Module) -> set[str]:
@@ -88,6 +92,24 @@ def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None) 
     del network, first, changed
     gc.collect()
     assert len(packing._kept) < before
+
+
+def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settled by a clock, for each shape and number of rows."""
+    asked: list[str] = []
+
+    def quicker(question: str, ways: dict[str, object]) -> str:
+        asked.append(question)
+        assert list(ways) == ["packed", "plain"]
+        return "plain" if f"{small.VOCAB} x 16, 1 rows" in question else "packed"
+
+    monkeypatch.setattr(packing, "quickest", quicker)
+    network = small.decoder()
+    lone, several = packed(network), packed(network, rows=5)
+    assert kinds(lone) == {"Linear", "PackedLinear"}
+    assert type(lone.get_submodule("head.output")) is nn.Linear
+    assert kinds(several) == {"PackedLinear"}
+    assert {question.rpartition(", ")[2] for question in asked} == {"1 rows", "8 rows"}
 
 
 # --- any write to any weight is seen ----------------------------------------------------------------------------------
@@ -241,9 +263,9 @@ def test_writing_packs_after_some_steps_and_says_the_same(tiny_pays: None, monke
     plain = texts(PATIENCE + 6)
     monkeypatch.setattr(packing, "WORTH_PACKING", 1)
     texts(PATIENCE - 1)
-    assert ready(network) is network
+    assert ready(network, rows=4) is network
     assert texts(PATIENCE + 6) == plain
-    assert ready(network) is not network
+    assert ready(network, rows=4) is not network
     network.train()
     texts(2)
-    assert ready(network) is network, "training gets the memory back"
+    assert ready(network, rows=4) is network, "training gets the memory back"

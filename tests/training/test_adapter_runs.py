@@ -11,6 +11,7 @@ from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.model.adapter import Adapter, adapters
 from clearhead.model.grouped import GroupedLinear
+from clearhead.model.linear import LinearMap
 from clearhead.recipe import changed, merge
 from clearhead.runs import resume, start
 from clearhead.storage.tensors import model_tensors
@@ -107,7 +108,8 @@ def test_a_run_is_exported_and_comes_back(capsys: pytest.CaptureFixture[str]) ->
     # Rounded, it is the rounded sum.
     rounded = load("run", int4=True)
     assert not list(adapters(rounded.network))
-    names = {name for name, module in rounded.network.named_modules() if isinstance(module, GroupedLinear)}
+    maps = {name: module for name, module in rounded.network.named_modules() if isinstance(module, LinearMap)}
+    names = {name for name, module in maps.items() if module.rounded == "int4"}
     assert "encoder.blocks.0.attn.q" in names
     # A run goes on from the sum of both.
     again = start(validate(merge(tables(LORA), {"model": {"start": "run"}}), where="x"), Path("second"))[0]

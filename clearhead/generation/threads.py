@@ -1,0 +1,62 @@
+"""The number of threads that makes one step of decoding quickest."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from clearhead.model import Transformer
+from clearhead.model.linear import LinearMap
+from clearhead.model.packing import WORTH_PACKING
+from clearhead.model.quickest import Run, answered, quickest
+
+LARGEST = 1 << 26
+"""Numbers of the largest matrix that is timed."""
+
+
+def threads_of(network: Transformer, rows: int, *, measure: bool) -> int:
+    """The threads for a step of so many rows: PyTorch's own number, or 1 where its products are quicker alone.
+
+    Without `measure`, only what was measured before counts.
+    """
+    own = torch.get_num_threads()
+    maps = {
+        (type(module).__name__, module.out_features, module.in_features): module
+        for module in network.modules()
+        if isinstance(module, nn.Linear | LinearMap)
+        and WORTH_PACKING <= module.out_features * module.in_features <= LARGEST
+    }
+    if own == 1 or not maps or next(network.parameters()).device.type != "cpu":
+        return own
+    rows = 1 << (rows - 1).bit_length()
+
+    def with_threads(n: int) -> Run:
+        dtype = next(network.parameters()).dtype
+        inputs = [(module, torch.ones(rows, module.in_features, dtype=dtype)) for module in maps.values()]
+
+        def run() -> None:
+            with using(n):
+                for module, x in inputs:
+                    module(x)
+
+        return run
+
+    shapes = ", ".join(f"{kind} {out} x {width}" for kind, out, width in sorted(maps))
+    ways = {str(n): lambda n=n: with_threads(n) for n in (own, 1)}
+    question = f"threads for {rows} rows of {shapes}"
+    return int((quickest(question, ways) if measure else answered(question, ways)) or own)
+
+
+@contextmanager
+def using(n: int) -> Iterator[None]:
+    """PyTorch computes with n threads."""
+    before = torch.get_num_threads()
+    if n == before:
+        yield
+        return
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,109 @@
+"""What is quickest is timed once on a machine, kept in a file, and never in the way."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from clearhead.model import quickest as module
+from clearhead.model.quickest import Run, answered, kept_in, quickest
+
+
+class Clock:
+    """Times that a test decides, and how often it was asked."""
+
+    def __init__(self, **seconds: float) -> None:
+        self.seconds, self.asked = seconds, 0
+
+    def __call__(self, runs: dict[str, Run]) -> dict[str, float]:
+        self.asked += 1
+        return {name: self.seconds[name] for name in runs}
+
+
+WAYS: dict[str, Callable[[], Run]] = {"packed": lambda: lambda: None, "plain": lambda: lambda: None}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of its own, and a process that has timed nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "_spent", [])
+    restart(monkeypatch)
+    return tmp_path
+
+
+def restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_known", cache(module._read))
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> Clock:
+    made = Clock(**seconds)
+    monkeypatch.setattr(module, "timed", made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [
+        ({"packed": 340e-6, "plain": 183e-6}, "plain"),  # Intel, one row by 768 x 2304
+        ({"packed": 205e-6, "plain": 451e-6}, "packed"),  # AMD, the same
+        ({"packed": 100e-6, "plain": 98e-6}, "packed"),  # chance
+    ],
+)
+def test_the_clock_decides_once_a_machine(
+    seconds: dict[str, float], best: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = clock(monkeypatch, **seconds)
+    assert answered("a", WAYS) is None
+    assert [quickest("a", WAYS), quickest("a", WAYS), answered("a", WAYS)] == [best] * 3
+    assert first.asked == 1
+    restart(monkeypatch)
+    again = clock(monkeypatch, packed=1.0, plain=1.0)
+    assert quickest("a", WAYS) == best
+    assert again.asked == 0, "the second start reads the file"
+    monkeypatch.setattr(module, "_machine", lambda: "another processor")
+    assert quickest("a", WAYS) == "packed"
+    assert again.asked == 1
+
+
+def test_threads_and_versions_are_part_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, packed=2.0, plain=1.0)
+    quickest("a", WAYS)
+    [key] = json.loads(kept_in().read_text(encoding="utf-8"))
+    assert torch.__version__ in key
+    assert key.endswith(", 1 threads: a")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert answered("a", WAYS) is None
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"a', '{"x": 1}'])
+def test_a_damaged_file_is_measured_again(content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept_in().parent.mkdir()
+    kept_in().write_text(content, encoding="utf-8")
+    clock(monkeypatch, packed=2.0, plain=1.0)
+    assert quickest("a", WAYS) == "plain"
+    assert "plain" in json.loads(kept_in().read_text(encoding="utf-8")).values()
+
+
+def test_a_folder_that_cannot_be_written_to_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "clearhead").write_text("a file in its place", encoding="utf-8")
+    once = clock(monkeypatch, packed=2.0, plain=1.0)
+    assert quickest("a", WAYS) == quickest("a", WAYS) == "plain"
+    assert once.asked == 1
+
+
+def test_what_takes_too_long_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_spent", [module.BUDGET])
+    never = clock(monkeypatch)
+    assert quickest("a", WAYS) == "packed"
+    assert never.asked == 0
+    assert answered("a", WAYS) is None, "a later start times it"
+
+
+def test_the_real_clock_finds_the_smaller_product() -> None:
+    small, large = torch.ones(8, 8), torch.ones(512, 512)
+    ways = {"large": lambda: lambda: large @ large, "small": lambda: lambda: small @ small}
+    assert quickest("a", ways) == "small"
