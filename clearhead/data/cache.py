@@ -75,11 +75,6 @@ class DiskCache:
         return found
 
 
-def default_folder() -> Path:
-    """The user's cache folder: `clearhead` in $XDG_CACHE_HOME, or in ~/.cache if that is not set."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clearhead"
-
-
 def _open(place: Path, made_of: Facts) -> CacheEntry | None:
     """The entry if it exists, was made from `made_of` and its files are intact; otherwise None."""
     try:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from clearhead.data.cache import DiskCache, Facts, default_folder
+from clearhead.data.cache import DiskCache, Facts
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
 from clearhead.data.marks import Marks, document_marks
 from clearhead.data.preparation import TRAIN, prepare
@@ -28,7 +28,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Source
-from clearhead.recipe.places import Place, Url
+from clearhead.recipe.places import Place, Url, cache_folder
 from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.tokenizers import TokenizerConfig
 
@@ -52,7 +52,7 @@ class Corpus:
         states = [state for source in sources for state in _states(source, is_kept=data.storage != "memory")]
         size = sum(n_bytes for n_bytes, _ in states)
         on_disk = data.storage == "disk" or (data.storage == "auto" and size >= ON_DISK_FROM)
-        folder = default_folder() if data.cache is None else data.folder / data.cache.expanduser()
+        folder = cache_folder() if data.cache is None else data.folder / data.cache.expanduser()
         made_of = data.model_dump(mode="json", exclude={"storage", "cache", "folder", *SPLITS})
         made_of["sources"] = [source.model_dump(mode="json") for source in sources]
         return cls(DiskCache(folder if on_disk else None), made_of, [list(state) for state in states])
