@@ -9,7 +9,6 @@ Both must cut a text at the same places first. They use different engines for th
 tables of Unicode. So a character counts only after both engines have put it into the same class.
 """
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any
 
 import tokenizers
 
+from clearhead.data.formats.checked import json_object
 from clearhead.data.formats.visible_bytes import BYTE_VALUES, hidden
 from clearhead.data.schemes import byte_patterns
 
@@ -86,7 +86,7 @@ class QuickBytes:
                 raise Refused("tiktoken is not installed")
             import tiktoken
 
-            parts = json.loads(self.library.to_str())
+            parts = json_object(self.library.to_str().encode(), "tokenizer.json")
             self._pattern, self._added = _pattern(parts), _added(parts, self.library)
             ranks = _ranks(self.library, parts["model"])
             core = tiktoken.Encoding("", pat_str=self._pattern, mergeable_ranks=ranks, special_tokens={})

@@ -21,8 +21,9 @@ ODD = "\u0085\u00a0\u1680\u2028\u3000\ufeff\u200b\x1c\x1f\0١²Ⅷ々〇ー゙́
 TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from("ab 1'\n\ts" + ODD)), max_size=60)
 
 
-def trained(texts: list[str] = WORDS, **settings: bool) -> Tokenizer:
-    return Tokenizer.train(texts * 3, ByteBPE(vocab_size=400, **settings))
+def trained(texts: list[str] = WORDS, *, split_digits: bool = False, lowercase: bool = False) -> Tokenizer:
+    config = ByteBPE(vocab_size=400, split_digits=split_digits, lowercase=lowercase)
+    return Tokenizer.train(texts * 3, config)
 
 
 def begun(tokenizer: Tokenizer | tokenizers.Tokenizer) -> QuickBytes:
