@@ -86,7 +86,7 @@ class QuickBytes:
                 raise Refused("tiktoken is not installed")
             import tiktoken
 
-            parts = json_object(self.library.to_str().encode(), "tokenizer.json")
+            parts: dict[str, Any] = {**json_object(self.library.to_str().encode(), "tokenizer.json")}
             self._pattern, self._added = _pattern(parts), _added(parts, self.library)
             ranks = _ranks(self.library, parts["model"])
             core = tiktoken.Encoding("", pat_str=self._pattern, mergeable_ranks=ranks, special_tokens={})
