@@ -75,18 +75,6 @@ class DiskCache:
         return found
 
 
-def default_folder() -> Path:
-    """The user's cache folder: `clearhead` in $XDG_CACHE_HOME, or in ~/.cache if that is not set.
-
-    Raises UserError for a user of whom the system knows no home.
-    """
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clearhead"
-    except RuntimeError:
-        remedy = "set XDG_CACHE_HOME, or try --data.cache with a folder, or --data.storage memory"
-        raise UserError(f"HOME: expected the home folder of this user, for a cache, got none; {remedy}") from None
-
-
 def _open(place: Path, made_of: Facts) -> CacheEntry | None:
     """The entry if it exists, was made from `made_of` and its files are intact; otherwise None."""
     try:

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from clearhead.data.cache import DiskCache, Facts, default_folder
+from clearhead.data.cache import DiskCache, Facts
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
 from clearhead.data.marks import Marks, document_marks
 from clearhead.data.preparation import TRAIN, prepare
@@ -30,7 +30,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS, Data, HubDataset, Source
-from clearhead.recipe.places import Place, Url
+from clearhead.recipe.places import Place, Url, cache_folder
 from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.tokenizers import TokenizerConfig
 
@@ -277,5 +277,5 @@ def _state(path: Place) -> tuple[int, int]:
 
 def _cache_folder(data: Data) -> Path:
     if data.cache is None:
-        return default_folder()
+        return cache_folder()
     return data.folder / os.path.expanduser(data.cache)  # noqa: PTH111 - Path raises RuntimeError without a home

@@ -5,6 +5,7 @@ So a word is the same piece at the start of a line as inside it, and decoding re
 """
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any, assert_never
 
@@ -23,6 +24,11 @@ SPACE = "▁"
 """U+2581, which stands for a space inside a piece."""
 
 Trainer = trainers.BpeTrainer | trainers.UnigramTrainer | trainers.WordLevelTrainer
+
+
+def quiet() -> None:
+    """Stops a warning of the library, that its threads and fork() do not mix. A user's own choice stands."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def fit(config: TokenizerConfig, texts: Iterator[str]) -> tokenizers.Tokenizer:
@@ -87,7 +93,7 @@ def _byte_level(config: ByteBPE) -> tokenizers.Tokenizer:
     tokenizer = _tokenizer(models.BPE(), config)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            _splitter(_pattern(" ", split_digits=config.split_digits, mark_run=True)),
+            _splitter(byte_patterns()[config.split_digits]),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -184,6 +190,12 @@ def _pattern(space: str, *, split_digits: bool, mark_run: bool) -> str:
             space,
         ]
     )
+
+
+def byte_patterns() -> tuple[str, str]:
+    """What splits a text for bytes: without and with every digit by itself."""
+    without, with_digits = (_pattern(" ", split_digits=split, mark_run=True) for split in (False, True))
+    return without, with_digits
 
 
 def _splitter(pattern: str) -> pre_tokenizers.PreTokenizer:

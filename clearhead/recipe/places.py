@@ -1,6 +1,7 @@
-"""Where a file is: a path, or the address of one that fsspec opens. Imports no torch."""
+"""Where a file is: a path, or the address of one that fsspec opens; and the user's cache. Imports no torch."""
 
 import io
+import os
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias, cast
 
@@ -74,3 +75,16 @@ def absolute(name: str | Path) -> str:
     """The name of a place from any working directory."""
     found = place(name)
     return found if isinstance(found, Url) else str(found.absolute())
+
+
+def cache_folder() -> Path:
+    """The user's cache: `clearhead` in $XDG_CACHE_HOME, which must be absolute, or in ~/.cache.
+
+    Raises UserError for a user without a home.
+    """
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (chosen if chosen.is_absolute() else Path.home() / ".cache") / "clearhead"
+    except RuntimeError:
+        remedy = "set XDG_CACHE_HOME, or try --data.cache with a folder, or --data.storage memory"
+        raise UserError(f"HOME: expected the home folder of this user, for a cache, got none; {remedy}") from None

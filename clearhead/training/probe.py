@@ -1,14 +1,22 @@
 """The start-up probe, which finds the fastest accurate arithmetic for a network on this machine.
 
 bfloat16 and oneDNN's float32 products are faster only if matrices are large (docs/benchmarks.md). So the probe measures
-them, whatever the name of the processor.
+them, whatever the name of the processor. What it found is kept for the next start of the same run.
 """
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+import torch
+import xxhash
+from pydantic import JsonValue
+
+from clearhead.config import Config
 from clearhead.errors import UserError
+from clearhead.machine import probes
 from clearhead.machine.precision import Arithmetic, accurate, wait
 from clearhead.model import Transformer
 from clearhead.model.linear import shapes
@@ -19,6 +27,8 @@ from clearhead.training.ranks import ALONE, Ranks
 
 TOLERANCE = 0.02
 """Relative difference of the first loss up to which bfloat16 is trusted."""
+LEVERS = {"accumulate", "attention", "checkpoint_activations", "chunked_loss", "cheap_dropout", "packed", "weights"}
+"""Fields of `[training]` on which times depend."""
 HOPELESS = 1.5
 """An arithmetic that takes this many times as long as the fastest is not tried a second time."""
 
@@ -31,11 +41,47 @@ class PrecisionChoice:
     why: str
 
 
+class Precision(Config):
+    """What the probe keeps for the next start."""
+
+    precision: Literal["fp32", "bf16"]
+    matmul: MatmulPrecision
+    why: str
+
+
 def choose(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks = ALONE) -> PrecisionChoice:
     """The configured precision; for `auto` the one whose forward and backward pass is fastest and whose loss agrees.
 
-    Processes that share a network make the same passes, and the times of the first process decide.
+    Processes that share a network make the same passes, and the times of the first process decide. A process alone
+    remembers its choice for the same weights, batch and settings.
     """
+    if ranks.size > 1 or probes.file() is None:
+        return _probe(network, batch, config, task, ranks)
+    of, device = _question(network, batch, config, task), str(batch.labels.device)
+    if (found := probes.recall(Precision, of, device=device)) is not None:
+        return PrecisionChoice(Arithmetic(found.precision, found.matmul), f"{found.why} (kept in {probes.file()})")
+    choice = _probe(network, batch, config, task, ranks)
+    kind = "bf16" if choice.arithmetic.precision == "bf16" else "fp32"
+    probes.keep(Precision(precision=kind, matmul=choice.arithmetic.matmul, why=choice.why), of, device=device)
+    return choice
+
+
+def _question(network: Transformer, batch: Batch, config: Training, task: Task) -> Mapping[str, JsonValue]:
+    """Everything on which the times and the losses of the probe depend, beside the machine."""
+    read = [value for one in batch.inputs for value in vars(one).values() if isinstance(value, torch.Tensor)]
+    digest = xxhash.xxh3_128()
+    for tensor in (*network.parameters(), *network.buffers(), *read, batch.labels):
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return {
+        "task": f"{type(task).__module__}.{type(task).__qualname__}",
+        "model": network.config.model_dump(mode="json"),
+        "training": config.model_dump(mode="json", include=LEVERS | {"precision", "matmul_precision"}),
+        "trained": [name for name, p in network.named_parameters() if p.requires_grad],
+        "numbers": digest.hexdigest(),
+    }
+
+
+def _probe(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks) -> PrecisionChoice:
     device, why = batch.labels.device, list[str]()
     only_bf16 = config.precision == "bf16" or config.weights == "bf16"
     kinds: list[MatmulPrecision] = ["highest"]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from safetensors import safe_open
 
 from clearhead.errors import OutOfMemory, UserError, is_memory, reason
+from clearhead.recipe.places import cache_folder
 from clearhead.weights.documents import AGAIN, INDEX, Index, is_there, shown, size_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ BIN = "pytorch_model.bin"
 BIN_INDEX = "pytorch_model.bin.index.json"
 
 SAFE = "try a checkpoint in safetensors"
+CONVERTED = "converted"
 FORMAT = 1
 """The version of the files in the cache. Other versions are ignored."""
 
@@ -47,7 +49,7 @@ def converted(folder: Path) -> Path | None:
     else:
         return None
     size = sum(map(size_of, sources))
-    target = _cache() / _key(sources)
+    target = cache_folder() / CONVERTED / _key(sources)
     if target.is_dir():
         return target
     try:
@@ -76,11 +78,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 # --- the process that asks ---------------------------------------------------------------------------------------
-
-
-def _cache() -> Path:
-    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (chosen if chosen.is_absolute() else Path.home() / ".cache") / "clearhead" / "converted"
 
 
 def _key(sources: Sequence[Path]) -> str:
@@ -142,7 +139,7 @@ def _publish(new: Path, target: Path) -> None:
 
 def _unwritten(error: Exception) -> str:
     remedy = "try another folder as XDG_CACHE_HOME, or safetensors"
-    return f"expected to write it to {_cache()}, got {reason(error)}; {remedy}"
+    return f"expected to write it to {cache_folder() / CONVERTED}, got {reason(error)}; {remedy}"
 
 
 # --- the process that is asked -----------------------------------------------------------------------------------

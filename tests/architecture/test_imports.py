@@ -19,7 +19,7 @@ ENGINE = FLOOR | {"api", "training", "capture"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "trace": BASE,
-    "model": BASE | {"trace"},
+    "model": BASE | {"trace", "machine"},
     "generation": NETWORK,
     "data": BASE,
     "weights": BASE,

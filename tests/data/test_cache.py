@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clearhead.data import cache as module
-from clearhead.data.cache import CacheEntry, DiskCache, Facts, default_folder
+from clearhead.data.cache import CacheEntry, DiskCache, Facts
 from clearhead.data.sequences import Shelf
 from clearhead.errors import UserError
 from tests import processes
@@ -157,17 +157,3 @@ def test_processes_that_ask_at_once_wait_for_the_first(tmp_path: Path) -> None:
         both = [opened.enter_context(processes.started(command, **options)) for _ in range(2)]
         assert [process.communicate()[0] for process in both] == ["[9]\n", "[9]\n"]
     assert (tmp_path / "log").read_text() == "made "
-
-
-def test_the_users_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert default_folder() == Path("/x/clearhead")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_folder() == Path.home() / ".cache" / "clearhead"
-
-    def unknown() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", unknown)
-    with pytest.raises(UserError, match=r"HOME: expected the home folder of this user, .*; set XDG_CACHE_HOME"):
-        default_folder()

@@ -1,15 +1,14 @@
 """What is quickest is timed once on a machine, kept in a file, and never in the way."""
 
-import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
+from clearhead.machine import probes
 from clearhead.model import quickest as module
-from clearhead.model.quickest import Run, answered, kept_in, quickest
+from clearhead.model.quickest import Run, answered, quickest
 
 
 class Clock:
@@ -27,16 +26,16 @@ WAYS: dict[str, Callable[[], Run]] = {"packed": lambda: lambda: None, "plain": l
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of its own, and a process that has timed nothing."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of probes of its own, and a process that has timed nothing."""
+    monkeypatch.setenv(probes.FILE, str(tmp_path / "probes.json"))
     monkeypatch.setattr(module, "_spent", [])
     restart(monkeypatch)
-    return tmp_path
+    return tmp_path / "probes.json"
 
 
 def restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_known", cache(module._read))
+    monkeypatch.setattr(module, "_found", {})
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> Clock:
@@ -64,32 +63,21 @@ def test_the_clock_decides_once_a_machine(
     again = clock(monkeypatch, packed=1.0, plain=1.0)
     assert quickest("a", WAYS) == best
     assert again.asked == 0, "the second start reads the file"
-    monkeypatch.setattr(module, "_machine", lambda: "another processor")
+    restart(monkeypatch)
+    monkeypatch.setattr(probes, "_machine", lambda: {"cpu": "another"})
     assert quickest("a", WAYS) == "packed"
     assert again.asked == 1
 
 
-def test_threads_and_versions_are_part_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_part_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     clock(monkeypatch, packed=2.0, plain=1.0)
     quickest("a", WAYS)
-    [key] = json.loads(kept_in().read_text(encoding="utf-8"))
-    assert torch.__version__ in key
-    assert key.endswith(", 1 threads: a")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert answered("a", WAYS) is None
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"a', '{"x": 1}'])
-def test_a_damaged_file_is_measured_again(content: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept_in().parent.mkdir()
-    kept_in().write_text(content, encoding="utf-8")
-    clock(monkeypatch, packed=2.0, plain=1.0)
-    assert quickest("a", WAYS) == "plain"
-    assert "plain" in json.loads(kept_in().read_text(encoding="utf-8")).values()
-
-
-def test_a_folder_that_cannot_be_written_to_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "clearhead").write_text("a file in its place", encoding="utf-8")
+def test_a_file_that_cannot_be_written_to_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.mkdir()
     once = clock(monkeypatch, packed=2.0, plain=1.0)
     assert quickest("a", WAYS) == quickest("a", WAYS) == "plain"
     assert once.asked == 1

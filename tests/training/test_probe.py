@@ -1,9 +1,11 @@
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
+from clearhead.machine import probes
 from clearhead.machine.precision import Arithmetic
 from clearhead.recipe.training import Training
 from clearhead.training import probe
@@ -81,3 +83,28 @@ def test_a_faster_one_with_another_loss_is_not_trusted(monkeypatch: pytest.Monke
     choice = choose(new_network(task), task.collate([0, 1]), KNOWN, task)
     assert choice.arithmetic == Arithmetic("fp32")
     assert "bf16 gives another loss" in choice.why
+
+
+def test_the_second_start_tries_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv(probes.FILE, str(tmp_path / "probes.json"))
+    task = Around(translation())
+    network = new_network(task)
+
+    def n_tried(batch: list[int], config: Training = AUTO) -> int:
+        before = task.n_losses
+        choices.append(choose(network, task.collate(batch), config, task))
+        return task.n_losses - before
+
+    choices: list[PrecisionChoice] = []
+    assert n_tried([0, 1]) > 0
+    assert n_tried([0, 1]) == 0
+    assert choices[0].arithmetic == choices[1].arithmetic
+    assert "kept in" in choices[1].why
+    assert n_tried([0, 2]) > 0, "other tokens may have another loss"
+    assert n_tried([0, 1], AUTO.model_copy(update={"attention": "fused"})) > 0
+    with torch.no_grad():
+        next(network.parameters())[0] += 1.0
+    assert n_tried([0, 1]) > 0, "other weights may have another loss"
+    network.requires_grad_(False)
+    next(network.parameters()).requires_grad_(True)
+    assert n_tried([0, 1]) > 0, "fewer gradients take less time"
