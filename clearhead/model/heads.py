@@ -81,7 +81,11 @@ class OutputHead(nn.Module, ABC):
         """Whether `loss` makes the logits for these labels in pieces, or in one, with their gradients."""
         if tracing() or not has_weight(self.output) or not isinstance(labels, Tensor) or labels.ndim != 1:
             return False
-        return self.chunk != NEVER and len(labels) * self.output.out_features > min(self.chunk, FEW)
+        if self.chunk == NEVER:
+            return False
+        # Pieces break a compiled graph, so there they are made only where memory asks for them.
+        limit = self.chunk if torch.compiler.is_compiling() else min(self.chunk, FEW)
+        return len(labels) * self.output.out_features > limit
 
     def transform(self, x: Tensor) -> Tensor:
         """b t d -> b t e, e the width of the dense layer; x itself if there is no layer."""
