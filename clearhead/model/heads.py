@@ -11,7 +11,7 @@ from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import ACTIVATIONS, activation_steps
 from clearhead.model.layout import Layout
 from clearhead.model.linear import LinearMap, effective_weight, has_weight
-from clearhead.model.loss import CHUNK, IGNORED, NEVER, cross_entropy, linear_cross_entropy
+from clearhead.model.loss import CHUNK, FEW, IGNORED, NEVER, cross_entropy, linear_cross_entropy
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Steps
 from clearhead.model.pool import pool
@@ -58,8 +58,8 @@ class OutputHead(nn.Module, ABC):
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Summed cross-entropy in nats; `labels` are those of the valid cells in order, or one a sequence.
 
-        More logits than `chunk` are made in pieces, and each piece is freed before the next is made. Cells whose label
-        is IGNORED then get none.
+        Many logits are made with their gradients, at most `chunk` at a time, and freed before the next are made. Cells
+        whose label is IGNORED then get none.
         """
         if not self.is_chunked(labels):
             logits = self.logits(states, layout)
@@ -78,10 +78,14 @@ class OutputHead(nn.Module, ABC):
         return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=self.chunk)
 
     def is_chunked(self, labels: Tensor) -> bool:
-        """Whether `loss` makes the logits for these labels in pieces."""
+        """Whether `loss` makes the logits for these labels in pieces, or in one, with their gradients."""
         if tracing() or not has_weight(self.output) or not isinstance(labels, Tensor) or labels.ndim != 1:
             return False
-        return len(labels) * self.output.out_features > self.chunk
+        if self.chunk == NEVER:
+            return False
+        # Pieces break a compiled graph, so there they are made only where memory asks for them.
+        limit = self.chunk if torch.compiler.is_compiling() else min(self.chunk, FEW)
+        return len(labels) * self.output.out_features > limit
 
     def transform(self, x: Tensor) -> Tensor:
         """b t d -> b t e, e the width of the dense layer; x itself if there is no layer."""

@@ -6,7 +6,6 @@ padding ever reaches a linear layer.
 
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -117,22 +116,29 @@ class Layout:
         """b t ... -> n ...: the valid cells of a value on the grid, in order."""
         return _real(grid, self.valid, self.rows)
 
-    @cached_property
+    @property
     def stored(self) -> Tensor:
         """m: the cells that a packed stack stores: its n rows, then the first cell again up to a round number.
 
         A product with another number of rows is another kernel for oneDNN, which takes longer to write than to run.
+        Compiled code stores n, because a round number of them would make another graph for each number.
         """
         assert self.rows is not None
-        return F.pad(self.rows, (0, round_up(len(self.rows)) - len(self.rows)))
+        return F.pad(self.rows, (0, self.n_stored - len(self.rows)))
+
+    @property
+    def n_stored(self) -> int:
+        """m."""
+        assert self.rows is not None
+        return len(self.rows) if torch.compiler.is_compiling() else round_up(len(self.rows))
 
     def trim(self, stored: Tensor) -> Tensor:
         """m ... -> n ... when packed; any other value is itself, since m rows are never fewer than the batch has."""
-        return stored if self.rows is None or len(stored) != len(self.stored) else stored[: len(self.rows)]
+        return stored if self.rows is None or len(stored) != self.n_stored else stored[: len(self.rows)]
 
     def fill(self, labels: Tensor, stored: Tensor, value: int) -> Tensor:
         """n -> m: one label for each row of a value that is stored packed; itself for any other value."""
-        if self.rows is None or len(stored) != len(self.stored) or labels.shape != self.rows.shape:
+        if self.rows is None or len(stored) != self.n_stored or labels.shape != self.rows.shape:
             return labels
         return F.pad(labels, (0, len(stored) - len(labels)), value=value)
 
@@ -148,7 +154,7 @@ class Layout:
         if self.rows is None:
             return grid
         cells = grid.flatten(0, 1)
-        if len(self.rows) == len(self.stored) == len(cells):
+        if len(self.rows) == self.n_stored == len(cells):
             return cells
         return _Pack.apply(cells, self.stored, len(self.rows))
 

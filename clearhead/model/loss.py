@@ -10,6 +10,8 @@ from clearhead.model.checks import check_labels, outside
 
 CHUNK = 1 << 24
 """Logits made at once: about 64 MB (docs/log.md)."""
+FEW = 1 << 22
+"""Logits up to which PyTorch's own loss, which keeps them four times, is not replaced: 16 MB."""
 NEVER = 1 << 62
 """More logits than any batch has."""
 PIECE = 4096

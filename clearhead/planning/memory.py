@@ -18,7 +18,7 @@ from clearhead.config import LanguageHead, ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
 from clearhead.model.cost import Component, largest_kept, parts
 from clearhead.model.division import share, uneven
-from clearhead.model.loss import CHUNK
+from clearhead.model.loss import CHUNK, FEW
 from clearhead.model.shapes import unallocated
 from clearhead.planning.adapted import adapted_sizes
 from clearhead.planning.shape import Shape
@@ -201,8 +201,8 @@ class Activations:
 
     def loss(self, setting: Setting) -> int:
         """Bytes of the logits at their peak: `LOSS_BYTES` and 4 each, for all of them or one chunk."""
-        if setting.chunked and self.logits > 4 * CHUNK:
-            return CHUNK * (4 + LOSS_BYTES) + self.head_gradients
+        if setting.chunked and self.logits > 4 * min(CHUNK, FEW):
+            return min(CHUNK, self.logits // 4) * (4 + LOSS_BYTES) + self.head_gradients
         return self.logits // 4 * (4 + LOSS_BYTES)
 
     def working(self) -> int:

@@ -80,7 +80,11 @@ class Run:
         self.distillation: Distillation | None = None
         if self.teacher is not None and self.config.teacher is not None:
             self.distillation = Distillation(self.network, self.teacher.to(self.device), self.config.teacher)
-        self.forward: Callable[..., Tensor] = torch.compile(self.replica) if self.config.compile else self.replica
+        # Each batch of sentence pairs has other lengths, for which one graph must do.
+        dynamic = True if self.network.encoder and self.network.decoder else None
+        self.forward: Callable[..., Tensor] = (
+            torch.compile(self.replica, dynamic=dynamic) if self.config.compile else self.replica
+        )
 
     @property
     def model(self) -> Transformer:

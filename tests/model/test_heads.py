@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.model import Tokens, Transformer
-from clearhead.model.heads import NoHead
+from clearhead.model import Tokens, Transformer, heads
+from clearhead.model.heads import LanguageHead, NoHead
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, ids, sequences
@@ -131,3 +131,26 @@ def test_one_answer_a_position(head: c.Head, width: int) -> None:
     network = with_head(head)
     assert network(Tokens.pad(batch)).shape == (2, 5, width)
     assert network(Tokens.pad(batch, packed=True)).shape == (7, width)
+
+
+@pytest.mark.parametrize("chunk", [4 * 30, 1 << 24], ids=["pieces", "one piece"])
+def test_many_logits_are_not_kept_for_the_backward_pass(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in pieces nor in one, and the loss and its gradients are those of PyTorch's own."""
+    network = with_head(c.LanguageHead(tied=True))
+    labels = ids(2, 5).flatten()
+
+    def kept_and_gradients() -> tuple[list[int], list[torch.Tensor]]:
+        sizes: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+            loss = network(ids(2, 5), labels=labels, smoothing=0.1)
+        return sizes, [loss, *torch.autograd.grad(loss, list(network.parameters()))]
+
+    assert isinstance(network.head, LanguageHead)
+    n_logits = len(labels) * network.head.output.out_features
+    plain, wanted = kept_and_gradients()
+    monkeypatch.setattr(heads, "FEW", 0)
+    network.head.chunk = chunk
+    kept, got = kept_and_gradients()
+    assert plain.count(n_logits) > kept.count(n_logits) == 0
+    for one, other in zip(got, wanted, strict=True):
+        assert_close(one, other)
