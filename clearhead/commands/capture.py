@@ -20,6 +20,7 @@ from clearhead.commands import check_positive, tell
 from clearhead.errors import UserError, sizes
 from clearhead.machine.device import keep_freed_memory
 from clearhead.progress import watching
+from clearhead.storage.manifest import MANIFEST
 from clearhead.training.lock import held
 
 PATIENCE = 3
@@ -42,7 +43,7 @@ def capture_command(
     keep_freed_memory()
     model = load(name, device=device)
     texts = texts_of(model, data, columns)
-    begun = Captured(out).n_texts if (out / ABOUT).is_file() else 0
+    begun = Captured(out).n_texts if (out / MANIFEST).is_file() else 0  # The last of its first files.
     if begun:
         tell(f"{out}: goes on after {begun:,} texts")
     began = time.monotonic()

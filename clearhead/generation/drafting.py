@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.generation.decoding import Decoding, no_gradients
 from clearhead.generation.sampling import History, Sampler, draw, uniform
 from clearhead.model import Tokens, Transformer
@@ -23,6 +24,8 @@ LONGEST = 4
 @dataclass(frozen=True)
 class Guess:
     """A token that may come next."""
+
+    __repr__ = brief
 
     token: int
     kind: int

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.model.cache import Cache
 
 BLOCK = 16
@@ -23,6 +24,8 @@ Name = tuple[Hashable, tuple[int, ...]]
 @dataclass(eq=False)
 class Block:
     """The keys and values of a block of tokens, after those of its parents."""
+
+    __repr__ = brief
 
     name: Name
     parent: "Block | None" = None

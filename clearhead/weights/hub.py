@@ -1,7 +1,6 @@
 """Finds the folder of a name: a local one, or one of the hub by the hub library's cache, token and offline rules."""
 
 import errno
-import os
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -61,7 +60,7 @@ def is_path(name: str) -> bool:
 def nearest(name: str) -> str:
     """The remedy for a path that does not exist: the folder with the most similar name, if any."""
     try:
-        path = Path(os.path.expanduser(name))  # noqa: PTH111 - a Path of "./~" is "~"
+        path = Path(name).expanduser()
         beside = [one.name for one in path.parent.iterdir() if one.is_dir() and not one.name.startswith(".")]
     except (OSError, RuntimeError, ValueError):
         return "check the path"
@@ -72,7 +71,7 @@ def nearest(name: str) -> str:
 def local_folder(name: str) -> Path | None:
     """The folder of this name on this machine, if there is one. Raises UserError for a file."""
     try:
-        path = Path(os.path.expanduser(name))  # noqa: PTH111 - a Path of "./~" is "~"
+        path = Path(name) if Path(name).exists() else Path(name).expanduser()  # A folder here may be named ~.
         is_file, is_dir = path.is_file(), path.is_dir()
     except (OSError, RuntimeError, ValueError):  # a name too long or with a null byte, a home that is not known
         return None

@@ -57,6 +57,16 @@ def test_files_of_every_form_are_one_data_set(folder: str, files: Path, capsys: 
     ]  # fmt: skip
 
 
+def test_a_capture_that_stopped_between_its_first_files_goes_on(folder: str, files: Path) -> None:
+    words = ["capture", folder, "--data", "a-*", "--at", "decoder.blocks.*.resid_post", "--out", "c"]
+    main(words)
+    for path in Path("c").iterdir():
+        if path.name != "capture.json":
+            path.unlink()
+    main(words)
+    assert Captured("c").is_complete
+
+
 def test_effects_are_printed_with_intervals(folder: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["effects", folder, "--data", "a-*", "--top", "3"])
     head, *rows = capsys.readouterr().out.splitlines()

@@ -1,7 +1,5 @@
 """A step takes the number of threads whose products are quickest, and gives back the process's own."""
 
-from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +12,10 @@ from tests.model import small
 
 
 @pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
+def two(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A process of two threads, in which every matrix is worth timing; and the numbers that were set."""
     set_to = [2]
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(quickest, "_known", cache(dict))
+    monkeypatch.setattr(quickest, "_found", {})
     monkeypatch.setattr(quickest, "_spent", [])
     monkeypatch.setattr(threads, "WORTH_PACKING", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: set_to[-1])

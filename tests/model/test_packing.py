@@ -4,7 +4,6 @@ import gc
 import itertools
 import threading
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 def tiny_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every matrix is worth packing, and packed products are the quicker ones."""
     monkeypatch.setattr(packing, "WORTH_PACKING", 1)
-    monkeypatch.setattr(quickest, "_known", cache(dict))
+    monkeypatch.setattr(quickest, "_found", {})
     monkeypatch.setattr(quickest, "_spent", [])
     monkeypatch.setattr(quickest, "timed", lambda runs: {name: float(name == "plain") for name in runs})
 

@@ -143,7 +143,7 @@ def command(
     if starts:
         os.execv(sys.executable, [sys.executable, "-c", START, *words])
     interrupts.end_at_once()
-    Path(".ready").touch()
+    (place / ".ready").touch()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _stream(number)
         setattr(sys, name, stream)

@@ -20,7 +20,7 @@ STOPPED = (130, -SIGINT)
 MOMENTS = 15
 STARTED = ("summary", "train", "translate", "serve")
 """Commands whose imports are interrupted, too."""
-AT_ITS_END = 0.5
+AT_ITS_END = 2.0
 """Seconds within which a command that was done anyway has ended."""
 REPEATED = ("train", "train lm", "resume", "tokenizer train", "capture", "export", "lab", "curve")
 """Commands that write, and shall be able to when they are given again."""
@@ -82,8 +82,6 @@ def _interrupted(workshop: Workshop, asked: Command, way: Way, place: Path, dela
     elif code not in STOPPED and not (code == 0 and at_its_end):
         yield f"exit code {code}: {told(place)}"
     yield from (f"{sign}: {told(place)}" for sign in NEVER if sign in err or sign in out)
-    if code == 130 and not any(line.startswith("stopped") for line in err.splitlines()[-1:]):
-        yield "no line that says so"
     yield from left_behind(place)
     if asked.name in REPEATED:
         yield from _again(workshop, asked, place)
@@ -99,4 +97,4 @@ def _again(workshop: Workshop, asked: Command, place: Path) -> Iterator[str]:
     with workshop.started(Command(asked.name, line), HERE, place, free_port()) as copy:
         code = copy.ended(LIMIT)
     if code != 0:
-        yield f"exit code {code} of {line!r} afterwards"
+        yield f"exit code {code} of {line!r} afterwards: {told(place)}"
