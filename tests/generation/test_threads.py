@@ -1,6 +1,5 @@
 """A step takes the number of threads whose products are quickest, and gives back the process's own."""
 
-
 import pytest
 import torch
 
