@@ -14,11 +14,12 @@ from tests.docs.running import TABLES, Folder, items, skipped
 from tests.small_models import TEXTS, model_of, towers
 from tests.test_pipelines_page import MAKERS as PIPELINES
 
-pytestmark = pytest.mark.slow
 MAKERS = {**PIPELINES, "spans": lambda: model_of("demo", extended_for(Spans(), Tokenizer.train(TEXTS, Words())))}
 ELSEWHERE = {"docs/moving-from-pipelines.md": "tests/test_pipelines_page.py"}
 """Documents that another test runs line by line."""
 PATHS = [path for path in GUIDES if name(path) not in ELSEWHERE and [*items(path.read_text(encoding="utf-8"))]]
+SLOW = ("capture", "chat", "classification", "serving", "your-data")
+"""Guides whose commands take so long that only the slow tier runs them."""
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +35,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=name(path), marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in PATHS],
+)
 def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda _: None)

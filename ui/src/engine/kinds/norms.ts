@@ -48,13 +48,13 @@ export const NORMS = {
   unit: {
     inputs: [1, 1],
     compute: (call) => eachRow(call, axisLength(call.x[0]!, -1), (x, out, at) => {
-      const size = length(x);
+      const size = sizeOf(x);
       x.forEach((value, j) => (out[at + j] = value / size));
     }),
     needs: lastRow,
     explain: ({ index }, [row]) => {
       const terms = row!.terms();
-      return { form: "part", terms, at: index.at(-1)!, total: length(terms.map((one) => one.value)), squared: true };
+      return { form: "part", terms, at: index.at(-1)!, total: sizeOf(terms.map((one) => one.value)), squared: true };
     },
   },
 } satisfies Record<string, OpKind>;
@@ -99,6 +99,11 @@ function norm(call: Call): Floats {
 /** One number of a row or a column, such as its rstd. */
 function scalar({ op, index }: Cell, input: number): Need {
   return ofInput(op, input, columns(op) ? [0, index.at(-1)!] : [...index.slice(0, -1), 0]);
+}
+
+/** The length of a vector, for a division. */
+function sizeOf(x: ArrayLike<number>): number {
+  return Math.max(length(x), 1e-12);
 }
 
 /** Whether an op normalises down the columns, not along the rows. */
