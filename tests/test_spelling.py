@@ -46,16 +46,21 @@ def sound(n: int, seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).uniform(-0.7, 0.9, n).astype(np.float32)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def labelled(folder: Path) -> Path:
+    """Writes a small model that labels each moment, in the reference's form."""
     case = Case("wav2vec2", "base", "Wav2Vec2ForCTC", wav2vec2.BASE)
     model = reference(case)
     with torch.no_grad():
         model.lm_head.weight *= 6  # Many labels, not one for all moments.
-    model.save_pretrained(tmp_path)
+    model.save_pretrained(folder)
     for name, content in (("vocab", LETTERS), ("tokenizer_config", SETTINGS), ("preprocessor_config", PREPROCESSOR)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
-    return tmp_path
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return labelled(tmp_path)
 
 
 def theirs(folder: Path, samples: NDArray[np.float32]) -> str:

@@ -13,6 +13,7 @@ from tests.docs.blocks import GUIDES, name
 from tests.docs.running import TABLES, Folder, items, skipped
 from tests.small_models import TEXTS, model_of, towers
 from tests.test_pipelines_page import MAKERS as PIPELINES
+from tests.test_spelling import labelled
 
 MAKERS = {**PIPELINES, "spans": lambda: model_of("demo", extended_for(Spans(), Tokenizer.train(TEXTS, Words())))}
 ELSEWHERE = {"docs/moving-from-pipelines.md": "tests/test_pipelines_page.py"}
@@ -26,7 +27,10 @@ SLOW = ("capture", "chat", "classification", "serving", "your-data")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     for kind in {kind for kind in TABLES["checkpoints"].values() if isinstance(kind, str)}:
-        (towers if kind == "towers" else MAKERS[kind])().save(folder / kind)
+        if kind == "moments":
+            labelled(folder / kind)
+        else:
+            (towers if kind == "towers" else MAKERS[kind])().save(folder / kind)
     return folder
 
 
