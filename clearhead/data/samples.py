@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue, PositiveInt, ValidationError
 
 from clearhead.config import Config
-from clearhead.data.sounds import ANOTHER, samples_of
+from clearhead.data.sounds import ANOTHER, samples_of, stated
 from clearhead.errors import UserError
 from clearhead.recipe import explain
 from clearhead.recipe.names import schema_of
@@ -42,14 +42,7 @@ class WaveConfig(Config):
 
 def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> WaveConfig:
     """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
-    values = {name: value for name, value in document.items() if value is not None and name not in _IGNORED}
-    for name, supported in _ONLY.items():
-        if (value := values.pop(name, supported)) != supported:
-            raise UserError(f"{where}:{name}: expected {supported!r}, got {repr(value)[:100]}; only that is supported")
-    if "sampling_rate" not in values:
-        raise UserError(
-            f"{where}:sampling_rate: expected the samples a second of the model's sounds, got none; {ANOTHER}"
-        )
+    values = stated(document, ignored=_IGNORED, only=_ONLY, where=where)
     try:
         return WaveConfig.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """Turns sounds into frames of loudness as preprocessor_config.json describes (Radford et al. 2022, 2.2)."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil, log
 from pathlib import Path
 from typing import Final
@@ -69,16 +69,29 @@ class SoundConfig(Config):
         return {**self.model_dump(mode="json"), "padding_value": 0.0, "return_attention_mask": False}
 
 
-def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> SoundConfig:
-    """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
-    values = {name: value for name, value in document.items() if value is not None and name not in _IGNORED}
-    for name, supported in _ONLY.items():
+def stated(
+    document: Mapping[str, JsonValue], *, ignored: Collection[str], only: Mapping[str, JsonValue], where: str
+) -> dict[str, JsonValue]:
+    """The fields of a preprocessor_config.json without the ignored ones and those of which one value is supported.
+
+    Raises UserError for another value of these, and for a missing sampling rate.
+    """
+    values: dict[str, JsonValue] = {
+        name: value for name, value in document.items() if value is not None and name not in ignored
+    }
+    for name, supported in only.items():
         if (value := values.pop(name, supported)) != supported:
             raise UserError(f"{where}:{name}: expected {supported!r}, got {repr(value)[:100]}; only that is supported")
     if "sampling_rate" not in values:
         raise UserError(
             f"{where}:sampling_rate: expected the samples a second of the model's sounds, got none; {ANOTHER}"
         )
+    return values
+
+
+def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> SoundConfig:
+    """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
+    values = stated(document, ignored=_IGNORED, only=_ONLY, where=where)
     for name in sorted(values.keys() - SoundConfig.model_fields.keys()):
         raise UserError(
             f"{where}:{name}: expected no such field, got {repr(values[name])[:100]}; remove it if no frame needs it"

@@ -42,7 +42,7 @@ class Decoding:
 
     @property
     def is_fast(self) -> bool:
-        """Whether its matrices are packed, or need not be."""
+        """Whether its matrices are packed."""
         return self.fast is not self.network
 
     def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
