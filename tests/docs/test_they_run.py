@@ -19,8 +19,6 @@ MAKERS = {**PIPELINES, "spans": lambda: model_of("demo", extended_for(Spans(), T
 ELSEWHERE = {"docs/moving-from-pipelines.md": "tests/test_pipelines_page.py"}
 """Documents that another test runs line by line."""
 PATHS = [path for path in GUIDES if name(path) not in ELSEWHERE and [*items(path.read_text(encoding="utf-8"))]]
-SLOW = ("capture", "chat", "classification", "serving", "your-data")
-"""Guides whose commands take so long that only the slow tier runs them."""
 
 
 @pytest.fixture(scope="session")
@@ -39,10 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, id=name(path), marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in PATHS],
-)
+@pytest.mark.parametrize("path", PATHS, ids=name)
 def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda _: None)
