@@ -6,6 +6,8 @@ from pydantic import Field, PositiveFloat, ValidationInfo, field_validator, mode
 
 from clearhead.config.base import Config, Count, Probability, Width
 
+__all__ = ["ClassificationHead", "Head", "LanguageHead", "NoHead", "SpanHead", "TaggingHead", "VectorHead"]
+
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 
 

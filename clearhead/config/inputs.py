@@ -8,6 +8,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from clearhead.config.base import Activation, Config, Count, Width
 
+__all__ = ["Continuous", "Convolution", "FrameInput", "PatchInput", "StackInput", "TokenInput", "WaveInput"]
+
 
 class TokenInput(Config):
     """Token ids, looked up in a table of vocab_size vectors."""
