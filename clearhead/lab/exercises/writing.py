@@ -12,6 +12,31 @@ from clearhead.lab.exercises.exercise import Input, Way, ids_of
 from clearhead.lab.exercises.language import Term
 from clearhead.model import Tokens
 
+__all__ = [
+    "answered",
+    "beside",
+    "changed",
+    "changing",
+    "chosen",
+    "differs",
+    "edit",
+    "edits",
+    "every",
+    "option_is",
+    "pick",
+    "plain",
+    "reading",
+    "replaced",
+    "same",
+    "says",
+    "shuffled",
+    "swapped",
+    "texts",
+    "unchanged",
+    "value",
+    "word",
+]
+"""The words in which the exercises of `sets/` are written. Each of those files imports all of them."""
 UNSEEN = "unseen"
 
 
@@ -31,16 +56,6 @@ def plain(at: str, on: str | None = None) -> Term:
 def every(condition: Term) -> Term:
     """On the shown input and on every unseen one."""
     return ["and", condition, ["every", UNSEEN, condition]]
-
-
-def unseen(condition: Term) -> Term:
-    """On every unseen input."""
-    return ["every", UNSEEN, condition]
-
-
-def some(condition: Term) -> Term:
-    """On an unseen input."""
-    return ["some", UNSEEN, condition]
 
 
 def apart(left: Term, right: Term) -> Term:

@@ -6,18 +6,7 @@ from clearhead import config as c
 from clearhead.config.positions import FIXED_BIAS
 from clearhead.lab.exercises.exercise import Exercise, Option, Wrong
 from clearhead.lab.exercises.networks import ANIMALS, waves
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    chosen,
-    edit,
-    every,
-    reading,
-    says,
-    texts,
-    unchanged,
-    value,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 AT = "encoder.blocks.0.attn"
 PE = "encoder.embed.positions"

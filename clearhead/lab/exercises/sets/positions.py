@@ -9,29 +9,7 @@ from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Opt
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import ANIMALS, drawn_encoder, waves
 from clearhead.lab.exercises.sets.encodings import AT, PE, SHOWN, added, encodings, learned
-from clearhead.lab.exercises.writing import (
-    answered,
-    beside,
-    changed,
-    changing,
-    chosen,
-    differs,
-    edit,
-    edits,
-    every,
-    option_is,
-    pick,
-    plain,
-    reading,
-    replaced,
-    same,
-    says,
-    shuffled,
-    swapped,
-    texts,
-    unchanged,
-    value,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 LOGITS = "head.logits"
 
