@@ -26,7 +26,7 @@ from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
-from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.checks import check_length, check_vocabulary, with_head
 from clearhead.tasks.filling import fill
 from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.masked_rows import MaskedRows
@@ -110,7 +110,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         if isinstance(config.head, LanguageHead):
             return config
         head = LanguageHead(tied=True, bias=True, transform=True, transform_bias=config.output.bias)
-        return ModelConfig.model_validate({**dict(config), "head": head})
+        return with_head(config, head)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """Measures loss, perplexity and accuracy at masked places. Every evaluation masks the same places."""
