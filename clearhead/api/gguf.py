@@ -1,4 +1,4 @@
-"""Opens GGUF files: the metadata stand for config.json and the tokenizer's files."""
+"""Opens GGUF files, whose metadata replace config.json and the tokenizer's files."""
 
 from collections.abc import Sequence
 from pathlib import Path

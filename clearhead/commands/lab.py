@@ -137,7 +137,7 @@ def _run(one: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> "Resu
 
 
 def _kept(results: "Sequence[Result]", n_chosen: int, folder: Path) -> str:
-    """What an interrupted run has kept, of the last experiment and of those before it, and how to go on."""
+    """Says which results an interrupted run has kept, and how to continue it."""
     last, before = results[-1], len(results) - 1
     if not before and not last.seeds:
         return "no seed was finished"

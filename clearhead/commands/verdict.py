@@ -31,7 +31,7 @@ class Judged:
 
     verdict: Verdict
     parameters: int | None
-    """None if it does not open."""
+    """The number of parameters; None if the model does not open."""
     decisions: tuple[Decision, ...]
 
 

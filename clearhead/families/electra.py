@@ -1,4 +1,4 @@
-"""The encoders of Clark et al. 2020: a generator that fills masks, and a discriminator that finds what it replaced."""
+"""The encoders of Clark et al. 2020: a generator of masked tokens, and a discriminator that finds replaced ones."""
 
 from collections.abc import Sequence
 

@@ -69,7 +69,7 @@ class Watched:
 
 
 MOST_PAUSE = 2.0
-"""Seconds between two questions of a page of a run that goes on."""
+"""Seconds between two requests of a page while its run is active."""
 
 
 def _judged(history: History) -> JsonObject:

@@ -44,7 +44,7 @@ class Kept(Config):
 class _File(Config):
     format: Literal[1] = 1
     results: dict[str, Kept] = Field(default_factory=dict)
-    """By a digest of machine, kind and question, the oldest first."""
+    """The results by a digest of machine, kind and question, the oldest first."""
 
 
 def kept(kind: type[Answer], of: Mapping[str, JsonValue], ask: Callable[[], Answer], *, device: str = "cpu") -> Answer:

@@ -182,7 +182,7 @@ class _Walk:
     values: dict[str, Sizes]
     flops: Counter[str] = field(default_factory=Counter[str])
     shared_flops: Counter[str] = field(default_factory=Counter[str])
-    """Of products that all sequences share."""
+    """FLOPs of products that all sequences share."""
     saved: dict[Sizes, str] = field(default_factory=dict[Sizes, str])
     """Each tensor once, with the module of the last op that needs it."""
 

@@ -23,7 +23,7 @@ class Estimate:
     there: int
     """Bytes that the run already holds."""
     room: Room | None
-    """None if the machine does not say."""
+    """The memory of the machine; None if it does not report it."""
 
     @classmethod
     def of(

@@ -29,7 +29,7 @@ BUCKET = 25 << 20
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be trained, and how."""
+    """The network to train, and the settings of its training."""
 
     config: ModelConfig
     training: Training

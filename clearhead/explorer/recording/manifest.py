@@ -51,7 +51,7 @@ class RecomputeCheck(Config):
     recompute_max_relative: NonNegativeFloat
     """Shares of the largest number of the tensor."""
     rows_sum_max_error: NonNegativeFloat
-    """Of attention weights, from 1."""
+    """The largest difference of a sum of attention weights from 1."""
 
 
 class TraceManifest(Config):
@@ -61,7 +61,7 @@ class TraceManifest(Config):
     family: str | None = None
     config: ModelConfig
     tokens: dict[StackName, tuple[Token, ...]]
-    """By stack; of an image its patches, each by its row and column, after the class token."""
+    """The tokens by stack. For an image: the class token, then each patch by its row and column."""
     masks: dict[str, Mask]
     edits: tuple[Edited, ...] = ()
     tensors: dict[str, TensorFact]

@@ -129,7 +129,7 @@ def _tokens(tokenizer: Tokenizer, given: Tokens, texts: Sequence[str], *, target
 
 
 def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[CharSpan | None]:
-    """Where each token of a text stands in it, [start, end) in characters; `ids` are what encoding it gives."""
+    """Where each token of a text stands in it, [start, end) in characters; `ids` are the tokens of the text."""
     places = tokenizer.offsets(text)
     if len(places) == len(ids) and tokenizer.encode(text) == list(ids):
         return list(places)

@@ -64,7 +64,7 @@ def apart(left: Term, right: Term) -> Term:
 
 
 def same(left: Term, right: Term, by: float = 1e-4) -> Term:
-    """No number differs by more."""
+    """The values of both sides differ by at most `by`."""
     return ["=", left, right, by]
 
 

@@ -1,4 +1,4 @@
-"""Two heads that together go on with a repeated text: induction."""
+"""Induction: two heads that together continue a repeated text."""
 
 from math import exp
 from random import Random
@@ -18,7 +18,7 @@ SHOWN = "so red green blue gold red"
 
 
 def repeating() -> ExerciseSet:
-    """Exercises on induction heads: `so A B C D A` goes on with B."""
+    """Exercises on induction heads: `so A B C D A` continues with B."""
     made = [_which_induces(), _which_copies(), _cut(), _last_only(), _other_word(), _probability()]
     return ExerciseSet("repeating", "Going on as before: induction", {"induction": induction()}, made)
 
