@@ -143,7 +143,7 @@ def _kept(results: "Sequence[Result]", n_chosen: int, folder: Path) -> str:
         return "no seed was finished"
     seeds = f"{len(last.seeds)} of {last.wanted} seeds"
     some = f"{before} of {n_chosen} experiments, and {seeds} of {last.experiment.name}," if n_chosen > 1 else seeds
-    return f"kept {some} in {folder}; the same command with --out {folder} goes on from there"
+    return f"kept {some} in {folder}; the same command with --out {folder} continues from there"
 
 
 def table_command(folder: Path, *, into: Path | None) -> None:

@@ -171,9 +171,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
             n_ordinary = int(rows.texts.lengths.sum()) - count(rows.texts, special)
             trained[name] = max(round(n_ordinary * rows.masking.share), min(n_ordinary, 1))
             if not n_ordinary:
-                raise UserError(
-                    f"{name}: expected tokens to mask, got unknown ones alone; try the model's own language"
-                )
+                raise UserError(f"{name}: expected tokens to mask, got only unknown ones; try the model's own language")
         return text_report(
             {name: rows.texts for name, rows in both.items()},
             vocab_size=self.tokenizer.vocab_size,

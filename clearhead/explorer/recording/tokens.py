@@ -166,7 +166,7 @@ def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int
         if i and start is not None:
             found = [Token(id=start, text=str(start)), *found]
         if not found:
-            raise UserError("text: expected ids such as 5 17 3, got none; this model has no tokenizer")
+            raise UserError("text: expected numbers of tokens such as 5 17 3, got none; this model has no tokenizer")
         model.reader.known([token.id for token in found], stack=stack)
         tokens[name] = tuple(found)
     inputs = [Tokens(torch.tensor([[token.id for token in row]])) for row in tokens.values()]
