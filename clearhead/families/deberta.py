@@ -9,13 +9,12 @@ from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
+from clearhead.families import encoder_heads
 from clearhead.families.bert import norm, output_bias
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import (
     encoder_sizes,
-    labels,
     output_matrix,
-    problem_type,
     span,
     with_defaults,
 )
@@ -248,32 +247,17 @@ FAMILY = Family(
     fields=FIELDS,
     rules=rules,
     heads=(
-        HeadMap(
-            "DebertaV2ForMaskedLM",
-            {"head.kind": "language", "head.bias": True, "head.transform": True},
-            language_rules,
-            (same("tie_word_embeddings", "head.tied", default=True),),
-            prefix=PREFIX,
-        ),
+        encoder_heads.language("DebertaV2ForMaskedLM", PREFIX, language_rules),
         HeadMap("DebertaV2Model", {"head.kind": "none"}),
-        HeadMap(
+        encoder_heads.classifier(
             "DebertaV2ForSequenceClassification",
-            {"head.kind": "classification", "head.pooler": True},
-            lambda _: (rename("pooler.dense.{p}", "head.pooler.{p}"), rename("classifier.{p}", "head.output.{p}")),
-            (
-                *labels(),
-                problem_type(),
-                _dropout(),
-                named("pooler_hidden_act", "head.pooler_activation", names=POOLER, default="gelu"),
-            ),
-            prefix=PREFIX,
+            PREFIX,
+            _dropout(),
+            named("pooler_hidden_act", "head.pooler_activation", names=POOLER, default="gelu"),
+            pooler="pooler.dense",
         ),
-        HeadMap(
-            "DebertaV2ForTokenClassification",
-            {"head.kind": "tagging"},
-            lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-            (*labels(), same("hidden_dropout_prob", "head.dropout", default=0.1)),
-            prefix=PREFIX,
+        encoder_heads.tagging(
+            "DebertaV2ForTokenClassification", PREFIX, same("hidden_dropout_prob", "head.dropout", default=0.1)
         ),
         span("DebertaV2ForQuestionAnswering", prefix=PREFIX),
     ),
