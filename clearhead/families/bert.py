@@ -95,10 +95,10 @@ def no_pooler(prefix: str) -> Rule:
     return leave_out(f"{prefix}pooler.dense.{{p}}", because="this head reads the states, not the pooled one")
 
 
-def classifier_dropout() -> Field:
+def classifier_dropout(theirs: str = "classifier_dropout") -> Field:
     """The dropout before a classifier, which defaults to that of the network."""
     return computed(
-        "classifier_dropout",
+        theirs,
         "head.dropout",
         read=lambda share, values: values["hidden_dropout_prob"] if share is None else share,
         default=None,

@@ -10,7 +10,7 @@ from typing import Any
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.families import encoder_heads
-from clearhead.families.bert import norm, output_bias
+from clearhead.families.bert import classifier_dropout, norm, output_bias
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import (
     encoder_sizes,
@@ -18,7 +18,7 @@ from clearhead.families.shared import (
     span,
     with_defaults,
 )
-from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, implied, named, same
+from clearhead.weights.fields import FieldRule, Only, Values, computed, ignored, implied, named, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename
 
 PREFIX = "deberta."
@@ -226,16 +226,6 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-def _dropout() -> Field:
-    """cls_dropout, which its config class does not have, or that of the network."""
-    return computed(
-        "cls_dropout",
-        "head.dropout",
-        read=lambda share, values: values["hidden_dropout_prob"] if share is None else share,
-        default=None,
-    )
-
-
 FAMILY = Family(
     model_type="deberta-v2",
     constants={
@@ -252,7 +242,7 @@ FAMILY = Family(
         encoder_heads.classifier(
             "DebertaV2ForSequenceClassification",
             PREFIX,
-            _dropout(),
+            classifier_dropout("cls_dropout"),  # Its config class does not have it.
             named("pooler_hidden_act", "head.pooler_activation", names=POOLER, default="gelu"),
             pooler="pooler.dense",
         ),
