@@ -29,6 +29,15 @@ class Norm(nn.Module, Deriving):
     def centred(self, x: Tensor) -> Tensor:
         """The vectors, ... d, less what the norm takes off them."""
 
+    @abstractmethod
+    def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
+        """List the ops of the mean, if the norm takes it off, and of rstd; returns their addresses."""
+
+    def steps(self, to: Steps, path: str, x: str) -> str:
+        """List the ops of `forward`; returns the address of the result."""
+        with to.inside(path):
+            return to.do(f"{path}.out", "norm", x, *self.statistics(to, path, x), weights=_weights(self, path))
+
     @property
     def gain(self) -> Tensor:
         """d: what the norm multiplies by."""
@@ -56,12 +65,9 @@ class LayerNorm(Norm):
         out = (x - mean) * rstd * self.gain
         return tap(self, "out", out if self.bias is None else out + self.bias, self.axes)
 
-    def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
-        with to.inside(path):
-            mean = to.do(f"{path}.mean", "mean", x)
-            rstd = to.do(f"{path}.rstd", "rstd", x, mean, by={"eps": self.eps})
-            return to.do(f"{path}.out", "norm", x, mean, rstd, weights=_weights(self, path))
+    def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
+        mean = to.do(f"{path}.mean", "mean", x)
+        return mean, to.do(f"{path}.rstd", "rstd", x, mean, by={"eps": self.eps})
 
 
 class RMSNorm(Norm):
@@ -82,11 +88,8 @@ class RMSNorm(Norm):
         gain = self.gain  # Of at least float32: for mixed types the kernel is slower, and warns.
         return F.rms_norm(x.to(gain.dtype), self.weight.shape, gain, self.eps).to(x.dtype)
 
-    def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
-        with to.inside(path):
-            rstd = to.do(f"{path}.rstd", "rstd", x, by={"eps": self.eps})
-            return to.do(f"{path}.out", "norm", x, rstd, weights=_weights(self, path))
+    def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
+        return (to.do(f"{path}.rstd", "rstd", x, by={"eps": self.eps}),)
 
 
 class ChannelNorm(nn.Module):
