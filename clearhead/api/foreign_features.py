@@ -107,7 +107,7 @@ def _of_sae_lens(folder: Path, network: Transformer, stack: str) -> Features:
 
 
 def _folded(features: Features, facts: Mapping[str, JsonValue], *, subtracts: bool) -> Features:
-    """The features with what a config says of their input and their lengths as a part of their weights.
+    """The features with the scaling of inputs and lengths that a config describes folded into their weights.
 
     `subtracts` is what an absent apply_b_dec_to_input means.
     """

@@ -27,7 +27,7 @@ class Group:
 
     @property
     def is_blank(self) -> bool:
-        """Whether one of its texts says nothing."""
+        """Whether one of its texts is blank."""
         return not all(text.strip() for text in self.texts)
 
 

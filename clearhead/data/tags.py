@@ -24,7 +24,7 @@ def with_tags(tokenizer: Tokenizer, tags: Sequence[str]) -> Tokenizer:
 
 
 def with_prefix(tokenizer: Tokenizer, prefix: str) -> Tokenizer:
-    """A tokenizer whose settings remember what its model expects before a source. Its ids stay the same."""
+    """A tokenizer with the same ids whose settings record the prefix that its model expects before a source."""
     return tokenizer.changed(tokenizer.library, source_prefix=prefix) if prefix else tokenizer
 
 

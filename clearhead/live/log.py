@@ -97,7 +97,7 @@ class RunLog:
         return f"{self.identity}:{self.n_read}:{self.history.problem}"
 
     def read(self) -> History:
-        """Reads what is new. A log that cannot be read is a problem that the history names."""
+        """Reads the new lines. The history reports a log that cannot be read as its problem."""
         try:
             found = self.path.stat()
             if (found.st_dev, found.st_ino) != self.identity or found.st_size < self.n_read:

@@ -21,7 +21,7 @@ N_CHARACTERS = 2000
 
 
 class Watched:
-    """A run that is watched: what its folder records, at any time. Several threads may ask."""
+    """Reads the state of a run from its folder. Safe for several threads."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log, self.lock = folder, RunLog(folder), Lock()

@@ -48,7 +48,7 @@ class _File(Config):
 
 
 def kept(kind: type[Answer], of: Mapping[str, JsonValue], ask: Callable[[], Answer], *, device: str = "cpu") -> Answer:
-    """The result that this machine kept for this question, otherwise that of `ask`, which is kept.
+    """The stored result of this question on this machine; if there is none, calls `ask` and stores its result.
 
     `kind` is the form of the result, whose name and fields belong to the question; `of` is the rest of it, such as the
     shapes of a network. Everything that changes the result and is no fact of the machine must be in `of`.

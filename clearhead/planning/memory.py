@@ -132,7 +132,7 @@ class Network:
 
 @lru_cache(maxsize=2)
 def network_of(config: ModelConfig, tensor: int = 1) -> Network:
-    """The counts of a network. A run asks for those of the same one several times before it begins."""
+    """The counts of a network. Cached, because a run needs them several times before it begins."""
     return Network(config, tensor)
 
 

@@ -163,7 +163,7 @@ class Blockwise(Mapping[str, Tensor]):
         return torch.cat(found, 1) if len(found) > 1 else found[0]
 
     def _value(self, part: Part, rows: slice, path: str) -> Tensor:
-        """The value, or these rows of it. Where there are several windows, nothing else is computed."""
+        """The value, or these rows of it. With several windows, only these rows are computed."""
         is_whole = len(self._windows(part)) == 1
         key, only = (str(part), ()) if is_whole else (f"{path} {rows.start}", (path,))
         with self._lock:  # An export reads values beside the page's questions.

@@ -25,7 +25,7 @@ class Token(Config):
 
 
 class Edited(Config):
-    """An edit that was made. Only the values show what a function or a tensor put there."""
+    """An edit that was made. For a function or a tensor, only the recorded values show the result."""
 
     at: str
     do: Literal["set", "close", "zero", "mean", "scale", "patch", "tensor", "function"]
