@@ -65,7 +65,7 @@ def _renamed(file: GgufFile, rules: Sequence[Rule], target: torch.dtype) -> dict
 
 
 def _in_type(tensor: Tensor, target: torch.dtype) -> Tensor:
-    """The tensor in this type if the conversion is exact. Files keep vectors in float32, whatever the matrices' type."""
+    """The tensor in this type if the conversion is exact. Files keep vectors in float32."""
     if torch.promote_types(tensor.dtype, target) == target:
         return tensor.to(target)
     narrow: Any = tensor.to(target) if tensor.ndim < 2 else None
