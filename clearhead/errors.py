@@ -19,7 +19,7 @@ class UserError(ValueError):
 
 
 class OutOfMemory(UserError):
-    """More memory is needed than there is; the message says what to lower."""
+    """The machine has too little memory. The message names the setting to lower."""
 
     exit_code = 3
 

@@ -1,4 +1,4 @@
-"""How far a long loop is, for whoever watches it. Imports no torch."""
+"""Reports the progress of long loops to a watcher. Imports no torch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 Watch = Callable[[str, int, int], None]
-"""Is told what a loop does, how many of its turns are done, and of how many."""
+"""Called with the name of a loop, the number of turns done, and the number of all turns."""
 T = TypeVar("T")
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
@@ -22,7 +22,7 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def counted(turns: Iterable[T], what: str, n: int | None = None) -> Iterator[T]:
-    """The same turns, of which there are `n` (default: their length), told to whoever watches."""
+    """Yields `turns`, of which there are `n` (default: their length), and reports each to the watcher."""
     watch = _WATCH.get()
     if watch is None:
         yield from turns

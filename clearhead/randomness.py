@@ -1,4 +1,4 @@
-"""Randomness without state: every random choice is a function of what it is for. Imports no torch.
+"""Randomness without state: every random choice is a function of its purpose. Imports no torch.
 
 Because nothing is consumed in order, a resumed run needs no generator state, and the order of the data does
 not depend on the number of workers.
@@ -8,7 +8,7 @@ import hashlib
 
 
 def key(*parts: str | int) -> int:
-    """A seed in [0, 2^63) from what it is for: `key(seed, "shuffle", epoch)`.
+    """A seed in [0, 2^63) from its purpose: `key(seed, "shuffle", epoch)`.
 
     The same on every machine and in every process (BLAKE2b of the parts, unlike `hash`). Raises TypeError for
     a part that is no str or int, because its text need not be stable.

@@ -102,7 +102,7 @@ def test_analyses_are_those_of_the_sum(both: tuple[Model, Model]) -> None:
     close(logit_lens(model.network, seen).logsumexp, logit_lens(plain.network, expected).logsumexp)
     at = "decoder.blocks.1.attn"
     close(weighted_norms(model.network, seen, at), weighted_norms(plain.network, expected, at))
-    tokens = model._inputs(*texts)
+    tokens = model.inputs(*texts)
     sites = [f"{at}.z[h=1]", "decoder.blocks.0.ffn.post[f=3]"]
     found, wanted = (effects(one.network, tokens, sites) for one in both)
     assert found == pytest.approx(wanted, rel=1e-3, abs=1e-6)
@@ -146,7 +146,7 @@ def test_generation_and_other_maps_take_adapters(both: tuple[Model, Model], monk
     else:
         assert model.generate(text) == plain.generate(text)
     monkeypatch.setattr("clearhead.model.packing.WORTH_PACKING", 1)
-    tokens = model._inputs(*inputs(model.config))
+    tokens = model.inputs(*inputs(model.config))
     close(packed(model.network)(*tokens), plain.network(*tokens))
     twice = copy.deepcopy(model.network)
     path = "decoder.blocks.0.ffn.up"

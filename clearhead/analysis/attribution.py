@@ -16,7 +16,7 @@ from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.model.layout import Tokens
 from clearhead.model.linear import effective_weight
 from clearhead.model.mode import Evaluating
-from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.norm import Norm
 from clearhead.model.residual import LayerScale
 from clearhead.trace import Edit, Trace, trace
 
@@ -170,15 +170,15 @@ def _one(seen: Trace, address: str) -> Shares:
 
 
 def _normed(seen: Trace, path: str, norm: nn.Module | None, parts: Shares) -> Shares:
-    """(part - mean(part)) * rstd * weight, rstd of the whole as it was; and the norm's bias."""
+    """centred(part) * rstd * gain, rstd of the whole as it was; and the norm's bias."""
     if norm is None:
         yield from parts
         return
-    assert isinstance(norm, LayerNorm | RMSNorm)
+    assert isinstance(norm, Norm)
     scale = seen[f"{path}.rstd"] * norm.gain
     for address, part in parts:
-        yield address, (part if isinstance(norm, RMSNorm) else part - part.mean(-1, keepdim=True)) * scale
-    if isinstance(norm, LayerNorm) and norm.bias is not None:
+        yield address, norm.centred(part) * scale
+    if norm.bias is not None:
         yield f"{path}.bias", norm.bias.expand_as(scale)
 
 

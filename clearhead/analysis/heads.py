@@ -24,7 +24,7 @@ UNIFORM = 0.9
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """One head over a batch. Shares are means over the real queries that have such a key; all are 0 without queries."""
+    """One head over a batch. Shares are means over real queries that have such a key, and 0 without queries."""
 
     entropy: float
     """-sum_s w log w, in nats, mean over the real queries."""

@@ -28,7 +28,7 @@ class LogitDifference:
     answer: Ids
     minus: Ids | None = None
     position: int | None = None
-    """Of the last stack, negative from its end; None for the last real position. Unused if the head pools."""
+    """Position in the last stack, from its end if negative; None for the last real one. Unused if the head pools."""
 
     def __call__(self, result: Tensor, layout: Layout) -> Tensor:
         logits = at(result, layout, self.position)
@@ -81,7 +81,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class VectorShift:
-    """<vector, direction>: how far the vector of each row lies along a direction, for encoders without labels."""
+    """<vector, direction>: the component of each row's vector along a direction, for encoders without labels."""
 
     __repr__ = brief
     direction: Tensor

@@ -22,7 +22,7 @@ class Pruned:
     effects: Mapping[str, float]
     """KL(whole || without this head) in nats, by address, such as `encoder.blocks.0.attn.z[h=2]`."""
     removed: tuple[str, ...]
-    """The addresses of the heads that are gone."""
+    """The addresses of the removed heads."""
 
 
 def without_heads(network: Transformer, inputs: Sequence[Tokens | Tensor], n: int) -> Pruned:

@@ -29,7 +29,7 @@ class QKAttribution:
     queries: tuple[str, ...]
     """What wrote to the query, by address, or by parameter name for a bias."""
     keys: tuple[str, ...]
-    """What wrote to the key. DeBERTa's vectors of distances stand on either side."""
+    """The part that wrote to the key. DeBERTa's vectors of distances may be on either side."""
     pairs: Tensor
     """q k, float64: the product of each two, scaled."""
     others: dict[str, float]

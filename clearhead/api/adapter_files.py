@@ -83,7 +83,7 @@ def _config(
     config: ModelConfig, written: Sequence[tuple[Pair, Mapping[str, Adapter | None]]], ranks: Mapping[str, int],
     there: Sequence[str],
 ) -> dict[str, JsonValue]:  # fmt: skip
-    """adapter_config.json. Ranks and factors are those of most matrices; patterns name the others."""
+    """The content of adapter_config.json: ranks and factors of most matrices, and patterns for the exceptions."""
     of = {pair.theirs.removesuffix(".weight"): next(filter(None, parts.values())) for pair, parts in written}
     rank = Counter(ranks.values()).most_common(1)[0][0]
     # A matrix of n blocks has n times the rank, so alpha grows with it to keep the factor.

@@ -104,7 +104,7 @@ class SavedAdapter:
 
     @property
     def others(self) -> dict[str, Tensor]:
-        """Tensors that replace those of the model, such as those of a new head."""
+        """Tensors that replace tensors of the model, such as the tensors of a new head."""
         ends = tuple(f".{part}" for part in PARTS.values())
         return {name: tensor for name, tensor in self.tensors.items() if not name.endswith(ends)}
 
@@ -172,7 +172,7 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
 def _put(
     network: Transformer, saved: SavedAdapter, module: str, linears: Mapping[str, nn.Linear], another: str
 ) -> None:
-    """The adapters of one matrix of theirs, on those of ours that it holds."""
+    """Puts the adapters of one of their matrices on those of our matrices that it contains."""
     parts = {part: saved.tensors.get(f"{module}.{part}") for part in PARTS.values()}
     down, up = parts["down"], parts["up"]
     wide, high = next(iter(linears.values())).in_features, sum(one.out_features for one in linears.values())

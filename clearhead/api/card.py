@@ -1,4 +1,4 @@
-"""Writes README.md of a saved model: what it is, how to open it, and the figures of its training."""
+"""Writes README.md of a saved model: its architecture, how to open it, and the figures of its training."""
 
 from collections.abc import Mapping
 

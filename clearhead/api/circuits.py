@@ -21,7 +21,7 @@ class Explained:
     answer: int | None
     minus: int | None
     position: int | None
-    """Of the last stack; None if the head pools."""
+    """The position in the last stack; None if the head pools."""
 
 
 def circuits_of(

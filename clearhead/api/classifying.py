@@ -91,7 +91,7 @@ def entailed(model: "Model", texts: Sequence[Input], asked: ZeroShot) -> Rows:
 
 
 def entailments(model: "Model", texts: Sequence[str], asked: ZeroShot) -> Iterator[Prediction]:
-    """The labels that each text entails, as predictions; nothing for a blank text."""
+    """The labels that each text entails, as predictions; empty for a blank text."""
     known = [text for text in texts if text.strip()]
     found = iter(entailed(model, known, asked) if known else ())
     for text in texts:

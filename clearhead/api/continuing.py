@@ -1,4 +1,4 @@
-"""How a text goes on, piece by piece: `Model.generate`, `stream` and `chat`."""
+"""Continues a text piece by piece: `Model.generate`, `stream` and `chat`."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

@@ -29,7 +29,7 @@ from clearhead.analysis.features import Features, Site
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.block import Block
-from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.norm import Norm
 from clearhead.weights.documents import CONFIG_LIMIT, is_there, read_json, shown, size_of
 from clearhead.weights.safetensors import with_metadata
 
@@ -57,7 +57,7 @@ class _Place:
     """A value as a hook names it."""
 
     address: str
-    norm: LayerNorm | RMSNorm | None = None
+    norm: Norm | None = None
     """The norm whose gain it does not have yet."""
 
 
@@ -107,7 +107,7 @@ def _of_sae_lens(folder: Path, network: Transformer, stack: str) -> Features:
 
 
 def _folded(features: Features, facts: Mapping[str, JsonValue], *, subtracts: bool) -> Features:
-    """The features with what a config says of their input and their lengths as a part of their weights.
+    """The features with the scaling of inputs and lengths that a config describes folded into their weights.
 
     `subtracts` is what an absent apply_b_dec_to_input means.
     """
@@ -204,7 +204,7 @@ def _place(hook: JsonValue, network: Transformer, stack: str, where: str) -> _Pl
     if after is not None:
         name = f"{name.split('.')[0]}_out_norm.out"
     norm = {"attn_norm.out": block.attn_norm, "ffn_norm.out": block.ffn_norm}.get(name)
-    if name in ("attn_norm.out", "ffn_norm.out") and not isinstance(norm, LayerNorm | RMSNorm):
+    if name in ("attn_norm.out", "ffn_norm.out") and not isinstance(norm, Norm):
         raise UserError(f"{where}: expected a block with a norm there, got {hook!r} for one without; try another model")
     return _Place(f"{path}.{name}", norm if match[2].endswith("normalized") else None)
 
@@ -221,7 +221,7 @@ def _after_gain(features: Features, reads: _Place, writes: _Place, where: Path) 
     if reads.address == writes.address:
         raise UserError(f"{where}: expected an autoencoder of a value with an address, got a norm without its gain")
     with torch.no_grad():
-        gain, bias = reads.norm.gain.float(), reads.norm.bias if isinstance(reads.norm, LayerNorm) else None
+        gain, bias = reads.norm.gain.float(), reads.norm.bias
         w_enc = features.w_enc / gain[:, None]
         b_enc = features.b_enc if bias is None else features.b_enc - bias.float() @ w_enc
         skip = None if features.w_skip is None else features.w_skip / gain[:, None]

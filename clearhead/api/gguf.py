@@ -1,4 +1,4 @@
-"""Opens GGUF files: the metadata stand for config.json and the tokenizer's files."""
+"""Opens GGUF files, whose metadata replace config.json and the tokenizer's files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,7 +65,7 @@ def _renamed(file: GgufFile, rules: Sequence[Rule], target: torch.dtype) -> dict
 
 
 def _in_type(tensor: Tensor, target: torch.dtype) -> Tensor:
-    """The tensor in this type if it loses nothing. Files keep vectors in float32 whatever the type of matrices."""
+    """The tensor in this type if the conversion is exact. Files keep vectors in float32."""
     if torch.promote_types(tensor.dtype, target) == target:
         return tensor.to(target)
     narrow: Any = tensor.to(target) if tensor.ndim < 2 else None

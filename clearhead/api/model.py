@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,13 @@ from clearhead.api import predicting, saving, variants
 from clearhead.api.classifying import TEMPLATE, ZeroShot, classified, entailed
 from clearhead.api.continuing import beginning, continued, conversation, remedy
 from clearhead.api.embedding import SentenceReader, vectors_of
-from clearhead.api.reader import Input, Reader, Texts, listed
-from clearhead.api.sentences import Sentences
+from clearhead.api.held import Held
+from clearhead.api.reader import Input, Texts, listed
 from clearhead.api.transcribing import transcripts, with_times
-from clearhead.config import ModelConfig
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, complete
 from clearhead.generation.settings import changed
 from clearhead.json_text import JsonObject
-from clearhead.model import Tokens, Transformer
 from clearhead.model.assign import merged
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
@@ -36,72 +32,12 @@ from clearhead.trace import Edit, Trace, trace
 Edits = Mapping[str, Edit] | None
 
 if TYPE_CHECKING:
-    from clearhead.data.images import ImageProcessor
     from clearhead.data.pictures import Picture
-    from clearhead.data.samples import WaveProcessor
-    from clearhead.data.sounds import Sound, SoundProcessor
+    from clearhead.data.sounds import Sound
 
 
-class Model:
+class Model(Held):
     """A network, its tokenizer, its image or sound processor, and its default settings of generation."""
-
-    def __init__(
-        self,
-        network: Transformer,
-        tokenizer: Tokenizer | None = None,
-        generation: GenerationConfig | None = None,
-        *,
-        images: "ImageProcessor | None" = None,
-        sounds: "SoundProcessor | WaveProcessor | None" = None,
-        sentences: Sentences | None = None,
-        family: str | None = None,
-        about: Mapping[str, JsonValue] | None = None,
-        recipe: Mapping[str, JsonValue] | None = None,
-        base: str | None = None,
-    ) -> None:
-        """`sentences` decides how `embed` makes one vector of a text, `family` as which architecture to save if several
-        fit, and `about` what a model card says about the training. `recipe` has the tables that the model was trained
-        by, if it comes from a run. `base` names the model that its adapters are of.
-        """
-        self.network, self.reader = network, Reader(network.config, tokenizer, images, sounds)
-        self.generation = generation or GenerationConfig()
-        self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
-        self.recipe, self.base = recipe, base
-
-    def __repr__(self) -> str:
-        """The stacks and the head in one line."""
-        sizes = [f"{name} of {s.n_layers} x {s.d_model}" for name, s in self.config.stacks.items()]
-        return f"Model({', '.join([*sizes, f'{self.config.head.kind} head'])})"
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer. Raises UserError if the model came without one."""
-        return self.reader.words
-
-    @property
-    def has_tokenizer(self) -> bool:
-        """Whether the model came with a tokenizer."""
-        return self.reader.tokenizer is not None
-
-    @property
-    def images(self) -> "ImageProcessor":
-        """The image processor. Raises UserError if the model came without one."""
-        return self.reader.pictures
-
-    @property
-    def config(self) -> ModelConfig:
-        """The architecture."""
-        return self.network.config
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.network.parameters()).device
-
-    @property
-    def is_encoder_decoder(self) -> bool:
-        """Whether the model reads one text and writes another."""
-        return len(self.config.stacks) == 2
 
     # --- results ---
 
@@ -112,7 +48,7 @@ class Model:
         is the start token. An encoder takes a second text, such as a passage after a question.
         """
         with Evaluating(self.network), torch.inference_mode():
-            return self.network(*self._inputs(text, target))[0]
+            return self.network(*self.inputs(text, target))[0]
 
     def predict(self, inputs: Sequence[predicting.Row]) -> list[JsonObject]:
         """What the model says of each input, by the task that it was trained for: {"label": …, "probabilities": …}.
@@ -253,7 +189,7 @@ class Model:
         refuse_rounded(self.network, "changed")
         own = merged(self.network)
         network = variants.over_the_same_weights(own, variants.changed(own.config, scale=scale, positions=positions))
-        return self._of(network)
+        return self.around(network)
 
     def tracing(self, edit: Edits = None, *, without: Collection[str] = ()) -> AbstractContextManager[Trace]:
         """A trace of everything that runs inside, such as a whole translation, as `clearhead.trace.trace` makes it."""
@@ -276,7 +212,7 @@ class Model:
 
     def merge(self) -> "Model":
         """A model whose adapters are a part of its weights. It shares all other weights."""
-        return self._of(merged(self.network), about=self.about)
+        return self.around(merged(self.network), about=self.about)
 
     def save(self, folder: str | Path, *, adapter: bool = False, shard_bytes: int = saving.SHARD_BYTES) -> Path:
         """Writes a new folder for `load`, and for other libraries if they have this architecture.
@@ -290,28 +226,3 @@ class Model:
         folder = Path(folder)
         files = saving.adapter_files(self) if adapter else saving.whole_files(self, folder, shard_bytes=shard_bytes)
         return checkpoints.write_folder(folder, files)
-
-    def _of(self, network: Transformer, about: Mapping[str, JsonValue] | None = None) -> "Model":
-        """A model around another network."""
-        reads = self.reader
-        given: dict[str, Any] = {"images": reads.images, "sounds": reads.sounds, "sentences": self.sentences}
-        given |= {"family": self.family, "recipe": self.recipe, "about": about}
-        return Model(network, reads.tokenizer, self.generation, **given)
-
-    def _inputs(self, text: Input, other: str | None) -> list[Tokens]:
-        return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
-
-    def here(self, tokens: Tokens) -> Tokens:
-        """The tokens on the network's device, and pixels in its type."""
-        if tokens.ids.is_floating_point():
-            tokens = replace(tokens, ids=tokens.ids.to(next(self.network.parameters()).dtype))
-        return tokens.to(self.device)
-
-    def tokenizer_files(self) -> dict[str, bytes]:
-        """The tokenizer in the form of other libraries. That of an encoder-decoder adds the end token."""
-        return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
-
-    def settings(self, config: GenerationConfig | None = None) -> GenerationConfig:
-        """These settings of generation, by default the model's own, with the tokenizer's special tokens."""
-        config, ids = config or self.generation, self.tokenizer if self.has_tokenizer else None
-        return config if ids is None else config.with_ids(start_id=ids.bos_id, end_id=ids.eos_id, pad_id=ids.pad_id)

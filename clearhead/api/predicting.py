@@ -86,7 +86,7 @@ def _names(task: type[RecipeTask[Any]]) -> str:
 
 
 def predictions(model: "Model", task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
-    """What the model says of each line, in order; nothing of a blank one."""
+    """What the model says of each line, in order; nothing for a blank line."""
     known = [line for line in lines if line.strip()]
     said = iter(task.predicted(model, known) if known else ())
     for line in lines:

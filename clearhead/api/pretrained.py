@@ -45,7 +45,7 @@ class Source:
     place: Path
     """The folder or file."""
     document: Mapping[str, Any]
-    """The content of config.json, or what stands for it."""
+    """The content of config.json, or of the file that replaces it."""
     where: str
     """Its name in messages."""
     tensors: Callable[[HeadMap, torch.dtype | None], dict[str, Tensor]]

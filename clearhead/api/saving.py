@@ -35,7 +35,7 @@ def whole_files(model: "Model", folder: Path, *, shard_bytes: int) -> Checkpoint
     network, settings, has_tokenizer = merged(model.network), model.settings(), model.has_tokenizer
     exported = pretrained.export(network, settings, prefer=model.family, shard_bytes=shard_bytes)
     if exported is None:
-        _log.warning("%s: no other library has this architecture; saved for clearhead alone", folder)
+        _log.warning("%s: no other library has this architecture; saved in clearhead's own format", folder)
     files = own_files(network, settings) if exported is None else exported.files
     architecture = None if exported is None else exported.architecture
     beside = Checkpoint() if exported is None else model.sentences.files()

@@ -34,7 +34,7 @@ def spells(model: "Model") -> bool:
 
 
 def spelled(model: "Model", sounds: Sequence[Sound]) -> Iterator[tuple[str, float]]:
-    """The text of each sound, and its seconds. Raises UserError, while it iterates, for what is no sound."""
+    """The text of each sound, and its seconds. While iterating, raises UserError for an input that is not a sound."""
     processor = model.reader.hearing
     assert isinstance(processor, WaveProcessor)
     model.tokenizer.need("pad")

@@ -43,7 +43,7 @@ class Site:
     address: Address
     axes: str
     shape: tuple[int, ...]
-    """Of one vector."""
+    """The shape of one vector."""
     stack: str
     """The stack whose positions it has."""
 

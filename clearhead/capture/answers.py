@@ -44,7 +44,7 @@ class ChangedAnswer:
     """The number of the text in the data set, from 0."""
     text: Text
     position: int | None
-    """None for answers to the whole text."""
+    """The position of the answer; None for an answer to the whole text."""
     first: str
     """A token or label; a position, for the start or the end of an answer in the text."""
     second: str
@@ -63,7 +63,7 @@ class Answers:
     """`loss`, in nats a token, and `accuracy` of the next tokens, for a decoder; else none."""
     n_changed_texts: int
     texts: tuple[ChangedAnswer, ...]
-    """Of each text with a changed answer the place where the models are furthest apart, the furthest first."""
+    """For each text with a changed answer, the place where the models differ most; the largest difference first."""
 
 
 @dataclass(frozen=True)

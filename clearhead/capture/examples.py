@@ -38,7 +38,7 @@ class Example:
     row: int
     """The number of the text in the data set, from 0."""
     text: Text | None
-    """None for a capture, which holds the tokens alone."""
+    """The text; None for a capture, which stores tokens only."""
     value: float
     """The largest of `values`."""
     position: int

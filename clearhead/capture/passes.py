@@ -28,7 +28,7 @@ Positions: TypeAlias = Literal["all", "first", "last", "mean", "max"]
 BATCH_TOKENS = 4096
 """Tokens of one batch, padding included."""
 MOST_TEXTS, MOST_TOKENS = 1 << 16, 1 << 22
-"""Of one window, so that windows fit into memory if few of their positions are kept."""
+"""Most texts and tokens of one window, so that windows fit into memory if few of their positions are kept."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Window:
     end: int
     """The number of the first text after it."""
     digest: str
-    """Of all texts before its end."""
+    """The digest of all texts up to its end."""
     texts: list[Encoded] = field(default_factory=list[Encoded])
     kept: list[dict[str, np.ndarray]] = field(default_factory=list[dict[str, np.ndarray]])
     n_cut: int = 0

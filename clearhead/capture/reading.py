@@ -19,7 +19,7 @@ from clearhead.weights.documents import read_json
 
 Format: TypeAlias = Literal["safetensors", "parquet"]
 ABOUT, INDEX = "capture.json", "index.json"
-"""The file that says what a capture is of, and the file that says that it is complete."""
+"""The file that describes a capture, and the file that marks it as complete."""
 
 
 def shard_name(number: int, form: Format) -> str:
@@ -42,7 +42,7 @@ class Rows:
 
 
 class Captured:
-    """A folder of captured activations. Nothing is read before it is asked for."""
+    """A folder of captured activations. Values are read from disk on first use."""
 
     def __init__(self, folder: str | Path) -> None:
         """Raises UserError if the folder holds no capture."""

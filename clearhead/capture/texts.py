@@ -77,7 +77,7 @@ class Encoder:
 
     model: Model
     stacks: tuple[str, ...]
-    """Those that run: the encoder alone needs no target."""
+    """The stacks that run. If only the encoder runs, no target is needed."""
     length: int | None = None
 
     @cached_property

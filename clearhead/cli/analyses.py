@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Files, Flag, Text, app
+from clearhead.cli.app import Device, Files, Flag, Length, Named, OneObject, Text, app
 
 
 @app.command(sort_key=6, help_epilogue="")
 def circuits(
-    model: str,
+    model: Named,
     /,
     *,
     clean: Text,
@@ -32,7 +32,6 @@ def circuits(
     much of the number the best of them carry with all others corrupt: their faithfulness.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         clean: The text that is explained.
         corrupt: A text of as many tokens with another answer; `zero` or `mean` replaces values by 0 or their mean.
         target: What the decoder of an encoder-decoder has written so far (default: nothing).
@@ -45,7 +44,6 @@ def circuits(
         steps: Texts between the two for ig.
         top: Share of the edges that --out keeps.
         out: JSON file to write.
-        device: Where to compute.
     """
     from clearhead.commands.circuits import circuits_command
 
@@ -68,7 +66,7 @@ def circuits(
 
 @app.command(sort_key=6, help_epilogue="")
 def patch(
-    model: str,
+    model: Named,
     /,
     *,
     clean: Text,
@@ -78,7 +76,7 @@ def patch(
     target: Text | None = None,
     of: Literal["resid", "attn", "ffn", "heads", "all"] = "resid",
     position: int = -1,
-    json: Flag = False,
+    json: OneObject = False,
     device: Device = "cpu",
 ) -> None:
     """Patch the states of one text into another, one at a time, and say how much of its answer each restores.
@@ -88,7 +86,6 @@ def patch(
     partner stays empty.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         clean: The text that gives the answer; a file, for a model that reads images.
         corrupt: The text that does not.
         answer: Token, or label, whose logit is measured. A token that begins a word has its space: " Paris".
@@ -96,8 +93,6 @@ def patch(
         target: What the decoder of an encoder-decoder has written so far (default: nothing).
         of: The states: residual streams, attention outputs or feed-forward outputs by position, heads, or all of these.
         position: Position in the clean text whose answer is measured; -1 is the last.
-        json: Print one JSON object on standard output, and nothing else there.
-        device: Where to compute.
     """
     from clearhead.commands.patch import patch_command
 
@@ -119,7 +114,7 @@ def difference(
     texts: int = 100,
     top: int = 20,
     seed: int = 0,
-    length: int | None = None,
+    length: Length = None,
     out: Path | None = None,
     page: Path | None = None,
     device: Device = "cpu",
@@ -139,10 +134,8 @@ def difference(
         texts: Texts to measure on, drawn at random.
         top: Tensors, parts and texts to list.
         seed: Seed of the draw.
-        length: Tokens of a text at most.
         out: JSON file to write.
         page: HTML file to write, with the same tables and whole texts.
-        device: Where to compute.
     """
     from clearhead.commands.difference import difference_command
 

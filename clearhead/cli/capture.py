@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Files, Flag, Repeated, Text, app
+from clearhead.cli.app import Device, Files, Flag, Length, Named, Repeated, Text, app
 
 
 @app.command(sort_key=6, help_epilogue="")
 def capture(
-    model: str,
+    model: Named,
     /,
     *,
     data: Files,
@@ -32,7 +32,6 @@ def capture(
     with the same bytes. docs/capture.md says how to read the folder.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         data: Files of texts: lines, or a column of CSV, TSV, JSON lines or parquet; .gz and .zst are fine, and * in a
             name stands for any characters.
         at: Addresses, such as decoder.blocks.*.resid_post or decoder.blocks.3.attn.z[h=2]; * is any part between dots.
@@ -47,7 +46,6 @@ def capture(
         seed: Seed of the sample.
         length: Tokens of a text at most (default: the model's longest length, or else 2048).
         shard_mb: Megabytes of a shard.
-        device: Where to compute.
     """
     from clearhead.commands.capture import capture_command
 
@@ -67,7 +65,7 @@ def capture(
 
 @app.command(sort_key=6, help_epilogue="")
 def effects(
-    model: str,
+    model: Named,
     /,
     *,
     data: Files,
@@ -77,7 +75,7 @@ def effects(
     texts: int = 100,
     top: int = 20,
     seed: int = 0,
-    length: int | None = None,
+    length: Length = None,
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
@@ -87,7 +85,6 @@ def effects(
     layers it is KL(whole || answer after each block), as the logit lens reads it.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         data: Files of texts, as for capture.
         sites: heads, neurons, layers, or addresses such as decoder.blocks.3.ffn.post, whose parts are measured.
         text: Column of the texts.
@@ -95,8 +92,6 @@ def effects(
         texts: Texts to measure on, drawn at random.
         top: Parts to print, those with the largest effects.
         seed: Seed of the draw.
-        length: Tokens of a text at most.
-        device: Where to compute.
         json: Print one JSON array on standard output, and nothing else there.
     """
     from clearhead.commands.capture import effects_command
@@ -118,7 +113,7 @@ def effects(
 
 @app.command(sort_key=6, help_epilogue="")
 def examples(
-    model: str,
+    model: Named,
     /,
     *,
     data: Files,
@@ -126,7 +121,7 @@ def examples(
     text: str | None = None,
     text_pair: str | None = None,
     top: int = 20,
-    length: int | None = None,
+    length: Length = None,
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
@@ -136,14 +131,11 @@ def examples(
     other than the first and the special ones.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         data: Files of texts, as for capture, or the folder of a capture.
         at: Address of a part, such as decoder.blocks.3.ffn.post[f=7] or decoder.blocks.2.attn.weights[h=1].
         text: Column of the texts.
         text_pair: Column of the targets or second texts.
         top: Texts to list.
-        length: Tokens of a text at most.
-        device: Where to compute.
         json: Print a JSON object a text, with the strength of each token.
     """
     from clearhead.commands.capture import examples_command

@@ -61,7 +61,7 @@ def raise_outside_imports() -> "Callable[[], bool]":
 
 
 def _is_wanted() -> bool:
-    """Whether Ctrl-C is for this process; it is not for a job in the background, which shall go on."""
+    """Whether Ctrl-C ends this process. It does not end a job in the background."""
     return signal.getsignal(signal.SIGINT) != signal.SIG_IGN
 
 

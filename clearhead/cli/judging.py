@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Files, Flag, app
+from clearhead.cli.app import Device, DeviceName, Files, Flag, OneObject, app
 
 
 @app.command(sort_key=7, help_epilogue="")
@@ -19,7 +19,7 @@ def compare(
     text: str | None = None,
     data: str | None = None,
     device: Device = "cpu",
-    json: Flag = False,
+    json: OneObject = False,
 ) -> None:
     """Compare two models on the same examples: is one better, or is it chance?
 
@@ -35,8 +35,6 @@ def compare(
         target: Text files of their translations, file by file and line by line.
         text: Text file, for language models with one tokenizer.
         data: Table with the columns of the training data, or with those that the other options name.
-        device: Where to compute.
-        json: Print one JSON object on standard output, and nothing else there.
     """
     from clearhead.commands.compare import compare_command
 
@@ -59,7 +57,7 @@ def wrong_labels(
     epochs: float | None = None,
     steps: int | None = None,
     seed: int | None = None,
-    device: Device | None = None,
+    device: DeviceName | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
     json: Flag = False,
 ) -> None:

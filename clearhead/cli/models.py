@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Flag, app
+from clearhead.cli.app import Flag, Named, OneObject, Revision, app
 
 SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 """Other names of types."""
@@ -17,7 +17,7 @@ def summary(
     source_length: int | None = None,
     target_length: int | None = None,
     batch: int = 1,
-    json: Flag = False,
+    json: OneObject = False,
 ) -> None:
     """Count a model by component: parameters, shapes, FLOPs a token, bytes of activations and cache.
 
@@ -26,7 +26,6 @@ def summary(
         source_length: Tokens of the source, or of the only input.
         target_length: Tokens of the target.
         batch: Sequences at once.
-        json: Print one JSON object on standard output, and nothing else there.
     """
     from clearhead.commands.measure import summary_command
 
@@ -34,7 +33,7 @@ def summary(
 
 
 @app.command(sort_key=9, help_epilogue="")
-def check(model: str, /, *, revision: str | None = None, json: Flag = False) -> None:
+def check(model: str, /, *, revision: Revision = None, json: OneObject = False) -> None:
     """Say whether a model opens here, and compare its values with those of the reference library.
 
     Says what each field of its config.json decided, and, where `transformers` is installed, the largest difference of
@@ -47,8 +46,6 @@ def check(model: str, /, *, revision: str | None = None, json: Flag = False) -> 
 
     Args:
         model: Folder of a model or run, the name of a model on the Hugging Face hub, or a config.json alone.
-        revision: Branch, tag or commit on the hub.
-        json: Print one JSON object on standard output, and nothing else there.
     """
     from clearhead.commands.check import check_command
 
@@ -57,7 +54,7 @@ def check(model: str, /, *, revision: str | None = None, json: Flag = False) -> 
 
 @app.command(sort_key=10, help_epilogue="")
 def export(
-    model: str,
+    model: Named,
     /,
     *,
     to: Literal["hf", "peft", "ctranslate2", "onnx", "gguf"],
@@ -65,7 +62,7 @@ def export(
     dtype: Literal["float32", "bfloat16", "float16", "f32", "bf16", "f16", "q8_0"] | None = None,
     quantization: Literal["int8", "int8_float16", "int8_bfloat16", "int8_float32", "int16"] | None = None,
     shard_gb: float | None = None,
-    revision: str | None = None,
+    revision: Revision = None,
 ) -> None:
     """Write a model in the form that another library opens.
 
@@ -80,13 +77,11 @@ def export(
     once and compared with the model.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         to: The form to write.
         out: New folder to write (default: the model's name and the form, such as opus-de-en-onnx).
         dtype: Type of the weights (default: as they are stored; float32 for onnx). For gguf also q8_0, eight bits.
         quantization: For ctranslate2: weights of 8 or 16 bits instead.
         shard_gb: For hf: gigabytes of weights a file at most (default: 5).
-        revision: Branch, tag or commit on the hub.
     """
     from clearhead.commands.export import ExportOptions, export_command
 
@@ -113,14 +108,13 @@ def prune(model: str, /, *, heads: int, out: Path) -> None:
 
 
 @app.command(sort_key=11, help_epilogue="")
-def push(model: str, repository: str, /, *, private: Flag = False, revision: str | None = None) -> None:
+def push(model: Named, repository: str, /, *, private: Flag = False, revision: str | None = None) -> None:
     """Upload a model to the Hugging Face hub, where others and `clearhead.load` open it by its name.
 
     Writes the model as `export --to hf` does, with its tokenizer, settings and model card, and prints the address.
     Needs a token that may write: `hf auth login`, or the environment variable HF_TOKEN.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         repository: Name of the repository, such as owner/name; made where there is none, else its files are replaced.
         private: Make a new repository visible to its owner alone.
         revision: Branch, tag or commit of the model that is read.

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Flag, app
+from clearhead.cli.app import DeviceName, OneObject, app
 
 
 @app.command(sort_key=11, help_epilogue="")
@@ -23,7 +23,7 @@ def plan(
     batch: int | None = None,
     length: int | None = None,
     mfu: float = 0.4,
-    json: Flag = False,
+    json: OneObject = False,
 ) -> None:
     """Reckon what training costs on 1 to 1,024 GPUs: memory, communication, hours, and the line that starts it.
 
@@ -43,7 +43,6 @@ def plan(
         batch: Tokens of an update, source and target together (default: the recipe's, or 524,288).
         length: Tokens of a sequence (default: the recipe's, or the longest the model takes).
         mfu: Share of those FLOPs that computation reaches; measure it with `clearhead profile`.
-        json: Print one JSON object on standard output, and nothing else there.
     """
     from clearhead.commands.plan import plan_command
 
@@ -59,9 +58,9 @@ def profile(
     steps: int = 5,
     batch: int | None = None,
     length: int | None = None,
-    device: Device | None = None,
+    device: DeviceName | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
-    json: Flag = False,
+    json: OneObject = False,
 ) -> None:
     """Time a training step by component, and compare it with what this machine can do.
 
@@ -77,7 +76,6 @@ def profile(
         length: Tokens of a sequence (default: the recipe's, or the longest the model takes).
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
-        json: Print one JSON object on standard output, and nothing else there.
     """
     from clearhead.commands.profile import profile_command
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Flag, Text, app
+from clearhead.cli.app import Device, Flag, Int4, Int8, Named, Text, app
 from clearhead.errors import UserError
 
 VERB = 5
@@ -43,7 +43,7 @@ def _run(model: str, texts: tuple[str, ...], options: Options, *, verb: str | No
 
 
 @app.command(sort_key=VERB, help_epilogue="")
-def predict(model: str, /, *texts: Text, options: Options = Options()) -> None:
+def predict(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print what a model says of texts given on the line, or of each line or row of a file or of standard input.
 
     The output is that of the task that the model was trained for: a translation, labels with their probabilities, ...
@@ -51,7 +51,6 @@ def predict(model: str, /, *texts: Text, options: Options = Options()) -> None:
     output, a blank one a blank line. A tab separates two texts, if the model reads two.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Texts; after -- they may begin with a hyphen.
         options: What the commands share.
     """
@@ -60,7 +59,7 @@ def predict(model: str, /, *texts: Text, options: Options = Options()) -> None:
 
 @app.command(sort_key=VERB, help_epilogue="")
 def classify(
-    model: str,
+    model: Named,
     /,
     *texts: Text,
     labels: Text | None = None,
@@ -76,7 +75,6 @@ def classify(
     `clearhead classify MODEL --file texts.csv --text body --out labels.jsonl` reads a table.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Texts or files of pictures; a tab is between two texts that have one label together. After -- they may
             begin with a hyphen.
         labels: Labels with commas between: "sport,politics".
@@ -96,11 +94,10 @@ def classify(
 
 
 @app.command(sort_key=VERB, help_epilogue="")
-def tag(model: str, /, *texts: Text, options: Options = Options()) -> None:
+def tag(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print the tagged words or names of each text.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Texts; after -- they may begin with a hyphen.
         options: What the commands share.
     """
@@ -109,7 +106,7 @@ def tag(model: str, /, *texts: Text, options: Options = Options()) -> None:
 
 @app.command(sort_key=VERB, help_epilogue="")
 def answer(
-    model: str,
+    model: Named,
     /,
     *questions: Text,
     context: Text | None = None,
@@ -119,7 +116,6 @@ def answer(
     """Print the answer to each question, which is a part of the context.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         questions: Questions about the context; without one, each has its context after a tab.
         context: Text that holds the answers.
         context_file: File with that text.
@@ -131,11 +127,10 @@ def answer(
 
 
 @app.command(sort_key=VERB, help_epilogue="")
-def fill(model: str, /, *texts: Text, options: Options = Options()) -> None:
+def fill(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print the likeliest words for the mask in each text.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Texts with the model's mask token, such as [MASK]; after -- they may begin with a hyphen.
         options: What the commands share.
     """
@@ -143,11 +138,10 @@ def fill(model: str, /, *texts: Text, options: Options = Options()) -> None:
 
 
 @app.command(sort_key=VERB, help_epilogue="")
-def summarize(model: str, /, *texts: Text, options: Options = Options()) -> None:
+def summarize(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print what an encoder-decoder writes for each text, such as a summary.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Texts; after -- they may begin with a hyphen.
         options: What the commands share.
     """
@@ -155,11 +149,10 @@ def summarize(model: str, /, *texts: Text, options: Options = Options()) -> None
 
 
 @app.command(sort_key=VERB, help_epilogue="")
-def embed(model: str, /, *texts: Text, options: Options = Options()) -> None:
+def embed(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print the vector of each text, or of each picture with a model of both, such as CLIP.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Texts; after -- they may begin with a hyphen.
         options: What the commands share.
     """
@@ -168,7 +161,7 @@ def embed(model: str, /, *texts: Text, options: Options = Options()) -> None:
 
 @app.command(sort_key=VERB, help_epilogue="")
 def transcribe(
-    model: str,
+    model: Named,
     /,
     *files: Path,
     language: str | None = None,
@@ -176,8 +169,8 @@ def transcribe(
     beams: int | None = None,
     times: Flag = False,
     out: Path | None = None,
-    int8: Flag = False,
-    int4: Flag = False,
+    int8: Int8 = False,
+    int4: Int4 = False,
     device: Device = "cpu",
     json: Flag = False,
 ) -> None:
@@ -188,16 +181,12 @@ def transcribe(
     --times, each window begins where the last whole part of the one before ends.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         files: WAV files.
         language: Language of the sounds, such as de or german (default: the model hears it in the first window).
         task: Write the language of the sound, or English (default: transcribe).
         beams: Width of the beam search; 1 is greedy (default: the model's own).
         times: Print each part of a text with its times in seconds: START, END, TEXT with tabs between.
         out: File to write, once all is done: JSON lines if its name ends with .jsonl, else a line for each file.
-        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
-        int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
-        device: Where to compute.
         json: Print a JSON object for each file.
     """
     from clearhead.commands.transcribe import transcribe_command

@@ -43,7 +43,7 @@ __all__ = [
 def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda: False) -> int:
     """Run a command; returns its exit code. An error that is a bug of ours goes on to the caller.
 
-    `is_interrupted` says whether Ctrl-C was pressed. An error after that is taken for what came of it.
+    `is_interrupted` says whether Ctrl-C was pressed. An error after that counts as a consequence of it.
     """
     n_options = arguments.index("--") if "--" in arguments else len(arguments)
     options, rest = arguments[:n_options], arguments[n_options:]

@@ -12,7 +12,7 @@ READER_LEFT = 141
 """The exit code of a process that SIGPIPE ends."""
 
 NARROWEST, WIDEST = 20, 1000
-"""Columns of a terminal. What lays out text never ends, or fills the memory, where there are fewer or more."""
+"""Columns of a terminal. With fewer or more, libraries that lay out text loop for ever or fill the memory."""
 
 
 class OutputStream(io.RawIOBase):

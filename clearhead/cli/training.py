@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Files, Flag, Repeated, app
+from clearhead.cli.app import DeviceName, Files, Flag, Repeated, app
 
 
 @app.command(sort_key=1, help_epilogue="")
@@ -64,7 +64,7 @@ def train(
     epochs: float | None = None,
     patience: int | None = None,
     seed: int | None = None,
-    device: Device | None = None,
+    device: DeviceName | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
     explain: Flag = False,
     page: Path | None = None,

@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Files, Flag, Repeated, Text, Tokenize, app
+from clearhead.cli.app import Device, Files, Flag, Int4, Int8, Named, Repeated, Revision, Text, Tokenize, app
 
 
 @app.command(sort_key=4, help_epilogue="")
 def translate(
-    model: str,
+    model: Named,
     /,
     *texts: Text,
     n_best: int = 1,
@@ -20,8 +20,8 @@ def translate(
     source: Annotated[str | None, Parameter(name="--from")] = None,
     file: Path | None = None,
     page: Path | None = None,
-    int8: Flag = False,
-    int4: Flag = False,
+    int8: Int8 = False,
+    int4: Int4 = False,
     device: Device = "cpu",
 ) -> None:
     """Translate texts given on the line, a file or standard input line by line.
@@ -30,7 +30,6 @@ def translate(
     error. `clearhead translate MODEL --file a.en > a.de` translates a file.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         texts: Sentences to translate; after -- they may begin with a hyphen.
         n_best: Translations of each line; above 1 as NUMBER-OF-LINE, SCORE, TRANSLATION with tabs between.
         beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
@@ -39,9 +38,6 @@ def translate(
         source: Language of the texts, for a model that names it by a token (default: the one in its files).
         file: Text file to translate line by line (UTF-8; .gz is fine).
         page: Also write the explorer on the translations as one HTML file; it opens at what each word attended to.
-        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
-        int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
-        device: Where to compute.
     """
     from clearhead.commands.use import translate_command
 
@@ -52,7 +48,7 @@ def translate(
 
 @app.command(sort_key=5, help_epilogue="")
 def generate(
-    model: str,
+    model: Named,
     prompt: Text | None = None,
     /,
     *,
@@ -68,8 +64,8 @@ def generate(
     strength: float = 1.0,
     seed: int = 0,
     draft: str | None = None,
-    int8: Flag = False,
-    int4: Flag = False,
+    int8: Int8 = False,
+    int4: Int4 = False,
     compile: Flag = False,  # noqa: A002
     device: Device = "cpu",
 ) -> None:
@@ -78,7 +74,6 @@ def generate(
     Settings that are not given are those of the model's recipe, usually 256 tokens at temperature 0.8.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         prompt: The text to continue (default: an empty line).
         file: File with the text to continue, in place of PROMPT.
         max_new_tokens: Tokens to write at most.
@@ -93,10 +88,7 @@ def generate(
         seed: The same seed writes the same text.
         draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens: the
             same text, written faster.
-        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
-        int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
         compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
-        device: Where to compute.
     """
     from clearhead.commands.use import generate_command
 
@@ -126,7 +118,7 @@ def generate(
 
 @app.command(sort_key=6, help_epilogue="")
 def explore(
-    model: str,
+    model: Named,
     text: Text | None = None,
     /,
     *,
@@ -138,7 +130,7 @@ def explore(
     live: Literal["int8", "int4"] | None = None,
     port: int | None = None,
     browser: bool = True,
-    revision: str | None = None,
+    revision: Revision = None,
     device: Device = "cpu",
 ) -> None:
     """Look inside a model in a browser: every number, how it was computed, and what changes when you change it.
@@ -152,7 +144,6 @@ def explore(
     contains a large model, too, in 8 or 4 bits, and computes every change in the page.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         text: The first input; an image file if the model reads images (default: an example).
         target: Input of the decoder of an encoder-decoder (default: its own output).
         data: Files of texts, as for capture, in which the page looks for examples (default: the run's own data).
@@ -162,8 +153,6 @@ def explore(
         live: Put the model itself into the file, rounded to 8 or 4 bits.
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
-        revision: Branch, tag or commit on the hub.
-        device: Where to compute.
     """
     from clearhead.commands.explore import explore_command
 
@@ -185,7 +174,7 @@ def explore(
 
 @app.command(sort_key=6, help_epilogue="")
 def serve(
-    model: str,
+    model: Named,
     /,
     *,
     host: str = "127.0.0.1",
@@ -196,9 +185,9 @@ def serve(
     prefix_cache: int = 512,
     edit: Repeated = (),
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
-    int8: Flag = False,
-    int4: Flag = False,
-    revision: str | None = None,
+    int8: Int8 = False,
+    int4: Int4 = False,
+    revision: Revision = None,
     device: Device = "cpu",
 ) -> None:
     """Serve a model over HTTP with the API of OpenAI's completions: many requests at once, streamed on request.
@@ -209,7 +198,6 @@ def serve(
     the key in the environment variable CLEARHEAD_API_KEY. docs/serving.md has every field.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         host: Address to listen on.
         port: Port to listen on; 0 for a free one.
         slots: Texts that are generated at once.
@@ -219,10 +207,6 @@ def serve(
             reads only the rest; 0 for none.
         edit: Directions of `clearhead steer make` that requests may name: FILE, named as the file is, or NAME=FILE.
         dtype: Type to compute in (default: that of the weights).
-        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
-        int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
-        revision: Branch, tag or commit on the hub.
-        device: Where to compute.
     """
     from clearhead.commands.serve import serve_command
 
@@ -245,7 +229,7 @@ def serve(
 
 @app.command(sort_key=7, help_epilogue="")
 def evaluate(
-    model: str,
+    model: Named,
     /,
     *,
     source: Files = (),
@@ -258,7 +242,7 @@ def evaluate(
     moses: str | None = None,
     to: str | None = None,
     page: Path | None = None,
-    int8: Flag = False,
+    int8: Int8 = False,
     int4: Flag = False,
     device: Device = "cpu",
     json: Flag = False,
@@ -270,7 +254,6 @@ def evaluate(
     worst mistakes.
 
     Args:
-        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         source: Text files of sentences, for a translator; with --data, their column.
         target: Text files of their translations, file by file and line by line.
         text: Text file, for a language model.
@@ -283,9 +266,7 @@ def evaluate(
             corpora do (pip install 'clearhead[eval]').
         to: Language that the translations are in, such as de, for a model of several.
         page: HTML file for the worst mistakes, each with a link into the explorer.
-        int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         int4: Round the weights to four bits: smaller, and less accurate.
-        device: Where to compute.
         json: Print the figures on standard output as one JSON object, and nothing else there.
     """
     from clearhead.commands.measure import evaluate_command

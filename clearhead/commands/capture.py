@@ -38,7 +38,7 @@ def capture_command(
     shard_mb: int,
     device: str,
 ) -> None:
-    """Writes activations of a data set to a folder, or goes on with it."""
+    """Writes activations of a data set to a folder, or completes a capture that was stopped."""
     check_positive(shard_mb=shard_mb)
     keep_freed_memory()
     model = load(name, device=device)

@@ -31,7 +31,7 @@ class Answer:
 
     what: str
     equal: bool | None
-    """None if it was skipped."""
+    """Whether both libraries give the same; None if the comparison was skipped."""
     why: str = ""
     """The difference, or the reason for skipping."""
 

@@ -8,7 +8,7 @@ from clearhead.commands.failures import explained
 
 
 def leave_unless(has_ended: bool) -> None:
-    """Ends the process now if a thread still computes, with the message and exit code of the signal.
+    """Ends the process at once if a thread still computes, with the message and exit code of the signal.
 
     For a `finally`. Python's own end would wait for such a thread, or crash under it.
     """

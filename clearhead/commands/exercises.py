@@ -114,7 +114,7 @@ def _write_csv(found: Sequence["Graded"], path: Path) -> None:
 
 
 def _check(found: Sequence["Graded"]) -> None:
-    """Raises UserError, which names the first of what is wrong, after the others have been printed."""
+    """Prints all problems but the last, and raises UserError for the last."""
     problems = [problem for one in found for problem in one.problems]
     problems += [_otherwise(one.path, grade) for one in found for grade in one.grades if grade.is_told_otherwise]
     for problem in problems[:-1]:

@@ -137,13 +137,13 @@ def _run(one: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> "Resu
 
 
 def _kept(results: "Sequence[Result]", n_chosen: int, folder: Path) -> str:
-    """What an interrupted run has kept, of the last experiment and of those before it, and how to go on."""
+    """Says which results an interrupted run has kept, and how to continue it."""
     last, before = results[-1], len(results) - 1
     if not before and not last.seeds:
         return "no seed was finished"
     seeds = f"{len(last.seeds)} of {last.wanted} seeds"
     some = f"{before} of {n_chosen} experiments, and {seeds} of {last.experiment.name}," if n_chosen > 1 else seeds
-    return f"kept {some} in {folder}; the same command with --out {folder} goes on from there"
+    return f"kept {some} in {folder}; the same command with --out {folder} continues from there"
 
 
 def table_command(folder: Path, *, into: Path | None) -> None:

@@ -17,7 +17,7 @@ def is_picture_folder(name: str) -> bool:
 
 
 def folder_recipe(folder: Path, *, is_told: bool) -> dict[str, Any]:
-    """The tables of a recipe that learns from a folder of pictures. Prints what the folders are taken for."""
+    """The tables of a recipe that learns from a folder of pictures. Prints how the folders are interpreted."""
     found = splits_in(folder)
     names = [path.name for path in classes_of(found["train"])]
     if is_told:

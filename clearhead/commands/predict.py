@@ -158,7 +158,7 @@ def inputs_of(texts: Sequence[str], given: Given, columns: InputColumns) -> Iter
 
 
 def run(say: Say, inputs: Iterable[Sequence[Row]], given: Given) -> None:
-    """Writes what is said of the inputs, in their order."""
+    """Writes the predictions for the inputs, in their order."""
     as_json = given.json or (given.out is not None and given.out.suffix in (".jsonl", ".ndjson"))
     n = 0
     with stream_to(given.out) as stream, progress(given) as bar:

@@ -1,4 +1,4 @@
-"""`clearhead profile`: where a training step's time goes on this machine."""
+"""`clearhead profile`: how the time of a training step divides among its parts on this machine."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -20,7 +20,7 @@ def prune_command(name: str, *, heads: int, out: Path) -> None:
     model = load(name).merge()
     _, recipe = task_of(name, model)
     if recipe is None:
-        raise UserError(f"{name}: expected a run, whose data show which heads matter, got a model alone; train it")
+        raise UserError(f"{name}: expected a run, whose data show which heads matter, got only a model; train it")
     task = prepare_task(recipe, model.tokenizer).task
     batch = task.collate(task.plan(seed=0, epoch=0)[0][:EXAMPLES])
     tell(f"{name}: measuring heads on {batch.count:,} labels of its data ...")

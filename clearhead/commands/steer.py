@@ -40,7 +40,7 @@ def texts_of(file: Path, *, pairs: bool) -> list[Text]:
 
 
 def named_directions(files: Sequence[str]) -> dict[str, Direction]:
-    """The directions of `FILE` or `NAME=FILE`, by name; that of a file is its own without its ending."""
+    """The directions of `FILE` or `NAME=FILE`, by name. The default name is the file's, without its ending."""
     found: dict[str, Direction] = {}
     for given in files:
         name, equals, path = given.partition("=")

@@ -118,7 +118,7 @@ def sweep_command(
 
 @contextmanager
 def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator[None]:
-    """Hold a run's folder. A run that cannot begin leaves nothing in it; Ctrl-C leaves what `resume` needs.
+    """Holds a run's folder. A run that cannot begin leaves the folder empty; Ctrl-C leaves what `resume` needs.
 
     `is_ours` says that this command has made the folder.
     """

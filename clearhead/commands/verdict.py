@@ -27,11 +27,11 @@ from clearhead.weights.modules import network_folder
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict of a config, and what its table makes of each field."""
+    """The verdict on a config, and how its table reads each field."""
 
     verdict: Verdict
     parameters: int | None
-    """None if it does not open."""
+    """The number of parameters; None if the model does not open."""
     decisions: tuple[Decision, ...]
 
 

@@ -207,7 +207,7 @@ def seeded(recipe: ClassificationRecipe, i: int) -> ClassificationRecipe:
 def trained(
     recipe: ClassificationRecipe, train_on: Sequence[LabelledText], judge: Sequence[LabelledText]
 ) -> tuple[Model, np.ndarray]:
-    """A model that learnt from some texts, and what it says of others: n v, probabilities of labels or a number."""
+    """A model trained on some texts, and its predictions for others: n v, probabilities of labels or a number."""
     with tempfile.TemporaryDirectory() as scratch:
         is_several = recipe.data.problem_type == "multi_label_classification"
         files = {

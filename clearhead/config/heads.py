@@ -6,6 +6,8 @@ from pydantic import Field, PositiveFloat, ValidationInfo, field_validator, mode
 
 from clearhead.config.base import Config, Count, Probability, Width
 
+__all__ = ["ClassificationHead", "Head", "LanguageHead", "NoHead", "SpanHead", "TaggingHead", "VectorHead"]
+
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 
 
@@ -35,7 +37,7 @@ class ClassificationHead(Config):
     labels: tuple[str, ...] = ()
     """Names of the classes, not necessarily different. Empty if the classes have only numbers."""
     pool: Literal["first", "last", "mean", "first_and_mean"] = "first"
-    """Which state is classified; first_and_mean joins two to one of twice the width (Oquab et al. 2023)."""
+    """The state that is classified; first_and_mean joins two states to one of twice the width (Oquab et al. 2023)."""
     patches_only: bool = False
     """A mean leaves out what stands before the patches of a picture: the class token and the registers."""
     distilled: bool = False

@@ -8,6 +8,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from clearhead.config.base import Activation, Config, Count, Width
 
+__all__ = ["Continuous", "Convolution", "FrameInput", "PatchInput", "StackInput", "TokenInput", "WaveInput"]
+
 
 class TokenInput(Config):
     """Token ids, looked up in a table of vocab_size vectors."""
@@ -84,7 +86,7 @@ class PatchInput(Continuous):
     """Learned vectors behind it, for the network's own use (Darcet et al. 2023) or to be distilled into (Touvron et al.
     2020)."""
     mask_token: bool = False
-    """Keep the vector that stands for hidden patches in pre-training elsewhere. No patch is hidden here."""
+    """Keep the vector that replaces masked patches when other libraries pretrain. No patch is masked here."""
     bias: bool = True
     """Bias of the projection."""
     norm: bool = False
@@ -195,7 +197,7 @@ class WaveInput(Continuous):
     position_groups: Width = 16
     """Groups of components, each of which that convolution makes of the same group."""
     mask_token: bool = False
-    """Keep the vector that stands for hidden moments in pre-training elsewhere. No moment is hidden here."""
+    """Keep the vector that replaces masked moments when other libraries pretrain. No moment is masked here."""
     norm: bool = False
     """Normalise the sum of moments and positions."""
 

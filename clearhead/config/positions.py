@@ -1,16 +1,37 @@
 """Position encodings, as data."""
 
-from math import log
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
 from clearhead.config.base import Config, Count
+from clearhead.config.scaling import Divisors, DynamicScaling, LongScaling, RotaryScaling
+
+__all__ = [
+    "ALiBi",
+    "Disentangled",
+    "Learned",
+    "LearnedGrid",
+    "NoPositions",
+    "Positions",
+    "RelativeBias",
+    "Rotary",
+    "RotaryGrid",
+    "Sinusoidal",
+    "Together",
+]
 
 
 class _Encoding(Config):
-    by_head: ClassVar[bool] = False
-    """Whether the heads of a layer differ in their positions, so that none can be removed alone."""
+    label: ClassVar[str]
+    """What papers call it."""
+    acts_on: ClassVar[str]
+    """What it changes: the embedding, queries and keys, scores, embedding and scores, or nothing."""
+
+    @property
+    def by_head(self) -> bool:
+        """Whether the heads of a layer differ in their positions, so that none can be removed alone."""
+        return "scores" in self.acts_on
 
 
 class _NoEnd(_Encoding):
@@ -32,6 +53,7 @@ class _AnyWidth(_Encoding):
 class Sinusoidal(_NoEnd):
     """PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(same), added to the embedding (Vaswani et al. 2017, 3.5)."""
 
+    label, acts_on = "sinusoidal", "embedding"
     kind: Literal["sinusoidal"] = "sinusoidal"
     layout: Literal["interleaved", "concatenated"] = "interleaved"
     """interleaved: sin, cos, sin, cos, ... as in the paper; concatenated: all sines, then all cosines."""
@@ -48,6 +70,7 @@ class Sinusoidal(_NoEnd):
 class Learned(_AnyWidth):
     """One learned vector for each position, added to the embedding. Longer sequences are refused."""
 
+    label, acts_on = "learned", "embedding"
     kind: Literal["learned"] = "learned"
     max_length: Count = 512
     offset: Annotated[int, Field(ge=0, le=2**32)] = 0
@@ -59,86 +82,10 @@ class Learned(_AnyWidth):
         return self.max_length
 
 
-class LinearScaling(Config):
-    """Rotary angles divided by `factor`: position interpolation (Chen et al. 2023)."""
-
-    kind: Literal["linear"] = "linear"
-    factor: PositiveFloat
-
-
-class WavelengthScaling(Config):
-    """Long wavelengths divided by `factor`, short ones kept, a linear blend between them."""
-
-    kind: Literal["wavelength"] = "wavelength"
-    factor: PositiveFloat
-    low_factor: PositiveFloat = 1.0
-    high_factor: PositiveFloat = 4.0
-    original_length: Count
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low_factor >= self.high_factor:
-            raise ValueError(f"low_factor={self.low_factor} must be less than high_factor={self.high_factor}")
-        return self
-
-
-class YarnScaling(Config):
-    """Interpolation by frequency with a ramp, and a temperature on the scores (Peng et al. 2023, YaRN)."""
-
-    kind: Literal["yarn"] = "yarn"
-    factor: PositiveFloat
-    original_length: Count
-    beta_fast: PositiveFloat = 32.0
-    beta_slow: PositiveFloat = 1.0
-    attention_factor: PositiveFloat | None = None
-    """Factor on rotated queries and on rotated keys; default 0.1 ln(factor) + 1."""
-    truncate: bool = True
-    """Begin and end the ramp at whole components."""
-
-    @property
-    def magnitude(self) -> float:
-        """`attention_factor`, by default the paper's (3.4)."""
-        return self.attention_factor or 0.1 * log(max(self.factor, 1.0)) + 1.0
-
-
-Divisors = Annotated[tuple[PositiveFloat, ...], Field(min_length=1, max_length=2**16)]
-
-
-class LongScaling(Config):
-    """Each angle divided by a number of its own (Ding et al. 2024, LongRoPE).
-
-    Texts longer than `original_length` need other divisors, with which shorter texts would change, and are refused.
-    """
-
-    kind: Literal["long"] = "long"
-    divisors: Divisors
-    """One for each pair of rotated components, for texts of up to `original_length`."""
-    original_length: Count
-    longer: Divisors | None = None
-    """The divisors for longer texts, for other libraries."""
-    attention_factor: PositiveFloat = 1.0
-    """Factor on rotated queries and on rotated keys."""
-
-
-class DynamicScaling(Config):
-    """Angles as they are up to `original_length`. Longer texts would need another base for all angles, and are refused.
-
-    The base grows with the length of a text (Peng et al. 2023, 3.3).
-    """
-
-    kind: Literal["dynamic"] = "dynamic"
-    factor: PositiveFloat
-    original_length: Count
-
-
-RotaryScaling = Annotated[
-    LinearScaling | WavelengthScaling | YarnScaling | LongScaling | DynamicScaling, Field(discriminator="kind")
-]
-
-
 class Rotary(_Encoding):
     """Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout."""
 
+    label, acts_on = "rotary", "queries and keys"
     kind: Literal["rotary"] = "rotary"
     base: Annotated[float, Field(gt=1.0)] = 10_000.0
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
@@ -174,7 +121,7 @@ class Rotary(_Encoding):
 class RelativeBias(_NoEnd, _AnyWidth):
     """A learned bias for each head and bucket of distance, added to the scores (Raffel et al. 2019, 2.1)."""
 
-    by_head = True
+    label, acts_on = "relative", "scores"
     kind: Literal["relative"] = "relative"
     n_buckets: Annotated[int, Field(ge=4, le=2**20, multiple_of=2)] = 32
     max_distance: Count = 128
@@ -191,7 +138,7 @@ class RelativeBias(_NoEnd, _AnyWidth):
 class ALiBi(_NoEnd, _AnyWidth):
     """score - slope_h * |distance|, with fixed slopes 2^(-8h/n) (Press et al. 2021)."""
 
-    by_head = True
+    label, acts_on = "ALiBi", "scores"
     kind: Literal["alibi"] = "alibi"
 
 
@@ -201,7 +148,7 @@ class Disentangled(_NoEnd, _AnyWidth):
     Each layer projects the vectors by itself.
     """
 
-    by_head = True
+    label, acts_on = "disentangled", "scores"
     kind: Literal["disentangled"] = "disentangled"
     max_distance: Annotated[int, Field(ge=1, le=2**20)] = 512
     """Greater distances count as this one."""
@@ -239,6 +186,7 @@ class LearnedGrid(_NoEnd, _AnyWidth):
     Registers, which stand between the first cells and the patches, have none.
     """
 
+    label, acts_on = "learned in a grid", "embedding"
     kind: Literal["learned_grid"] = "learned_grid"
     side: Annotated[int, Field(ge=1, le=2**14)]
     """Patches in a row and in a column of the grid that the table is for."""
@@ -258,6 +206,7 @@ class RotaryGrid(_NoEnd):
     half of a head's width for either (Simeoni et al. 2025, 3.2, DINOv3). The cells before the patches are not.
     """
 
+    label, acts_on = "rotary in a grid", "queries and keys"
     kind: Literal["rotary_grid"] = "rotary_grid"
     base: Annotated[float, Field(gt=1.0)] = 100.0
 
@@ -270,13 +219,14 @@ class RotaryGrid(_NoEnd):
 class NoPositions(_NoEnd, _AnyWidth):
     """No position encoding: attention alone is permutation-equivariant."""
 
+    label, acts_on = "none", "nothing"
     kind: Literal["none"] = "none"
 
 
 class Together(_Encoding):
     """One encoding added to the embedding and another to the scores of every layer, as in MPNet (Song et al. 2020)."""
 
-    by_head = True
+    label, acts_on = "two together", "embedding and scores"
     kind: Literal["together"] = "together"
     added: Annotated[Sinusoidal | Learned, Field(discriminator="kind")]
     scored: Annotated[RelativeBias | ALiBi | Disentangled, Field(discriminator="kind")]
@@ -307,3 +257,5 @@ Positions = Annotated[
 
 WITHOUT_WEIGHTS = {one.kind: one for one in (Sinusoidal(), Rotary(), ALiBi(), NoPositions())}
 """Position encodings that any network can take in place of its own, because they have no weights."""
+FIXED_BIAS = next(one for one in WITHOUT_WEIGHTS.values() if one.acts_on == "scores")
+"""The one of them that changes scores only."""

@@ -1,4 +1,4 @@
-"""A stack of blocks, and what it reads, as data."""
+"""A stack of blocks and its input, as data."""
 
 from typing import Annotated, Literal, Self
 

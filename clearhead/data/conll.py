@@ -81,7 +81,7 @@ def _sentences(path: Place) -> Iterator[list[Row]]:
     if sentence:
         yield sentence
     if first is None:
-        raise UserError(f"{path}: expected words with tags, got comments alone; try another file")
+        raise UserError(f"{path}: expected words with tags, got only comments; try another file")
 
 
 def _is_universal(row: Row) -> bool:

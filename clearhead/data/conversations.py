@@ -120,7 +120,7 @@ class Rewritten(UserError):
 def split_where_rewritten(
     splits: Mapping[str, Sequence[Conversation]], tokenizer: Tokenizer
 ) -> dict[str, list[Conversation]]:
-    """The conversations as they are, or each cut after each of its answers, of which it then teaches the last alone.
+    """The conversations unchanged, or one for each answer, which ends with that answer and teaches only it.
 
     They are cut if the template rewrites earlier messages, as those do that drop the reasoning before old answers: the
     first conversation of several answers tells.

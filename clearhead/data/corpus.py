@@ -40,7 +40,7 @@ ON_DISK_FROM = 64 * 2**20
 
 @dataclass(frozen=True)
 class Corpus:
-    """The cache of a recipe's data, and what its entries are made of."""
+    """The cache of a recipe's data, and the inputs that its entries depend on."""
 
     cache: DiskCache
     made_of: dict[str, JsonValue]

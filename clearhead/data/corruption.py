@@ -125,7 +125,7 @@ class Infiller(Corruptor):
 
 
 def _parts(n: int, n_parts: int, random: np.random.Generator) -> list[int]:
-    """n as a sum of so many numbers, each at least 1; all such sums are equally likely."""
+    """Draws numbers of at least 1 whose sum is n. All such sequences are equally likely."""
     cuts = np.sort(random.choice(n - 1, n_parts - 1, replace=False)) + 1
     return np.diff([0, *cuts.tolist(), n]).tolist()
 

@@ -42,7 +42,7 @@ class Pictures:
 
     @classmethod
     def of(cls, pictures: Sequence[LabelledPicture], processor: ImageProcessor, *, in_memory: bool | None) -> Self:
-        """Reads every picture once. Keeps their pixels in memory, unless told not to or they are too many.
+        """Reads every picture once. Keeps the pixels in memory unless `in_memory` is false; by default if they are few.
 
         Raises UserError, which names it, for a file that is no picture.
         """

@@ -37,7 +37,7 @@ class Unpacked(gzip.GzipFile):
 
 
 class UnpackedFrames:
-    """The contents of a Zstandard file, as `Unpacked` those of gzip."""
+    """The contents of a Zstandard file; `Unpacked` does the same for gzip."""
 
     def __init__(self, path: Place, packed: BinaryIO) -> None:
         try:

@@ -26,7 +26,7 @@ MOST_LABELS = 100
 
 @dataclass(frozen=True)
 class Guess:
-    """Tables of a recipe, and what was guessed with the reason."""
+    """Tables of a recipe, and each guess with its reason."""
 
     tables: dict[str, Any]
     reasons: list[str]
@@ -94,7 +94,7 @@ def _named(path: Place, columns: Sequence[Column], name: str) -> Column:
 
 
 def _written(path: Place, columns: Sequence[str]) -> tuple[Table, list[str]]:
-    """The table as it is written, in which these columns are known, and what was guessed of that."""
+    """The table as a recipe describes it, and the guesses in that."""
     table = Table(path=path, text=0)
     if table_format(table) in ("jsonl", "parquet"):
         return table, []
@@ -182,7 +182,7 @@ def _label(path: Place, columns: Mapping[Column, Sequence[object]]) -> tuple[Col
 
 
 def _is_measure(cells: Sequence[object]) -> bool:
-    """Whether cells are numbers and not all of them whole, as those of an index are."""
+    """Whether the cells are numbers that are not all whole. An index has whole numbers only."""
     numbers = [number_of(written(cell)) for cell in cells]
     return None not in numbers and any(number is not None and not number.is_integer() for number in numbers)
 

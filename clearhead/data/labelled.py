@@ -39,16 +39,16 @@ class LabelledText:
 
     @property
     def is_blank(self) -> bool:
-        """Whether one of its texts says nothing."""
+        """Whether one of its texts is blank."""
         return not all(text.strip() for text in self.texts)
 
 
 class Example(Protocol):
-    """An example of which some are held out."""
+    """An example of a data set from which some are held out."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of which each part has its share."""
+        """The labels. Each part gets its share of the examples of each."""
         ...
 
     @property

@@ -37,7 +37,7 @@ def language(name: str, known: dict[str, str], option: str) -> str:
 
 
 def reading(tokenizer: Tokenizer, token: str, known: dict[str, str]) -> Tokenizer:
-    """A tokenizer that marks each text with this language in place of its own."""
+    """A copy of a tokenizer that marks each text with this language."""
     library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
     parts = json_object(library.to_str().encode(), MODEL_FILE)
     others = {*known.values()}

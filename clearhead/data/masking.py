@@ -9,7 +9,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.data.vocabulary import continuing, special_ids
 
 HIDDEN, REPLACED = 0.8, 0.1
-"""Shares of the chosen tokens that become the mask token, and another token. The rest stay as they are."""
+"""Shares of the chosen tokens that become the mask token, and a random token. The rest keep their token."""
 
 
 @dataclass(frozen=True)

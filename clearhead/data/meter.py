@@ -34,7 +34,7 @@ class Exhausted(Exception):
 
 @dataclass
 class Meter:
-    """What is left of an allowance of work, and its deadline on the thread's own clock."""
+    """The rest of an allowance of work, and its deadline on the clock of the thread."""
 
     limit: int
     deadline: float

@@ -28,7 +28,7 @@ _FORMATS = ("PNG", "JPEG", "WEBP")
 _MODES = {1: "L", 3: "RGB"}
 _GREY = frozenset(("1", "L", "LA", "La"))
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, 5
-"""The EXIF tag of how a camera was held, and the first of its values for a picture that lies on its side."""
+"""The EXIF tag of a picture's orientation, and the first of its values for a rotation by 90 degrees."""
 _8_BITS = frozenset("1 L LA La P PA RGB RGBA RGBa RGBX CMYK YCbCr HSV LAB".split())
 
 

@@ -127,7 +127,7 @@ class _Work:
     sides: list[_Side] = field(default_factory=list)
     repeats: Repeats = field(default_factory=Repeats)
     counts: Counter[str] = field(default_factory=Counter[str])
-    """By the fields of the report."""
+    """Counts by the fields of the report."""
 
     @property
     def is_train(self) -> bool:

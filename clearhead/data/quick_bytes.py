@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class QuickBytes:
-    """The encoder of one tokenizer. Until many characters have been encoded, and without a proof, it does nothing."""
+    """The encoder of one tokenizer. It works after many characters have been encoded, and only if proven equal."""
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
         self.library = library

@@ -34,7 +34,7 @@ class Refused(jinja2.TemplateError):
 
 
 class PlainNamespace(Namespace):
-    """A namespace whose attributes cannot stand in for Python's own."""
+    """A namespace whose attributes cannot replace Python's own."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         fields = dict(*args[1:], **kwargs)

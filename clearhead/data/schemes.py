@@ -27,7 +27,7 @@ Trainer = trainers.BpeTrainer | trainers.UnigramTrainer | trainers.WordLevelTrai
 
 
 def quiet() -> None:
-    """Stops a warning of the library, that its threads and fork() do not mix. A user's own choice stands."""
+    """Stops the library's warning about threads and fork(), unless the user has set its variable."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

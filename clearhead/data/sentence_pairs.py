@@ -3,7 +3,7 @@
 Imports no torch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -27,7 +27,7 @@ class Group:
 
     @property
     def is_blank(self) -> bool:
-        """Whether one of its texts says nothing."""
+        """Whether one of its texts is blank."""
         return not all(text.strip() for text in self.texts)
 
 
@@ -101,10 +101,6 @@ class Groups:
         starts = range(0, len(self.lengths), len(self.texts) or 1)  # One a side.
         lengths = [self.lengths[start + i] for start in starts for i in rows]
         return type(self)([self.texts[i] for i in rows], [self.ids[i] for i in rows], lengths)
-
-    def flat(self) -> Iterator[str]:
-        """Every text."""
-        return (text for one in self.texts for text in one)
 
 
 def encoded(texts: Sequence[str], tokenizer: Tokenizer, limit: int) -> tuple[list[list[int]], list[int]]:

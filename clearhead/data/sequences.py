@@ -110,7 +110,7 @@ def largest_of(sequences: Sequence[Sequence[int]]) -> int:
 
 @dataclass
 class Writer:
-    """Writes sequences as they are encoded."""
+    """Writes sequences one by one, while they are encoded."""
 
     file: BinaryIO
     dtype: np.dtype
@@ -135,7 +135,7 @@ class Writer:
 
 
 class Shelf:
-    """Stores sequences as they are encoded, each kind under its name, in a folder or in memory."""
+    """Stores several kinds of sequences by name, in a folder or in memory, while they are encoded."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder

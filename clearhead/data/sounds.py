@@ -24,7 +24,7 @@ Sound = str | Path | NDArray[np.float32] | NDArray[np.float64]
 HIGHEST = 8000.0
 """The upper end of the highest band, in Hz."""
 RANGE = 8.0
-"""What lies more than 80 dB below the loudest band counts as 80 dB below it."""
+"""The quietest level, in tens of dB below the loudest band (80 dB). Quieter bands are raised to it."""
 CROSSINGS, ROLL_OFF = 16, 0.97
 """Zeros on each side of the filter that resamples, and where it begins to fall, as a share of half the lower rate."""
 AT_ONCE = 1 << 16

@@ -30,7 +30,7 @@ class PairMarks:
     between: Marked
     after: Marked
     types: tuple[int, int]
-    """That of the ids of each text."""
+    """The type of the ids of each text."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Self:

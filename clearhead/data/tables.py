@@ -56,7 +56,7 @@ def read_cells(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, l
         has_rows = True
         yield row
     if not has_rows:
-        raise UserError(f"{table.path}: expected rows, got a header alone; try another file")
+        raise UserError(f"{table.path}: expected rows, got only a header; try another file")
 
 
 def column_names(table: Table) -> list[Column]:

@@ -89,12 +89,12 @@ class Pieces:
     n_spaces: int = 0
 
     def cut(self, room: int) -> "Pieces":
-        """The first ids, at most so many."""
+        """The pieces, or if they exceed `room` its first ids without the space."""
         return self if len(self.ids) <= room else Pieces(self.ids[self.n_spaces :][:room])
 
 
 def pieces_of(words: Words, tokenizer: Tokenizer) -> list[Pieces]:
-    """The pieces of each word, at least one: the unknown token for a word of which the tokenizer leaves nothing.
+    """The pieces of each word, at least one: the unknown token for a word that the tokenizer removes.
 
     They are those of the words with spaces between them. A piece of several words belongs to the first of them.
     """

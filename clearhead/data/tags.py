@@ -24,7 +24,7 @@ def with_tags(tokenizer: Tokenizer, tags: Sequence[str]) -> Tokenizer:
 
 
 def with_prefix(tokenizer: Tokenizer, prefix: str) -> Tokenizer:
-    """A tokenizer whose settings remember what its model expects before a source. Its ids stay the same."""
+    """A tokenizer with the same ids whose settings record the prefix that its model expects before a source."""
     return tokenizer.changed(tokenizer.library, source_prefix=prefix) if prefix else tokenizer
 
 
@@ -54,7 +54,7 @@ def known_tags(tokenizer: Tokenizer, recipe: Recipe | None) -> dict[str, str]:
 
 
 def tag_for(language: str | None, tags: Mapping[str, str]) -> str:
-    """The tag of a language; nothing if none is asked for. Raises UserError for one that the model does not have."""
+    """The tag of a language; "" for None. Raises UserError for a language that the model does not have."""
     if language is None:
         return ""
     if language not in tags:

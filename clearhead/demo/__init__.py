@@ -128,7 +128,7 @@ def chosen(phrases: Sequence[Phrase]) -> list[int]:
 
 
 def crossings(phrase: Phrase) -> int:
-    """Pairs of spans that stand in another order in the translation."""
+    """The number of pairs of spans whose order the translation reverses."""
     order = [span.target for span in sorted(phrase.spans, key=lambda span: span.source)]
     return sum(earlier > later for earlier, later in itertools.combinations(order, 2))
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from clearhead.config import LanguageHead, ModelConfig
+from clearhead.families import encoder_heads
 from clearhead.families.bert import CONSTANTS, encoder_fields, norm, output_bias
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import labels, output_matrix, problem_type, span, with_defaults
-from clearhead.weights.fields import Field, Only, ignored, same
+from clearhead.families.shared import output_matrix, span, with_defaults
+from clearhead.weights.fields import Only, ignored, same
 from clearhead.weights.mapping import Rule, leave_out, rename
 
 PREFIX = "albert."
@@ -74,40 +75,17 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-def dropout() -> Field:
-    """The dropout before a classifier."""
-    return same("classifier_dropout_prob", "head.dropout", default=0.1)
-
-
+DROPOUT = same("classifier_dropout_prob", "head.dropout", default=0.1)
 HEADS = (
-    HeadMap(
-        "AlbertForMaskedLM",
-        {"head.kind": "language", "head.bias": True, "head.transform": True},
-        language_rules,
-        (same("tie_word_embeddings", "head.tied", default=True),),
-        prefix=PREFIX,
-        also=("AlbertForPreTraining",),
-    ),
+    encoder_heads.language("AlbertForMaskedLM", PREFIX, language_rules, also=("AlbertForPreTraining",)),
     HeadMap(
         "AlbertModel",
         {"head.kind": "none"},
         lambda _: (rename("pooler.{p}", "head.pooler.{p}"),),
         presence={"head.pooler": "pooler.weight"},
     ),
-    HeadMap(
-        "AlbertForSequenceClassification",
-        {"head.kind": "classification", "head.pooler": True},
-        lambda _: (rename("classifier.{p}", "head.output.{p}"), rename("albert.pooler.{p}", "head.pooler.{p}")),
-        (*labels(), problem_type(), dropout()),
-        prefix=PREFIX,
-    ),
-    HeadMap(
-        "AlbertForTokenClassification",
-        {"head.kind": "tagging"},
-        lambda _: (rename("classifier.{p}", "head.output.{p}"), no_pooler(PREFIX)),
-        (*labels(), dropout()),
-        prefix=PREFIX,
-    ),
+    encoder_heads.classifier("AlbertForSequenceClassification", PREFIX, DROPOUT, pooler="albert.pooler"),
+    encoder_heads.tagging("AlbertForTokenClassification", PREFIX, DROPOUT, no_pooler(PREFIX)),
     span("AlbertForQuestionAnswering", no_pooler(PREFIX), prefix=PREFIX),
 )
 

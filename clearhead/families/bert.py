@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
+from clearhead.families import encoder_heads
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import encoder_sizes, labels, output_matrix, pooler_rules, problem_type, span
+from clearhead.families.shared import encoder_sizes, output_matrix, pooler_rules, span
 from clearhead.weights.fields import Field, FieldRule, Only, computed, ignored, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename, tie
 
@@ -94,10 +95,10 @@ def no_pooler(prefix: str) -> Rule:
     return leave_out(f"{prefix}pooler.dense.{{p}}", because="this head reads the states, not the pooled one")
 
 
-def classifier_dropout() -> Field:
+def classifier_dropout(theirs: str = "classifier_dropout") -> Field:
     """The dropout before a classifier, which defaults to that of the network."""
     return computed(
-        "classifier_dropout",
+        theirs,
         "head.dropout",
         read=lambda share, values: values["hidden_dropout_prob"] if share is None else share,
         default=None,
@@ -111,13 +112,7 @@ def bare(architecture: str) -> HeadMap:
 
 def tagging(architecture: str, prefix: str, dropout: Field | None = None) -> HeadMap:
     """The head that predicts a class for each token. `dropout` is the field of its dropout."""
-    return HeadMap(
-        architecture,
-        {"head.kind": "tagging"},
-        lambda _: (rename("classifier.{p}", "head.output.{p}"), no_pooler(prefix)),
-        (*labels(), dropout or classifier_dropout()),
-        prefix=prefix,
-    )
+    return encoder_heads.tagging(architecture, prefix, dropout or classifier_dropout(), no_pooler(prefix))
 
 
 # --- this one ----------------------------------------------------------------------------------------------------
@@ -138,21 +133,10 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 HEADS = (
-    HeadMap(
-        "BertForMaskedLM",
-        {"head.kind": "language", "head.bias": True, "head.transform": True},
-        language_rules,
-        (same("tie_word_embeddings", "head.tied", default=True),),
-        prefix="bert.",
-        also=("BertForPreTraining",),
-    ),
+    encoder_heads.language("BertForMaskedLM", "bert.", language_rules, also=("BertForPreTraining",)),
     bare("BertModel"),
-    HeadMap(
-        "BertForSequenceClassification",
-        {"head.kind": "classification", "head.pooler": True},
-        lambda _: (rename("classifier.{p}", "head.output.{p}"), rename("bert.pooler.dense.{p}", "head.pooler.{p}")),
-        (*labels(), problem_type(), classifier_dropout()),
-        prefix="bert.",
+    encoder_heads.classifier(
+        "BertForSequenceClassification", "bert.", classifier_dropout(), pooler="bert.pooler.dense"
     ),
     tagging("BertForTokenClassification", "bert."),
     span("BertForQuestionAnswering", no_pooler("bert."), prefix="bert."),

@@ -34,7 +34,7 @@ def _modern(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def rules(config: ModelConfig) -> Sequence[Rule]:
-    """Each head's queries, keys and values lie together."""
+    """One matrix holds each head's queries, keys and values in turn."""
     ours, stack = "decoder.blocks.{i}", config.output
     return (
         rename("word_embeddings.weight", "decoder.embed.tokens.weight"),

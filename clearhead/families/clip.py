@@ -78,7 +78,7 @@ def text_rules(stack: str) -> tuple[Rule, ...]:
 
 
 def image_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The image encoder. Its last norm stands behind the choice of a state."""
+    """The image encoder. Its last norm is applied to the pooled state only."""
     return (
         rename("embeddings.class_embedding", "encoder.embed.class_token"),
         *patch_rules(config, "embeddings.patch_embedding"),

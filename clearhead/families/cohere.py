@@ -10,7 +10,7 @@ from clearhead.families.family import Family
 from clearhead.families.llama import BIASES, CONSTANTS, sizes
 from clearhead.families.llama import rules as llama_rules
 from clearhead.families.rotary import modern, rotary
-from clearhead.families.shared import layer_types
+from clearhead.families.shared import by_layer_types
 from clearhead.weights.fields import FieldRule, Only, Values, computed, ignored
 from clearhead.weights.mapping import Rule
 from clearhead.weights.rows import paired
@@ -82,13 +82,7 @@ COHERE2 = Family(
         *_sizes(rotary(max_length=8192)),
         BIASES[0],
         *layered.windows(every=4),
-        computed(
-            "layer_types",
-            "decoder.rotary_layers",
-            read=_rotated,
-            write=lambda _, ours: layer_types(ours["decoder"]),
-            default=None,
-        ),
+        by_layer_types("rotary_layers", _rotated),
         ignored("logit_scale"),
     ),
     rules=rules,

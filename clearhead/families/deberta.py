@@ -9,17 +9,16 @@ from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
-from clearhead.families.bert import norm, output_bias
+from clearhead.families import encoder_heads
+from clearhead.families.bert import classifier_dropout, norm, output_bias
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.shared import (
     encoder_sizes,
-    labels,
     output_matrix,
-    problem_type,
     span,
     with_defaults,
 )
-from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, implied, named, same
+from clearhead.weights.fields import FieldRule, Only, Values, computed, ignored, implied, named, same
 from clearhead.weights.mapping import Rule, ignore, leave_out, rename
 
 PREFIX = "deberta."
@@ -227,16 +226,6 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-def _dropout() -> Field:
-    """cls_dropout, which its config class does not have, or that of the network."""
-    return computed(
-        "cls_dropout",
-        "head.dropout",
-        read=lambda share, values: values["hidden_dropout_prob"] if share is None else share,
-        default=None,
-    )
-
-
 FAMILY = Family(
     model_type="deberta-v2",
     constants={
@@ -248,32 +237,17 @@ FAMILY = Family(
     fields=FIELDS,
     rules=rules,
     heads=(
-        HeadMap(
-            "DebertaV2ForMaskedLM",
-            {"head.kind": "language", "head.bias": True, "head.transform": True},
-            language_rules,
-            (same("tie_word_embeddings", "head.tied", default=True),),
-            prefix=PREFIX,
-        ),
+        encoder_heads.language("DebertaV2ForMaskedLM", PREFIX, language_rules),
         HeadMap("DebertaV2Model", {"head.kind": "none"}),
-        HeadMap(
+        encoder_heads.classifier(
             "DebertaV2ForSequenceClassification",
-            {"head.kind": "classification", "head.pooler": True},
-            lambda _: (rename("pooler.dense.{p}", "head.pooler.{p}"), rename("classifier.{p}", "head.output.{p}")),
-            (
-                *labels(),
-                problem_type(),
-                _dropout(),
-                named("pooler_hidden_act", "head.pooler_activation", names=POOLER, default="gelu"),
-            ),
-            prefix=PREFIX,
+            PREFIX,
+            classifier_dropout("cls_dropout"),  # Its config class does not have it.
+            named("pooler_hidden_act", "head.pooler_activation", names=POOLER, default="gelu"),
+            pooler="pooler.dense",
         ),
-        HeadMap(
-            "DebertaV2ForTokenClassification",
-            {"head.kind": "tagging"},
-            lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-            (*labels(), same("hidden_dropout_prob", "head.dropout", default=0.1)),
-            prefix=PREFIX,
+        encoder_heads.tagging(
+            "DebertaV2ForTokenClassification", PREFIX, same("hidden_dropout_prob", "head.dropout", default=0.1)
         ),
         span("DebertaV2ForQuestionAnswering", prefix=PREFIX),
     ),

@@ -13,7 +13,7 @@ PREFIX = "deit."
 
 
 def rules(config: ModelConfig) -> Sequence[Rule]:
-    """Those without a teacher, and the token that learns from it."""
+    """The rules of a model without a teacher, and the token that learns from the teacher."""
     assert config.encoder is not None
     d = config.encoder.d_model
     token = reshape("embeddings.distillation_token", "encoder.embed.registers", there=[1, 1, d], here=[1, d])

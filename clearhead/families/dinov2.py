@@ -51,10 +51,6 @@ def _written_activation(name: str, ours: Values) -> Any:
     return "gelu" if ours["encoder"]["gated"] else ACTIVATION.write(name, ours)
 
 
-def _written_dropout(share: float | None, ours: Values) -> float:
-    return ours["encoder"]["dropout"] if share is None else share
-
-
 ACTIVATION = named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu")
 
 
@@ -73,7 +69,7 @@ def _fields(*, patch_size: int) -> tuple[FieldRule, ...]:
         same("use_swiglu_ffn", "encoder.gated", default=False),
         same("layer_norm_eps", "encoder.norm_eps", default=1e-6),
         same("layerscale_value", "encoder.layer_scale", default=1.0),
-        computed("hidden_dropout_prob", "encoder.embed_dropout", write=_written_dropout, default=0.0, like=0.0),
+        inherited("hidden_dropout_prob", "encoder.embed_dropout", of="dropout", default=0.0),
         head_width(),
         inherited("qkv_bias", "encoder.qkv_bias", of="bias", default=True),
         # Whole branches that training drops, and what only a backbone does.

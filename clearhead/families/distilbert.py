@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from clearhead.config import LanguageHead, ModelConfig
+from clearhead.families import encoder_heads
 from clearhead.families.bert import CONSTANTS
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import ACTIVATIONS, labels, output_matrix, problem_type, span
+from clearhead.families.shared import ACTIVATIONS, output_matrix, span
 from clearhead.weights.fields import Alias, ignored, named, same
 from clearhead.weights.mapping import Rule, ignore, rename
 
@@ -64,34 +65,18 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 HEADS = (
-    HeadMap(
-        "DistilBertForMaskedLM",
-        {"head.kind": "language", "head.bias": True, "head.transform": True},
-        language_rules,
-        (same("tie_word_embeddings", "head.tied", default=True),),
-        prefix=PREFIX,
-    ),
+    encoder_heads.language("DistilBertForMaskedLM", PREFIX, language_rules),
     HeadMap("DistilBertModel", {"head.kind": "none"}),
-    HeadMap(
+    encoder_heads.classifier(
         "DistilBertForSequenceClassification",
-        {"head.kind": "classification", "head.pooler": True, "head.pooler_activation": "relu"},
-        lambda _: (rename("pre_classifier.{p}", "head.pooler.{p}"), rename("classifier.{p}", "head.output.{p}")),
-        (*labels(), problem_type(), same("seq_classif_dropout", "head.dropout", default=0.2)),
-        prefix=PREFIX,
+        PREFIX,
+        same("seq_classif_dropout", "head.dropout", default=0.2),
+        pooler="pre_classifier",
+        activation="relu",
     ),
-    HeadMap(
-        "DistilBertForTokenClassification",
-        {"head.kind": "tagging"},
-        lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-        # Its dropout is that of the network.
-        (*labels(), same("dropout", "head.dropout", default=0.1)),
-        prefix=PREFIX,
-    ),
-    span(
-        "DistilBertForQuestionAnswering",
-        prefix=PREFIX,
-        fields=(same("qa_dropout", "head.dropout", default=0.1),),
-    ),
+    # Its dropout is that of the network.
+    encoder_heads.tagging("DistilBertForTokenClassification", PREFIX, same("dropout", "head.dropout", default=0.1)),
+    span("DistilBertForQuestionAnswering", prefix=PREFIX, fields=(same("qa_dropout", "head.dropout", default=0.1),)),
 )
 
 FAMILY = Family(

@@ -1,13 +1,13 @@
-"""The encoders of Clark et al. 2020: a generator that fills masks, and a discriminator that finds what it replaced."""
+"""The encoders of Clark et al. 2020: a generator of masked tokens, and a discriminator that finds replaced ones."""
 
 from collections.abc import Sequence
 
 from clearhead.config import LanguageHead, ModelConfig
-from clearhead.families import bert
+from clearhead.families import bert, encoder_heads
 from clearhead.families.bert import CONSTANTS, classifier_dropout, encoder_fields, norm, tagging
 from clearhead.families.family import Family, HeadMap
 from clearhead.families.roberta import exact_gelu
-from clearhead.families.shared import labels, output_matrix, problem_type, span, with_defaults
+from clearhead.families.shared import output_matrix, span, with_defaults
 from clearhead.weights.fields import Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, rename
 
@@ -51,23 +51,15 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 HEADS = (
-    HeadMap(
-        "ElectraForMaskedLM",
-        {"head.kind": "language", "head.bias": True, "head.transform": True},
-        language_rules,
-        (same("tie_word_embeddings", "head.tied", default=True), exact_gelu()),
-        prefix=PREFIX,
-    ),
+    encoder_heads.language("ElectraForMaskedLM", PREFIX, language_rules, exact_gelu()),
     HeadMap("ElectraModel", {"head.kind": "none"}),
-    HeadMap(
+    encoder_heads.classifier(
         "ElectraForSequenceClassification",
-        {"head.kind": "classification", "head.pooler": True, "head.pooler_activation": "gelu"},
-        lambda _: (
-            rename("classifier.dense.{p}", "head.pooler.{p}"),
-            rename("classifier.out_proj.{p}", "head.output.{p}"),
-        ),
-        (*labels(), problem_type(), classifier_dropout()),
-        prefix=PREFIX,
+        PREFIX,
+        classifier_dropout(),
+        pooler="classifier.dense",
+        output="classifier.out_proj",
+        activation="gelu",
     ),
     tagging("ElectraForTokenClassification", PREFIX),
     # The discriminator: one number a token, above 0 where it takes the token for a replaced one.

@@ -36,7 +36,7 @@ def _named(embedding: str, block: str, last: str, names: Mapping[str, str]) -> t
 
 
 def _internlm_rules(config: ModelConfig) -> Sequence[Rule]:
-    """Each key head's queries, its keys and its values lie together."""
+    """One matrix holds, for each key head, its queries, its keys and its values in turn."""
     stack = config.output
     theirs, ours, width = "layers.{i}", "decoder.blocks.{i}", stack.head_width
     sides, rows = [f"{ours}.attn.{n}.{{p}}" for n in "qkv"], (stack.n_heads // stack.kv_heads * width, width, width)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from clearhead.config import LanguageHead, ModelConfig, Rotary
 from clearhead.errors import UserError
-from clearhead.families import roberta
+from clearhead.families import encoder_heads, roberta
 from clearhead.families.bert import bare, no_pooler, norm, tagging
-from clearhead.families.family import Document, Family, HeadMap
-from clearhead.families.shared import encoder_sizes, labels, output_matrix, problem_type
+from clearhead.families.family import Document, Family
+from clearhead.families.shared import encoder_sizes, output_matrix
 from clearhead.weights.documents import short
 from clearhead.weights.fields import FieldRule, Only, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, derive, ignore, leave_out, rename
@@ -137,21 +137,9 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
 
 DROPOUT = same("hidden_dropout_prob", "head.dropout", default=0.1)
 HEADS = (
-    HeadMap(
-        "EsmForMaskedLM",
-        {"head.kind": "language", "head.bias": True, "head.transform": True},
-        language_rules,
-        (same("tie_word_embeddings", "head.tied", default=True),),
-        prefix=PREFIX,
-    ),
+    encoder_heads.language("EsmForMaskedLM", PREFIX, language_rules),
     bare("EsmModel"),
-    HeadMap(
-        "EsmForSequenceClassification",
-        {"head.kind": "classification", "head.pooler": True},
-        lambda config: roberta.classification_rules(config, PREFIX),
-        (*labels(), problem_type(), DROPOUT),
-        prefix=PREFIX,
-    ),
+    roberta.classifier("EsmForSequenceClassification", PREFIX, DROPOUT),
     tagging("EsmForTokenClassification", PREFIX, DROPOUT),
 )
 

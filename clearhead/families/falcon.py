@@ -96,7 +96,7 @@ def _modern(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def rules(config: ModelConfig) -> Sequence[Rule]:
-    """Each head of keys lies with its queries before it and its values after it."""
+    """One matrix holds, for each key head, its queries, its keys and its values in turn."""
     ours, stack = "decoder.blocks.{i}", config.output
     k, group = stack.head_width, stack.n_heads // stack.kv_heads
     first, second = ("ln_attn", "ln_mlp") if stack.parallel == "two_norms" else ("input_layernorm", None)

@@ -35,7 +35,6 @@ IGNORED = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "attent
 ONLY = {
     "attention.causal": True,
     "attention.clamp_kqv": 0.0,
-    "attention.max_alibi_bias": 0.0,
     "expert_count": 0,
     "expert_used_count": 0,
     "pooling_type": 0,

@@ -251,7 +251,7 @@ def write_long(document: Fields) -> tuple[Said, Vectors]:
 
 
 def read_none(said: Said, document: Fields, content: Content) -> Fields:
-    """Nothing further. The number of keys' heads, which some files repeat, must be that of the queries'."""
+    """Reads no further fields. If a file gives the number of key heads, it must equal the number of query heads."""
     if said.pop("attention.head_count_kv", document["n_head"]) != document["n_head"]:
         raise UserError(f"{content.where}:attention.head_count_kv: expected {document['n_head']}; try another model")
     return {}

@@ -10,7 +10,7 @@ from clearhead.families.decoder_heads import language, others
 from clearhead.families.family import Family
 from clearhead.families.shared import ACTIVATIONS, MOST_LAYERS, four_times, window_layers, windowed
 from clearhead.weights.documents import short
-from clearhead.weights.fields import Alias, Values, computed, ignored, named, same
+from clearhead.weights.fields import Alias, Values, computed, ignored, inherited, named, same
 from clearhead.weights.mapping import Rule, ignore, rename
 from clearhead.weights.rows import fused
 
@@ -72,13 +72,7 @@ FIELDS = (
     same("layer_norm_epsilon", "decoder.norm_eps", default=1e-5),
     same("initializer_range", "init.std", default=0.02),
     same("resid_dropout", "decoder.dropout", default=0.0),
-    computed(
-        "embed_dropout",
-        "decoder.embed_dropout",
-        write=lambda rate, ours: ours["decoder"]["dropout"] if rate is None else rate,
-        default=0.0,
-        like=0.0,
-    ),
+    inherited("embed_dropout", "decoder.embed_dropout", of="dropout", default=0.0),
     same("attention_dropout", "decoder.attn_dropout", default=0.0),
     Alias("num_attention_heads", of="num_heads"),
     Alias("num_hidden_layers", of="num_layers"),

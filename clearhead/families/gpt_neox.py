@@ -57,7 +57,7 @@ FIELDS = (
 
 
 def rules(config: ModelConfig) -> Sequence[Rule]:
-    """Each head's queries, keys and values lie together."""
+    """One matrix holds each head's queries, keys and values in turn."""
     ours, stack = "decoder.blocks.{i}", config.output
     return (
         rename("embed_in.weight", "decoder.embed.tokens.weight"),

@@ -9,7 +9,7 @@ from clearhead.errors import UserError
 from clearhead.families.decoder_heads import language, others
 from clearhead.families.family import Family
 from clearhead.families.shared import ACTIVATIONS, four_times
-from clearhead.weights.fields import Alias, Values, computed, ignored, named, same
+from clearhead.weights.fields import Alias, Values, computed, ignored, inherited, named, same
 from clearhead.weights.mapping import Rule, ignore, rename
 from clearhead.weights.rows import fused, paired
 
@@ -51,13 +51,7 @@ FIELDS = (
     same("layer_norm_epsilon", "decoder.norm_eps", default=1e-5),
     same("initializer_range", "init.std", default=0.02),
     same("resid_pdrop", "decoder.dropout", default=0.0),
-    computed(
-        "embd_pdrop",
-        "decoder.embed_dropout",
-        write=lambda rate, ours: ours["decoder"]["dropout"] if rate is None else rate,
-        default=0.0,
-        like=0.0,
-    ),
+    inherited("embd_pdrop", "decoder.embed_dropout", of="dropout", default=0.0),
     same("attn_pdrop", "decoder.attn_dropout", default=0.0),
     Alias("hidden_size", of="n_embd"),
     Alias("max_position_embeddings", of="n_positions"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from clearhead.errors import UserError
 from clearhead.families import rotary
-from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS, layer_types, local_layers, window_layers
+from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS, by_layer_types, local_layers, window_layers
 from clearhead.weights.fields import Field, Values, computed
 
 Thetas = Mapping[str, float]
@@ -39,13 +39,7 @@ def windows(every: int, window: int = 4096) -> tuple[Field, ...]:
         return said if local(values, every) else None
 
     return (
-        computed(
-            "layer_types",
-            "decoder.window_layers",
-            read=layers,
-            write=lambda _, ours: layer_types(ours["decoder"]),
-            default=None,
-        ),
+        by_layer_types("window_layers", layers),
         computed(
             "sliding_window",
             "decoder.window",

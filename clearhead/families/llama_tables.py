@@ -12,8 +12,8 @@ from clearhead.families.llama import BIASES, CONSTANTS, heads, rules, sizes
 from clearhead.families.llama_kin import UNGATED
 from clearhead.families.olmo import rules as branch_rules
 from clearhead.families.rotary import modern, rotary
-from clearhead.families.shared import LOCAL, MOST_LAYERS, layer_types
-from clearhead.weights.fields import Values, computed, inherited, same
+from clearhead.families.shared import LOCAL, MOST_LAYERS, by_layer_types
+from clearhead.weights.fields import Values, inherited, same
 
 # ByteDance 2025.
 SEED_OSS = Family(
@@ -107,13 +107,7 @@ EXAONE_4 = Family(
     fields=(
         *sizes(vocab_size=102_400, intermediate_size=16_384, kv_heads=32, eps=1e-5, max_length=2048),
         *(replace(one, write=_as_said) if one.theirs == "sliding_window" else one for one in layered.windows(every=4)),
-        computed(
-            "layer_types",
-            "decoder.rotary_layers",
-            read=_rotated,
-            write=lambda _, ours: layer_types(ours["decoder"]),
-            default=None,
-        ),
+        by_layer_types("rotary_layers", _rotated),
     ),
     rules=branch_rules,
     heads=heads("Exaone4"),

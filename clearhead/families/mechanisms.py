@@ -185,7 +185,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         ),
     ),
 )
-"""Of several for one network the first ones say most."""
+"""If a network has several, the first are the most informative."""
 
 
 def signs(document: Document) -> list[Sign]:

@@ -7,7 +7,7 @@ from clearhead.errors import UserError
 from clearhead.families.family import Family
 from clearhead.families.llama import BIASES, CONSTANTS, heads, rules, sizes
 from clearhead.families.rotary import modern
-from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS, layer_types, local_layers, window_layers, windowed
+from clearhead.families.shared import FULL, LOCAL, MOST_LAYERS, by_layer_types, local_layers, window_layers, windowed
 from clearhead.weights.fields import FieldRule, Only, Values, computed
 
 IsLocal = Callable[[int, int], bool]
@@ -42,13 +42,7 @@ def windows(is_local: IsLocal) -> tuple[FieldRule, ...]:
 
     return (
         computed("max_window_layers", write=_first, default=28, like=28),
-        computed(
-            "layer_types",
-            "decoder.window_layers",
-            read=layers,
-            write=lambda _, ours: layer_types(ours["decoder"]),
-            default=None,
-        ),
+        by_layer_types("window_layers", layers),
         computed("sliding_window", "decoder.window", read=reach, default=4096),
         computed(
             "use_sliding_window",

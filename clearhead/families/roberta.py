@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
+from clearhead.families import encoder_heads
 from clearhead.families.bert import (
     CONSTANTS,
     bare,
@@ -16,8 +17,8 @@ from clearhead.families.bert import (
     tagging,
 )
 from clearhead.families.family import Family, HeadMap
-from clearhead.families.shared import labels, output_matrix, problem_type, span
-from clearhead.weights.fields import Field, Values, computed, same
+from clearhead.families.shared import output_matrix, span
+from clearhead.weights.fields import Field, Values, computed
 from clearhead.weights.mapping import Rule, rename
 
 PREFIX = "roberta."
@@ -80,12 +81,15 @@ def language_rules(config: ModelConfig, prefix: str = PREFIX) -> Sequence[Rule]:
     )
 
 
-def classification_rules(_: ModelConfig, prefix: str = PREFIX) -> Sequence[Rule]:
+def classifier(architecture: str, prefix: str, dropout: Field) -> HeadMap:
     """The head has a pooler of its own and does not use one trained with the encoder."""
-    return (
-        rename("classifier.dense.{p}", "head.pooler.{p}"),
-        rename("classifier.out_proj.{p}", "head.output.{p}"),
-        no_pooler(prefix),
+    return encoder_heads.classifier(
+        architecture,
+        prefix,
+        dropout,
+        pooler="classifier.dense",
+        output="classifier.out_proj",
+        others=(no_pooler(prefix),),
     )
 
 
@@ -95,21 +99,11 @@ def heads(name: str, prefix: str = PREFIX, dropout: Field | None = None) -> tupl
     `dropout` is the field of that dropout.
     """
     return (
-        HeadMap(
-            f"{name}ForMaskedLM",
-            {"head.kind": "language", "head.bias": True, "head.transform": True},
-            lambda config: language_rules(config, prefix),
-            (same("tie_word_embeddings", "head.tied", default=True), exact_gelu()),
-            prefix=prefix,
+        encoder_heads.language(
+            f"{name}ForMaskedLM", prefix, lambda config: language_rules(config, prefix), exact_gelu()
         ),
         bare(f"{name}Model"),
-        HeadMap(
-            f"{name}ForSequenceClassification",
-            {"head.kind": "classification", "head.pooler": True},
-            lambda config: classification_rules(config, prefix),
-            (*labels(), problem_type(), dropout or classifier_dropout()),
-            prefix=prefix,
-        ),
+        classifier(f"{name}ForSequenceClassification", prefix, dropout or classifier_dropout()),
         tagging(f"{name}ForTokenClassification", prefix, dropout),
         span(f"{name}ForQuestionAnswering", no_pooler(prefix), prefix=prefix),
     )

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from clearhead.config import LanguageHead, ModelConfig
-from clearhead.families import roberta
+from clearhead.families import encoder_heads, roberta
 from clearhead.families.bert import bare, classifier_dropout, encoder_fields, no_pooler, norm, output_bias, tagging
 from clearhead.families.bidirectional import encoding, modern_with
 from clearhead.families.family import Document, Family, HeadMap, Rules
 from clearhead.families.roberta import exact_gelu
 from clearhead.families.rotary import rotary
-from clearhead.families.shared import head_width, labels, output_matrix, problem_type, with_defaults
+from clearhead.families.shared import head_width, output_matrix, with_defaults
 from clearhead.weights.fields import FieldRule, Values, computed, same
 from clearhead.weights.mapping import Rule, rename, split
 
@@ -57,15 +57,8 @@ def heads(name: str, prefix: str, writer: HeadMap) -> tuple[HeadMap, ...]:
     return (
         writer,
         bare(f"{name}Model"),
-        HeadMap(
-            f"{name}ForSequenceClassification",
-            {"head.kind": "classification", "head.pooler": True},
-            lambda _: (
-                rename("classifier.{p}", "head.output.{p}"),
-                rename(f"{prefix}pooler.dense.{{p}}", "head.pooler.{p}"),
-            ),
-            (*labels(), problem_type(), classifier_dropout()),
-            prefix=prefix,
+        encoder_heads.classifier(
+            f"{name}ForSequenceClassification", prefix, classifier_dropout(), pooler=f"{prefix}pooler.dense"
         ),
         tagging(f"{name}ForTokenClassification", prefix),
     )
@@ -92,9 +85,6 @@ def _width(width: int | None, ours: Values) -> int:
     return width or stack["d_model"] // stack["n_heads"]
 
 
-LANGUAGE: Document = {"head.kind": "language", "head.bias": True, "head.transform": True}
-TIED = same("tie_word_embeddings", "head.tied", default=True)
-
 NOMIC = Family(
     model_type="nomic_bert",
     constants={**CONSTANTS, "encoder.gated": True, "encoder.bias": False, "encoder.norm_bias": True},
@@ -111,7 +101,7 @@ NOMIC = Family(
     heads=heads(
         "NomicBert",
         "nomic_bert.",
-        HeadMap("NomicBertForMaskedLM", LANGUAGE, nomic_rules, (TIED,), prefix="nomic_bert."),
+        encoder_heads.language("NomicBertForMaskedLM", "nomic_bert.", nomic_rules),
     ),
     modernize=modern_with(1000.0),
 )
@@ -148,7 +138,7 @@ GTE = Family(
         head_width(),
     ),
     rules=lambda config: (*gte_blocks(config), split(f"{GTE_BLOCK}.mlp.up_gate_proj.weight", GTE_INNER)),
-    heads=heads("Gte", "gte.", HeadMap("GteForMaskedLM", LANGUAGE, gte_rules, (TIED, exact_gelu()), prefix="gte.")),
+    heads=heads("Gte", "gte.", encoder_heads.language("GteForMaskedLM", "gte.", gte_rules, exact_gelu())),
     modernize=modern_with(160_000.0),
 )
 

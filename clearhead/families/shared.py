@@ -1,6 +1,6 @@
 """What several families share: names of activations, labels, layers with a window, and heads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -163,6 +163,17 @@ def layer_types(stack: Values) -> list[str]:
     """`layer_types` of our stack."""
     local = windowed(stack)
     return [LOCAL if i in local else FULL for i in range(stack["n_layers"])]
+
+
+def by_layer_types(ours: str, read: Callable[[Any, Values], Any]) -> Field:
+    """Our field `ours` of a decoder, such as window_layers, which `layer_types` decides."""
+    return computed(
+        "layer_types",
+        f"decoder.{ours}",
+        read=read,
+        write=lambda _, config: layer_types(config["decoder"]),
+        default=None,
+    )
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------

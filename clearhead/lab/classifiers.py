@@ -65,6 +65,6 @@ def mean_over_classes(right: NDArray[np.bool_], classes: Classes) -> float:
 
 
 def interval(samples: NDArray[np.float64]) -> tuple[float, float]:
-    """Where 95% of the samples lie."""
+    """The interval that contains 95% of the samples."""
     low, high = np.percentile(samples, [2.5, 97.5])
     return float(low), float(high)

@@ -40,7 +40,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Check:
-    """A figure and where it must lie for the claim to hold, or for the experiment to work."""
+    """A figure and the range in which the claim holds, or the experiment works."""
 
     what: str
     figure: Callable[[Figures], float]
@@ -51,7 +51,7 @@ class Check:
     """What a failure means, in a sentence for a reader who does not know the experiment."""
 
     def passes(self, value: float) -> bool:
-        """Whether a value lies where it must; NaN does not."""
+        """Whether a value is in the range; NaN never is."""
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 

@@ -45,7 +45,7 @@ def lines(experiments: Mapping[str, Experiment], results: Mapping[str, Result]) 
 
 
 def _agreement(results: Mapping[str, Result]) -> str:
-    """On how many experiments the seeds agree, where there are several."""
+    """How many verdicts are the same on every seed, of the experiments with several seeds."""
     several = [one for one in results.values() if len(one.seeds) > 1]
     if not several:
         return "One seed does not say whether a verdict is stable."

@@ -88,7 +88,7 @@ def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def _smoothed(values: np.ndarray) -> np.ndarray:
-    """The exponential mean, without the pull of its beginning at 0. Leaves out what is not finite."""
+    """The exponential mean, corrected for its start at 0. Skips values that are not finite."""
     found, total, weight = np.full(len(values), math.nan), 0.0, 0.0
     for i, value in enumerate(values):
         if math.isfinite(value):

@@ -21,18 +21,18 @@ class History:
     """What a log says of its run so far."""
 
     columns: dict[str, "array[float]"] = field(default_factory=lambda: {name: array("d") for name in (*COLUMNS, "own")})
-    """By name, a value for each update. `own` is the time that it took, NaN if something else came before it."""
+    """A value for each update, by name. `own` is the time of the update, NaN if something else ran before it."""
     epoch: int = 0
     evaluations: list[JsonObject] = field(default_factory=list)
     saved: list[int] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
-    """The steps of checkpoints, and of updates that were left out."""
+    """The steps of checkpoints, and of updates that were skipped."""
     begun: list[JsonObject] = field(default_factory=list)
-    """What is known at the beginning, and each time that the run goes on."""
+    """The event at the start of the run, and that of each resumption."""
     since: int = 0
-    """The number of updates before it went on for the last time."""
+    """The number of updates before the last resumption."""
     ended: JsonObject | None = None
-    """The end, unless it has gone on since."""
+    """The event at the end of the run, unless it was resumed since."""
     problem: str = ""
     """The first line that is no event."""
     last: str = ""
@@ -97,7 +97,7 @@ class RunLog:
         return f"{self.identity}:{self.n_read}:{self.history.problem}"
 
     def read(self) -> History:
-        """Reads what is new. A log that cannot be read is a problem that the history names."""
+        """Reads the new lines. The history reports a log that cannot be read as its problem."""
         try:
             found = self.path.stat()
             if (found.st_dev, found.st_ino) != self.identity or found.st_size < self.n_read:

@@ -26,7 +26,7 @@ def serving(folder: Path, listener: socket.socket | None = None) -> AbstractCont
 
 
 def tell_last(watched: Watched) -> None:
-    """Waits until an open page has what is newest."""
+    """Waits until the open page has received the newest state."""
     limit = time.monotonic() + 1.5 * MOST_PAUSE
     while not watched.is_told() and time.monotonic() < limit:
         time.sleep(0.05)

@@ -21,7 +21,7 @@ N_CHARACTERS = 2000
 
 
 class Watched:
-    """A run that is watched: what its folder records, at any time. Several threads may ask."""
+    """Reads the state of a run from its folder. Safe for several threads."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log, self.lock = folder, RunLog(folder), Lock()
@@ -69,7 +69,7 @@ class Watched:
 
 
 MOST_PAUSE = 2.0
-"""Seconds between two questions of a page of a run that goes on."""
+"""Seconds between two requests of a page while its run is active."""
 
 
 def _judged(history: History) -> JsonObject:

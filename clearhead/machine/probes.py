@@ -44,11 +44,11 @@ class Kept(Config):
 class _File(Config):
     format: Literal[1] = 1
     results: dict[str, Kept] = Field(default_factory=dict)
-    """By a digest of machine, kind and question, the oldest first."""
+    """The results by a digest of machine, kind and question, the oldest first."""
 
 
 def kept(kind: type[Answer], of: Mapping[str, JsonValue], ask: Callable[[], Answer], *, device: str = "cpu") -> Answer:
-    """The result that this machine kept for this question, otherwise that of `ask`, which is kept.
+    """The stored result of this question on this machine; if there is none, calls `ask` and stores its result.
 
     `kind` is the form of the result, whose name and fields belong to the question; `of` is the rest of it, such as the
     shapes of a network. Everything that changes the result and is no fact of the machine must be in `of`.

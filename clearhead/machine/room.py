@@ -80,7 +80,7 @@ _V1 = _Version(("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_")
 
 
 def _groups(root: Path) -> Iterator[Room]:
-    """What each control group leaves, from that of the process up to the mounted one."""
+    """The memory that each control group leaves, from the group of the process up to the mounted one."""
     for version, folder in group_folders(root):
         used = _number(folder / version.usage) or 0
         stat = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat") if " " in line)

@@ -56,12 +56,19 @@ class Attention(nn.Module):
     n_kv_heads < n_heads shares each key and value head among a group of queries (Ainslie et al. 2023).
     """
 
-    divisions = (
-        *(Division(name, "heads", "outputs") for name in "qkv"),
-        Division("out", "heads", "inputs"),
-        *(Division(name, "heads", "states") for name in ("q_norm", "k_norm")),
-        *(Division(name, "heads") for name in ("n_heads", "n_kv_heads")),
-    )
+    @property
+    def divisions(self) -> tuple[Division, ...]:
+        """How the heads divide among processes."""
+        return (
+            *(Division(name, "heads", "outputs") for name in "qkv"),
+            Division("out", "heads", "inputs"),
+            *(
+                Division(name, "heads", "whole" if self.norms_heads_together else "states")
+                for name in ("q_norm", "k_norm")
+            ),
+            Division("sinks", "heads", "whole"),
+            *(Division(name, "heads") for name in ("n_heads", "n_kv_heads")),
+        )
 
     def __init__(self, config: StackConfig, *, cross: bool = False) -> None:
         super().__init__()

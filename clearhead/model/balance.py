@@ -19,7 +19,7 @@ class Load:
     __repr__ = brief
 
     layout: Layout | None = None
-    """Of the stack that runs."""
+    """The layout of the stack that runs."""
     rows: dict[Experts, int] = field(default_factory=dict[Experts, int])
     counts: dict[Experts, Tensor] = field(default_factory=dict[Experts, Tensor])
     scores: dict[Experts, Tensor] = field(default_factory=dict[Experts, Tensor])

@@ -11,7 +11,7 @@ from math import prod
 
 from clearhead.config import Continuous, ModelConfig, NoHead, VectorHead
 from clearhead.model import attention
-from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.norm import Norm
 from clearhead.model.ops import KINDS, Sized, Sizes, Steps, op_weights
 from clearhead.model.transformer import Stack, Transformer
 
@@ -148,7 +148,7 @@ def _stack_components(name: str, stack: Stack, t: int, *, memory: int) -> Iterat
     n_blocks = len(stack.blocks) // stack.config.repeats  # that have weights of their own
     for i, block in enumerate([*stack.blocks][:n_blocks]):
         for child, module in block.named_children():
-            if isinstance(module, LayerNorm | RMSNorm):
+            if isinstance(module, Norm):
                 norms.append(f"{name}.blocks.{i}.{child}")
             elif child == "ffn":
                 alike = [j for j in range(n_blocks) if stack.config.has_experts(j) == stack.config.has_experts(i)]
@@ -182,7 +182,7 @@ class _Walk:
     values: dict[str, Sizes]
     flops: Counter[str] = field(default_factory=Counter[str])
     shared_flops: Counter[str] = field(default_factory=Counter[str])
-    """Of products that all sequences share."""
+    """FLOPs of products that all sequences share."""
     saved: dict[Sizes, str] = field(default_factory=dict[Sizes, str])
     """Each tensor once, with the module of the last op that needs it."""
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.config.positions import Disentangled
 from clearhead.model.division import Division
 from clearhead.model.dropout import dropout
 from clearhead.model.encoding import NotAdded, NotScored, NotTurned, Relation, bucket
@@ -24,7 +23,7 @@ class DisentangledEncoding(NotAdded, NotTurned, NotScored):
 
     learns_bias = True
 
-    def __init__(self, config: Disentangled, stack: c.StackConfig) -> None:
+    def __init__(self, config: c.Disentangled, stack: c.StackConfig) -> None:
         super().__init__()
         self.config = config
         self.table = nn.Embedding(2 * config.reach, stack.d_model)
@@ -61,7 +60,7 @@ class DistanceScores(nn.Module):
 
     divisions = (Division("q", "heads", "outputs"), Division("k", "heads", "outputs"))
 
-    def __init__(self, config: c.StackConfig, positions: Disentangled) -> None:
+    def __init__(self, config: c.StackConfig, positions: c.Disentangled) -> None:
         super().__init__()
         self.config, self.scale, self.d_head = positions, config.score_scale, config.head_width
         self.n_heads, self.n_kv_heads, self.dropout = config.n_heads, config.kv_heads, config.dropout
@@ -187,7 +186,7 @@ def distance_scores(config: c.StackConfig) -> DistanceScores | LayerBias | None:
     match config.distances:
         case None:
             return None
-        case Disentangled() as positions:
+        case c.Disentangled() as positions:
             return DistanceScores(config, positions)
         case positions:
             return LayerBias(config, positions)

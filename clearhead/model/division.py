@@ -16,14 +16,21 @@ class Division:
 
     name: str
     axis: Axis
-    along: Literal["outputs", "inputs", "states"] | None = None
+    along: Literal["outputs", "inputs", "states", "whole"] | None = None
     """outputs: each process makes its share of the result; inputs: it reads its share, and the results add up; states:
-    the module treats each head by itself, and its weights stay whole. None: a plain number or list, which is cut."""
+    the module treats each head by itself, and its weights stay whole; whole: it needs all heads at once, so that no
+    network with it can be divided. None: a plain number or list, which is cut."""
 
 
 def divisions_of(module: nn.Module) -> tuple[Division, ...]:
     """The shares that a part declares; empty if every process computes the whole part."""
     return getattr(module, "divisions", ())
+
+
+def undivided(stack: nn.Module) -> list[str]:
+    """The names of the stack's parts that cannot be divided among processes."""
+    parts = [(module, part) for module in stack.modules() for part in divisions_of(module) if part.along == "whole"]
+    return [part.name for module, part in parts if getattr(module, part.name) is not None]
 
 
 def cut(value: object, rank: int, size: int) -> object:

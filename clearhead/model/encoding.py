@@ -82,7 +82,7 @@ class PositionEncoding(nn.Module, ABC):
 
 
 class NotAdded(PositionEncoding):
-    """Nothing is added to the embedding."""
+    """An encoding that adds nothing to the embedding."""
 
     def embedding(self, positions: Tensor) -> None:
         return None
@@ -102,7 +102,7 @@ class NotTurned(PositionEncoding):
 
 
 class NotScored(PositionEncoding):
-    """Nothing is added to the scores."""
+    """An encoding that adds nothing to the scores."""
 
     def score_bias(self, query: Tensor, key: Tensor) -> None:
         return None

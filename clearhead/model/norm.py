@@ -1,5 +1,7 @@
 """Norms, which bring each vector to one scale: LayerNorm and RMSNorm."""
 
+from abc import abstractmethod
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,13 +11,32 @@ from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps
 from clearhead.trace import tap, tracing
 
 
-class _Gain(nn.Module, Deriving):
-    """What both norms multiply by: their weight, or with `plus_one` 1 + their weight, which then starts at 0."""
+class Norm(nn.Module, Deriving):
+    """centred(x) * rstd * gain + bias: linear in x for a given rstd.
 
-    def __init__(self, width: int, *, eps: float, axes: str = "b t d", plus_one: bool = False) -> None:
+    The gain is the weight, or with `plus_one` 1 + the weight, which then starts at 0.
+    """
+
+    def __init__(
+        self, width: int, *, eps: float, bias: bool = False, axes: str = "b t d", plus_one: bool = False
+    ) -> None:
         super().__init__()
         self.eps, self.axes, self.plus_one = eps, axes, plus_one
         self.weight = nn.Parameter(torch.zeros(width) if plus_one else torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    @abstractmethod
+    def centred(self, x: Tensor) -> Tensor:
+        """The vectors, ... d, less what the norm takes off them."""
+
+    @abstractmethod
+    def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
+        """List the ops of the mean, if the norm takes it off, and of rstd; returns their addresses."""
+
+    def steps(self, to: Steps, path: str, x: str) -> str:
+        """List the ops of `forward`; returns the address of the result."""
+        with to.inside(path):
+            return to.do(f"{path}.out", "norm", x, *self.statistics(to, path, x), weights=_weights(self, path))
 
     @property
     def gain(self) -> Tensor:
@@ -27,12 +48,11 @@ class _Gain(nn.Module, Deriving):
         return {"gain": self.gain} if self.plus_one else {}
 
 
-class LayerNorm(_Gain):
+class LayerNorm(Norm):
     """(x - mean) * rstd * gain + bias,  rstd = 1 / sqrt(var + eps)   (Ba et al. 2016)"""
 
-    def __init__(self, width: int, *, eps: float, bias: bool, axes: str = "b t d", plus_one: bool = False) -> None:
-        super().__init__(width, eps=eps, axes=axes, plus_one=plus_one)
-        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+    def centred(self, x: Tensor) -> Tensor:
+        return x - x.mean(-1, keepdim=True)
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
@@ -45,16 +65,16 @@ class LayerNorm(_Gain):
         out = (x - mean) * rstd * self.gain
         return tap(self, "out", out if self.bias is None else out + self.bias, self.axes)
 
-    def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
-        with to.inside(path):
-            mean = to.do(f"{path}.mean", "mean", x)
-            rstd = to.do(f"{path}.rstd", "rstd", x, mean, by={"eps": self.eps})
-            return to.do(f"{path}.out", "norm", x, mean, rstd, weights=_weights(self, path))
+    def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
+        mean = to.do(f"{path}.mean", "mean", x)
+        return mean, to.do(f"{path}.rstd", "rstd", x, mean, by={"eps": self.eps})
 
 
-class RMSNorm(_Gain):
+class RMSNorm(Norm):
     """x * rstd * gain,  rstd = 1 / sqrt(mean(x^2) + eps)   (Zhang and Sennrich 2019)"""
+
+    def centred(self, x: Tensor) -> Tensor:
+        return x
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
@@ -68,14 +88,8 @@ class RMSNorm(_Gain):
         gain = self.gain  # Of at least float32: for mixed types the kernel is slower, and warns.
         return F.rms_norm(x.to(gain.dtype), self.weight.shape, gain, self.eps).to(x.dtype)
 
-    def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
-        with to.inside(path):
-            rstd = to.do(f"{path}.rstd", "rstd", x, by={"eps": self.eps})
-            return to.do(f"{path}.out", "norm", x, rstd, weights=_weights(self, path))
-
-
-Norm = LayerNorm | RMSNorm
+    def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
+        return (to.do(f"{path}.rstd", "rstd", x, by={"eps": self.eps}),)
 
 
 class ChannelNorm(nn.Module):

@@ -30,7 +30,7 @@ class Numbers:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Those of the training labels."""
+        """The mean and deviation of the training labels."""
         deviation = float(np.std(values))
         exponent = round(math.log2(deviation)) if deviation > 0 and math.isfinite(deviation) else 0
         return cls(float(np.mean(values)), 2.0 ** max(-LARGEST, min(LARGEST, exponent)))

@@ -118,11 +118,6 @@ def widest(call: Sized) -> int:
     return max((x.width for x in call.x), default=0) or 4
 
 
-def as_read(call: Sized) -> int:
-    """The width of the first input."""
-    return call.x[0].width
-
-
 @dataclass(frozen=True)
 class Kind:
     """What ops of one kind compute and cost."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.config.positions import Disentangled, Together
 from clearhead.model.checks import look_up
 from clearhead.model.distances import DisentangledEncoding, LayerBiasEncoding
 from clearhead.model.division import Division
@@ -235,7 +234,7 @@ def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positi
             return LayerBiasEncoding(config, causal=causal)
         case c.RelativeBias() as config:
             return RelativeEncoding(config, stack.n_heads, causal=causal)
-        case Disentangled() as config:
+        case c.Disentangled() as config:
             return DisentangledEncoding(config, stack)
         case c.ALiBi():
             return ALiBiEncoding(stack.n_heads)
@@ -243,6 +242,6 @@ def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positi
             return NoEncoding()
         case c.LearnedGrid() | c.RotaryGrid():
             raise AssertionError("model/grids.py makes these")
-        case Together() as config:
+        case c.Together() as config:
             both = (config.added, config.scored)
             return TogetherEncoding(*(position_encoding(stack, causal=causal, positions=one) for one in both))

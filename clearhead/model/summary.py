@@ -34,9 +34,9 @@ class Row:
     """The path of its instances in the network, with `*` for the number of the block."""
     count: int
     weights: tuple[Weight, ...]
-    """Of one instance."""
+    """The weights of one instance."""
     flops: int
-    """Of one forward pass over the whole batch."""
+    """FLOPs of one forward pass over the whole batch."""
     tokens: int
     """Positions of the whole batch in the component's stack."""
     activation_bytes: int
@@ -109,7 +109,7 @@ class Summary:
 
     @property
     def flops_per_token(self) -> float:
-        """Of one position; with two stacks, of one source and one target position."""
+        """FLOPs of one position; with two stacks, of one source and one target position."""
         return sum(row.flops_per_token for row in self.rows)
 
     @property

@@ -23,7 +23,7 @@ class Estimate:
     there: int
     """Bytes that the run already holds."""
     room: Room | None
-    """None if the machine does not say."""
+    """The memory of the machine; None if it does not report it."""
 
     @classmethod
     def of(
@@ -66,7 +66,7 @@ class Estimate:
         return not self.lacks(self.needed)
 
     def lacks(self, n_bytes: int) -> bool:
-        """Whether so many bytes are more than is left. False if the memory is not known."""
+        """Whether `n_bytes` exceed the memory that is left. False if the memory is not known."""
         return self.room is not None and n_bytes > self.room.n_bytes
 
 
@@ -131,7 +131,7 @@ def require_weights(where: object, device: torch.device, *, allocated: int, mapp
 def _too_large(
     found: Estimate, config: ModelConfig, training: Training, shape: Shape, setting: Setting, device: torch.device
 ) -> OutOfMemory:
-    """The error that lists what the parts of the model need for any batch."""
+    """The error for a model that is too large for any batch. It lists what each part needs."""
     memory, teacher = found.memory, teacher_bytes(setting)
     parts = {
         "weights": memory.weights - teacher,

@@ -96,7 +96,7 @@ class Network:
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """Of both stacks."""
+        """The blocks of both stacks."""
         return [block for stack in self.module.stacks().values() for block in stack.blocks]
 
     @property
@@ -132,7 +132,7 @@ class Network:
 
 @lru_cache(maxsize=2)
 def network_of(config: ModelConfig, tensor: int = 1) -> Network:
-    """The counts of a network. A run asks for those of the same one several times before it begins."""
+    """The counts of a network. Cached, because a run needs them several times before it begins."""
     return Network(config, tensor)
 
 
@@ -226,7 +226,7 @@ class PeakMemory:
     """Peak bytes of one rank during an update."""
 
     weights: int
-    """Those of a teacher too."""
+    """The weights, with those of a teacher."""
     copies: int
     """16-bit copies of the matrices, which autocast keeps until the backward pass, and weights gathered from others."""
     gradients: int

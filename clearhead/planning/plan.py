@@ -29,7 +29,7 @@ BUCKET = 25 << 20
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be trained, and how."""
+    """The network to train, and the settings of its training."""
 
     config: ModelConfig
     training: Training
@@ -111,7 +111,7 @@ class Plan:
 
 
 def plan(job: Job, machine: Hardware, gpus: int) -> Plan:
-    """What each layout costs on so many GPUs.
+    """The cost of each layout on this number of GPUs.
 
     Raises UserError for no GPU, nodes that are not full, an update with fewer sequences than GPUs, and weights in
     bfloat16 on more than one.

@@ -35,7 +35,7 @@ FINE_TUNING = {
         "schedule": {"kind": "wsd", "warmup": 20, "decay_fraction": 0.5},
     }
 }
-"""Small steps, which a run from a checkpoint takes unless its recipe gives others: they keep what the model knows."""
+"""The defaults of a run from a checkpoint. Its learning rate is small, to keep what the model has learnt."""
 ADAPTING = {"training": {"optimizer": {"kind": "adamw", "lr": 1e-3}}}
 """Larger ones for adapters, which begin at zero."""
 

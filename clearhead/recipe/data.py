@@ -44,7 +44,7 @@ class FileSource(Config):
 
     @property
     def parts(self) -> "dict[str, FileSource]":
-        """The sources that it is made of, by their names; none for most."""
+        """The sources that it consists of, by name; empty for most kinds."""
         found = [value for _, value in self if isinstance(value, dict)]
         return {name: part for table in found for name, part in table.items() if isinstance(part, FileSource)}
 

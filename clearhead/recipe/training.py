@@ -46,11 +46,11 @@ class Muon(Config):
     adamw_lr: PositiveFloat = 1e-3
     """Peak learning rate of embeddings, head, norms and biases."""
     betas: tuple[Probability, Probability] = (0.9, 0.98)
-    """Of the AdamW for these weights."""
+    """Decays of the moments, for the weights that AdamW updates."""
     eps: PositiveFloat = 1e-9
-    """Of the AdamW for these weights."""
+    """Added to the root of the second moment, for the weights that AdamW updates."""
     fused: bool = True
-    """Of the AdamW for these weights."""
+    """Whether one kernel updates the weights that AdamW updates."""
 
 
 Optimizer = Annotated[AdamW | Muon, Field(discriminator="kind")]

@@ -25,12 +25,9 @@ from clearhead.data.conversations import (
 from clearhead.data.corpus import Encoded
 from clearhead.data.splits import fingerprint
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.generation import complete
 from clearhead.generation.settings import changed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
-from clearhead.model.mode import Evaluating
-from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Data, Source
@@ -39,6 +36,7 @@ from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.few import part_of
 from clearhead.tasks.head_task import HeadTask
+from clearhead.tasks.measuring import continued, total_loss
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import side_by_side
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
@@ -143,13 +141,11 @@ class Chat(HeadTask[ChatRecipe]):
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """Measures the mean loss over the tokens of the answers, and writes some answers as samples."""
-        nats, n = 0.0, 0
         valid = part_of(self.valid, self.few)
-        rows, device = self.packed(valid), next(network.parameters()).device
-        with Evaluating(network), torch.inference_mode():
-            for i in counted(range(0, len(rows), self.batch_size), "reading"):
-                total, count = self.loss(network, self.batch(valid, rows[i : i + self.batch_size]).to(device))
-                nats, n = nats + total.item(), n + count
+        rows = self.packed(valid)
+        starts = range(0, len(rows), self.batch_size)
+        batches = (self.batch(valid, rows[i : i + self.batch_size]) for i in starts)
+        nats, n = total_loss(network, batches, len(starts))
         scores = Score("loss", nats / n, unit="nats a token of an answer"), perplexity(nats, n)
         samples = [self.sample(network, one) for one in self.valid.conversations[:N_SAMPLES]]
         return Evaluation(scores, tuple(samples), loss=nats / n)
@@ -162,15 +158,7 @@ class Chat(HeadTask[ChatRecipe]):
         text, (first, *_) = written(conversation, self.tokenizer)
         before, answer = text[: first[0]], text[slice(*first)]
         prompt = self.tokenizer.encode(before)[-(network.config.output.max_length or 1 << 30) + 1 :]
-        own = complete(
-            network,
-            [prompt],
-            config=self.generation,
-            bos_id=self.tokenizer.bos_id,
-            eos_id=self.tokenizer.eos_id,
-            pad_id=self.tokenizer.pad_id or 0,
-        )
-        said = self.tokenizer.decode(own[0][0].tokens)
+        said = continued(network, self.tokenizer, prompt, self.generation)
         return Sample(str(conversation.messages[0]["content"]), said, answer)
 
     @classmethod

@@ -35,6 +35,11 @@ def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
         )
 
 
+def with_head(config: ModelConfig, head: Head) -> ModelConfig:
+    """The architecture under another head. Raises ValidationError if they do not fit."""
+    return ModelConfig.model_validate({**dict(config), "head": head})
+
+
 def layers_of(head: Head) -> dict[str, Any]:
     """The fields of a classification head that other heads have too, so that a new head keeps its layers."""
     names = ("transform", "transform_bias", "bias", "dropout") if isinstance(head, ClassificationHead) else ()

@@ -38,7 +38,7 @@ from clearhead.tasks.answers import (
     said,
     start_of,
 )
-from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.checks import check_length, check_vocabulary, with_head
 from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.few import part_of
 from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
@@ -172,7 +172,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
             layers: dict[str, Any] = {} if config.decoder is None else {"pool": "last"}
             layers |= {"pooler": True} if len(config.stacks) == 2 else {}
             head = ClassificationHead(**own, **layers)
-        return ModelConfig.model_validate({**dict(config), "head": head})
+        return with_head(config, head)
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of the class; for several labels the mean of theirs; for a number the squared error."""

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from clearhead.config import ModelConfig
@@ -19,8 +18,6 @@ from clearhead.data.text_report import TextReport, text_report
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import changed
 from clearhead.model import Transformer
-from clearhead.model.mode import Evaluating
-from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import Recipe
 from clearhead.recipe.corruption import Corruption, Spans
@@ -28,6 +25,7 @@ from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.head_task import HeadTask
+from clearhead.tasks.measuring import total_loss
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
@@ -148,15 +146,11 @@ class Denoising(HeadTask[DenoisingRecipe]):
     def evaluate(self, network: Transformer) -> Evaluation:
         """Measures loss and perplexity of the targets. Every evaluation uses the same corruptions."""
         rows = np.arange(len(self.valid)) if self.few is None else np.array(self.few.rows)
-        nats, n, sizes = 0.0, 0, self.sizes(self.valid)[rows]
+        sizes = self.sizes(self.valid)[rows]
         budget = max(self.pairs.max_tokens, int(sizes.sum(axis=1).max()))
-        with Evaluating(network), torch.inference_mode():
-            for examples in counted(token_budget_batches(sizes, max_tokens=budget, seed=0, epoch=0), "reading"):
-                batch = self.pairs.batch(*self.valid.pairs(rows[examples].tolist())).to(
-                    next(network.parameters()).device
-                )
-                total, count = self.loss(network, batch)
-                nats, n = nats + total.item(), n + count
+        plan = token_budget_batches(sizes, max_tokens=budget, seed=0, epoch=0)
+        batches = (self.pairs.batch(*self.valid.pairs(rows[examples].tolist())) for examples in plan)
+        nats, n = total_loss(network, batches, len(plan))
         scores = Score("loss", nats / n, unit="nats a token of the targets"), perplexity(nats, n)
         sources, targets = self.valid.pairs(range(min(N_SAMPLES, len(self.valid))))
         outputs = self.pairs.write(network, sources, self.generation)

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 @dataclass(frozen=True)
 class Example:
-    """An example of the data, what the network says of it, and how wrong that is."""
+    """An example of the data, the network's output for it, and its error."""
 
     source: str
     output: str

@@ -44,7 +44,7 @@ def few_of(sizes: Sequence[int], most: Most) -> Few | None:
 
 
 class Split(Protocol):
-    """Examples of which some can be taken."""
+    """Examples from which a selection can be made."""
 
     def taken(self, rows: Sequence[int]) -> Self:
         """The examples with these numbers."""

@@ -56,7 +56,7 @@ def confusion(names: Sequence[str], given: np.ndarray, said: np.ndarray) -> Find
 
 
 def by_label(names: Sequence[str], given: np.ndarray, said: np.ndarray) -> Finding:
-    """Precision, recall and F1 of each label; n v and n v of bool. NaN, shown as a dash, where nothing is counted."""
+    """Precision, recall and F1 of each label; n v and n v of bool. NaN, shown as a dash, where a count is 0."""
     hits, n_said, n_given = (given & said).sum(0), said.sum(0), given.sum(0)
     lines = [f"    {'label':<{WIDTH}}  precision     recall         F1  examples"]
     values: JsonObject = {}

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from pydantic import PositiveInt
 
 from clearhead.config import ModelConfig
@@ -15,10 +14,7 @@ from clearhead.data.marks import template_marks
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import text_splits
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.generation import complete
 from clearhead.model import Transformer
-from clearhead.model.mode import Evaluating
-from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
@@ -26,6 +22,7 @@ from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
 from clearhead.tasks.examples import Example
 from clearhead.tasks.head_task import HeadTask
+from clearhead.tasks.measuring import continued, losses
 from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.resampling import ScoredRows
@@ -97,15 +94,8 @@ class LanguageModel(HeadTask[LanguageRecipe]):
     def evaluate(self, network: Transformer) -> Evaluation:
         ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]
         prompt = [*template_marks(self.tokenizer).before, *ids]
-        written = complete(
-            network,
-            [prompt] if prompt else None,
-            config=self.generation,
-            bos_id=self.tokenizer.bos_id,
-            eos_id=self.tokenizer.eos_id,
-            pad_id=self.tokenizer.pad_id or 0,
-        )
-        sample = Sample(self.tokenizer.decode(prompt), self.tokenizer.decode(written[0][0].tokens), "")
+        written = continued(network, self.tokenizer, prompt, self.generation)
+        sample = Sample(self.tokenizer.decode(prompt), written, "")
         scores = self.measure(network)
         return Evaluation(scores, (sample,), loss=scores[0].value)
 
@@ -115,15 +105,10 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         If `few` chooses some windows, bits per byte takes all tokens to have equally many bytes. The scores have a row
         for each batch, of `windows` windows.
         """
-        device = next(network.parameters()).device
-        found: list[tuple[float, int]] = []
         chosen, size = None if self.few is None else self.few.rows, windows or max(1, EVALUATION_TOKENS // self.length)
         sizes = self.valid.sizes()
         n = len(sizes if chosen is None else chosen)
-        with Evaluating(network), torch.inference_mode():
-            for batch in counted(self.valid.everything(size, chosen), "reading", -(-n // size)):
-                total, count = self.loss(network, batch.to(device))
-                found.append((total.item(), count))
+        found = losses(network, self.valid.everything(size, chosen), -(-n // size))
         nats, n_tokens = sum(one for one, _ in found), sum(n for _, n in found)
         rows = ScoredRows(ratio, (np.array([one for one, _ in found]), np.array([n for _, n in found])))
         per_byte = bits_per_byte(nats, self.valid_text.n_bytes * n_tokens / sum(sizes))

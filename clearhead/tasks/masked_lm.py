@@ -26,7 +26,7 @@ from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
-from clearhead.tasks.checks import check_length, check_vocabulary
+from clearhead.tasks.checks import check_length, check_vocabulary, with_head
 from clearhead.tasks.filling import fill
 from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.masked_rows import MaskedRows
@@ -110,7 +110,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         if isinstance(config.head, LanguageHead):
             return config
         head = LanguageHead(tied=True, bias=True, transform=True, transform_bias=config.output.bias)
-        return ModelConfig.model_validate({**dict(config), "head": head})
+        return with_head(config, head)
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """Measures loss, perplexity and accuracy at masked places. Every evaluation masks the same places."""
@@ -171,9 +171,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
             n_ordinary = int(rows.texts.lengths.sum()) - count(rows.texts, special)
             trained[name] = max(round(n_ordinary * rows.masking.share), min(n_ordinary, 1))
             if not n_ordinary:
-                raise UserError(
-                    f"{name}: expected tokens to mask, got unknown ones alone; try the model's own language"
-                )
+                raise UserError(f"{name}: expected tokens to mask, got only unknown ones; try the model's own language")
         return text_report(
             {name: rows.texts for name, rows in both.items()},
             vocab_size=self.tokenizer.vocab_size,

@@ -134,7 +134,7 @@ def mean(values: np.ndarray) -> float:
 
 
 def ratio(parts: np.ndarray, wholes: np.ndarray) -> float:
-    """The sum of the parts by that of the wholes; n and n."""
+    """The sum of the parts divided by the sum of the wholes; n and n."""
     return float(parts.sum() / wholes.sum())
 
 

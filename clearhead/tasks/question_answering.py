@@ -24,7 +24,7 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
-from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
+from clearhead.tasks.checks import check_length, check_vocabulary, layers_of, with_head
 from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import Score
@@ -128,7 +128,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
         )
         check_vocabulary("encoder", config.output, largest)
         head = config.head if isinstance(config.head, SpanHead) else SpanHead(**layers_of(config.head))
-        return ModelConfig.model_validate({**dict(config), "head": head})
+        return with_head(config, head)
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The mean cross-entropy of start and end over the tokens of each window, in nats."""

@@ -32,7 +32,7 @@ class ScoredRows:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95% percentile bootstrap interval (Efron and Tibshirani 1993, 13.3). Computed when it is asked for."""
+        """The 95% percentile bootstrap interval (Efron and Tibshirani 1993, 13.3). Computed on first use."""
         return _middle(np.array([self.of(draw) for draw in _draws(len(self))]))
 
 

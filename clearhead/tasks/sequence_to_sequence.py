@@ -1,6 +1,6 @@
 """The common part of encoder-decoder tasks: batches of pairs for teacher forcing, the loss, and decoding."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -17,15 +17,15 @@ from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.generation.settings import searching
 from clearhead.model import Tokens, Transformer
-from clearhead.model.mode import Evaluating
-from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
 from clearhead.tasks.examples import Example
 from clearhead.tasks.head_task import HeadTask
-from clearhead.tasks.metrics import Score, of_each
-from clearhead.tasks.task import Batch, Prediction, R, Trained, head_loss
+from clearhead.tasks.measuring import total_loss
+from clearhead.tasks.metrics import Score, chrf, of_each, perplexity
+from clearhead.tasks.task import Batch, Evaluation, Prediction, R, Sample, Trained
 
+N_SAMPLES = 4
 Ids = Sequence[Sequence[int]]
 
 
@@ -84,15 +84,11 @@ class SequenceToSequence:
 
     def log_loss(self, network: Transformer, source: Ids, target: Ids) -> tuple[float, int]:
         """The targets' negative log-likelihood in nats, without label smoothing, and the number of their tokens."""
-        nats, n_tokens = 0.0, 0
         lengths = self.lengths(source, target)
         budget = max(self.max_tokens, 4096, int(lengths.sum(axis=1).max()))
-        with Evaluating(network), torch.inference_mode():
-            for examples in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
-                batch = self.batch([source[i] for i in examples], [target[i] for i in examples])
-                total, count = head_loss(network, batch.to(next(network.parameters()).device))
-                nats, n_tokens = nats + total.item(), n_tokens + count
-        return nats, n_tokens
+        plan = token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0)
+        batches = (self.batch([source[i] for i in some], [target[i] for i in some]) for some in plan)
+        return total_loss(network, batches, len(plan))
 
 
 class PairTask(HeadTask[R]):
@@ -116,6 +112,23 @@ class PairTask(HeadTask[R]):
 
     def judged_sizes(self) -> Sequence[int]:
         return self.pairs.lengths(self.valid.source, self.valid.target).sum(axis=1).tolist()
+
+    def judged(
+        self,
+        network: Transformer,
+        pairs: EncodedPairs,
+        generation: GenerationConfig,
+        scores: Callable[[Sequence[str], Pairs], tuple[Score, ...]],
+    ) -> Evaluation:
+        """Writes an output for each source. Measures `scores` of the outputs and their pairs, and the perplexity."""
+        outputs = self.pairs.write(network, pairs.source, generation)
+        nats, n_tokens = self.pairs.log_loss(network, pairs.source, pairs.target)
+        found = (*scores(outputs, pairs.text), perplexity(nats, n_tokens))
+        sentences = next((score for score in found if score.name == "chrf"), None)
+        sentences = sentences or chrf(outputs, [[one] for one in pairs.text.target])
+        examples = written_examples(outputs, pairs.text, sentences)
+        samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
+        return Evaluation(found, samples, tuple(outputs), nats / n_tokens, examples)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:

@@ -32,7 +32,7 @@ class Found:
     score: float
     """The logit of the start and that of the end."""
     probability: float
-    """That of the start by that of the end, in its window."""
+    """The product of the probabilities of its start and its end in its window."""
 
     def text(self, context: str) -> str:
         """The text of the answer; empty without one."""

@@ -42,5 +42,5 @@ def span_scores(references: Sequence[Sequence[Span]], outputs: Sequence[Sequence
 
 
 def share(parts: np.ndarray, wholes: np.ndarray) -> float:
-    """The sum of the parts by that of the wholes; n, n. 0 if there is nothing."""
+    """The sum of the parts divided by the sum of the wholes; n, n. 0 if the wholes are empty."""
     return float(parts.sum() / max(wholes.sum(), 1))

@@ -35,7 +35,7 @@ def tagging_head(config: ModelConfig) -> TaggingHead:
 
 
 def tag_names(head: TaggingHead) -> tuple[str, ...]:
-    """The names of a head's tags. A lone label is there or not: then the first tag is that of words without it."""
+    """The names of a head's tags. A head with one label has two: one for its absence, then the label."""
     names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
     return names if len(names) > 1 else (OUTSIDE, *names)
 

@@ -27,7 +27,7 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.answers import BATCH_TOKENS
-from clearhead.tasks.checks import check_length, check_vocabulary, layers_of
+from clearhead.tasks.checks import check_length, check_vocabulary, layers_of, with_head
 from clearhead.tasks.examples import Example
 from clearhead.tasks.few import part_of
 from clearhead.tasks.label_scores import scored
@@ -143,7 +143,7 @@ class Tagging(RecipeTask[TaggingRecipe]):
             head = config.head.model_copy(update=own)
         else:
             head = TaggingHead(**own, **layers_of(config.head))
-        return ModelConfig.model_validate({**dict(config), "head": head})
+        return with_head(config, head)
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The summed cross-entropy of the words' tags, in nats."""

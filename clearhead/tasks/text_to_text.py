@@ -1,6 +1,6 @@
 """Text to text: an encoder-decoder learns to summarise, correct or otherwise rewrite texts (Raffel et al. 2020)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -20,12 +20,10 @@ from clearhead.recipe.data import Data, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.few import part_of
-from clearhead.tasks.metrics import chrf, exact_match, perplexity
-from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, written_examples
-from clearhead.tasks.task import Evaluation, Files, Prepared, Sample, Trained
+from clearhead.tasks.metrics import Score, exact_match
+from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder
+from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
 from clearhead.tasks.written_scores import MAIN, Metric, written_scores
-
-N_SAMPLES = 4
 
 
 class TextToTextData(Data):
@@ -87,16 +85,13 @@ class TextToText(PairTask[TextToTextRecipe]):
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """Measures the chosen metric, exact match and perplexity."""
-        valid = part_of(self.valid, self.few)
-        text = valid.text
-        outputs = self.pairs.write(network, valid.source, self.generation)
-        nats, n_tokens = self.pairs.log_loss(network, valid.source, valid.target)
+        return self.judged(network, part_of(self.valid, self.few), self.generation, self.scores)
+
+    def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
+        """The chosen metric, and exact match."""
         found = written_scores(self.metric, outputs, text.target)
         exact = () if self.metric == "exact_match" else (exact_match(outputs, [[one] for one in text.target]),)
-        examples = written_examples(outputs, text, chrf(outputs, [[one] for one in text.target]))
-        samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
-        scores = (*found, *exact, perplexity(nats, n_tokens))
-        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
+        return (*found, *exact)
 
     @classmethod
     def prepared(cls, recipe: TextToTextRecipe, tokenizer: Tokenizer | None) -> Prepared:

@@ -30,13 +30,10 @@ from clearhead.tasks.metrics import (
     chrf,
     exact_match,
     moses_bleu,
-    perplexity,
 )
 from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, written_examples
-from clearhead.tasks.task import Evaluation, Files, Prepared, Sample, Trained
-
-N_SAMPLES = 4
+from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder
+from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
 
 
 class TranslationData(Data):
@@ -109,23 +106,16 @@ class Translation(PairTask[TranslationRecipe]):
 
     def measure(self, network: Transformer, pairs: EncodedPairs, generation: GenerationConfig) -> Evaluation:
         """Measures BLEU, chrF, exact match and perplexity on these pairs, and BLEU and chrF of each language."""
-        outputs = self.pairs.write(network, pairs.source, generation)
-        nats, n_tokens = self.pairs.log_loss(network, pairs.source, pairs.target)
-        scores = (
-            *self.scores(outputs, pairs.text),
-            exact_match(outputs, [[text] for text in pairs.text.target]),
-            perplexity(nats, n_tokens),
-        )
-        sentences = scores[1] if not self.tags else chrf(outputs, [[text] for text in pairs.text.target])
-        examples = written_examples(outputs, pairs.text, sentences)
-        samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
-        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
+        return self.judged(network, pairs, generation, self.scores)
 
     def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
-        """BLEU and chrF. For several languages their mean, which is the main score, then each language."""
+        """BLEU, chrF and exact match. For several languages the mean BLEU comes first, which is the main score, then
+        BLEU and chrF of each language.
+        """
+        references = [[one] for one in text.target]
+        exact = exact_match(outputs, references)
         if not self.tags:
-            references = [[one] for one in text.target]
-            return bleu(outputs, references, tokenize=self.tokenize), chrf(outputs, references)
+            return bleu(outputs, references, tokenize=self.tokenize), chrf(outputs, references), exact
         found: list[Score] = []
         for language, tag in self.tags.items():
             rows = [i for i, source in enumerate(text.source) if source.startswith(tag)]
@@ -138,7 +128,7 @@ class Translation(PairTask[TranslationRecipe]):
                 f"data: expected sources that begin with {' or '.join(self.tags.values())}, got none; try --to"
             )
         means = [score.value for score in found if score.name.startswith("bleu.")]
-        return Score(self.main_score, sum(means) / len(means), f"mean of {len(means)}"), *found
+        return Score(self.main_score, sum(means) / len(means), f"mean of {len(means)}"), *found, exact
 
     @classmethod
     def prepared(cls, recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prepared:

@@ -23,7 +23,7 @@ class Progress:
     precision: str = ""
     matmul: MatmulPrecision = "highest"
     best_score: float | None = None
-    """None for NaN."""
+    """The best score so far; None if it is NaN, or before the first evaluation."""
     best_loss: float | None = None
     best_step: int | None = None
     evaluations_since_best: int = 0

@@ -23,7 +23,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block
 from clearhead.model.embedding import Embedding
-from clearhead.model.norm import LayerNorm, RMSNorm
+from clearhead.model.norm import Norm
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch
 from clearhead.training.optimizers import Optimizers, build
@@ -167,14 +167,14 @@ def kinds(network: Transformer) -> Iterator[tuple[str, nn.Module]]:
                 case Attention():
                     yield "attention", module
                     for child in module.children():
-                        is_norm = isinstance(child, LayerNorm | RMSNorm)
+                        is_norm = isinstance(child, Norm)
                         yield ("norms of heads" if is_norm else "attention projections"), child
                 case Block():
                     yield "feed-forward", module.ffn
         inner = [*stack.blocks, stack]
         for parent in inner:
             for child in parent.children():
-                if isinstance(child, LayerNorm | RMSNorm):
+                if isinstance(child, Norm):
                     yield "norms", child
 
 

@@ -181,7 +181,7 @@ def joined() -> Iterator[Ranks]:
     except RuntimeError as error:
         if not _is_lost(error):
             raise
-        raise UserError(f"rank {rank}: lost another process; see above why, then go on with clearhead resume") from None
+        raise UserError(f"rank {rank}: lost another process; see why above, then run clearhead resume") from None
     else:
         _leave()
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
-from clearhead.model.division import cut, divisions_of, uneven
+from clearhead.model.division import cut, divisions_of, undivided, uneven
 from clearhead.model.linear import LinearMap
 from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Training
@@ -72,14 +72,9 @@ def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks
 def check_heads(network: Transformer, tensor_size: int) -> None:
     """Raises UserError unless `tensor_size` divides the numbers of heads and feed-forward units."""
     for name, stack in network.stacks().items():
-        if tensor_size > 1 and stack.config.qk_norm and stack.config.qk_norm_over == "heads":
+        if tensor_size > 1 and (parts := undivided(stack)):
             raise UserError(
-                f"training.tensor_parallel: expected 1 for model.{name}.qk_norm_over=heads, whose norm reads all heads,"
-                f" got {tensor_size}; try training.parallel=fsdp alone"
-            )
-        if tensor_size > 1 and stack.config.sinks:
-            raise UserError(
-                f"training.tensor_parallel: expected 1 for model.{name}.sinks, which are one vector of all heads, got"
+                f"training.tensor_parallel: expected 1 for model.{name}, whose {parts[0]} needs all heads at once, got"
                 f" {tensor_size}; try training.parallel=fsdp alone"
             )
         for field, value in uneven(stack, stack.config, tensor_size).items():

@@ -89,7 +89,7 @@ def _packed(parts: Parts, method: Method) -> Tensor:
 
 
 def _four_bits(parts: Parts, _: Method) -> Tensor:
-    """w = map[q] absmax[block], the first number of a byte in its high half; absmax may be quantized in turn."""
+    """w = map[q] absmax[block], the first number of a byte in its high half; absmax may itself be quantized."""
     name = next(name for name in parts if name.startswith(STATE))
     state: Any = parse(bytes(parts[name].tolist()), name)
     packed = parts["weight"].contiguous().view(torch.uint8).flatten()

@@ -132,7 +132,7 @@ def _opened(path: Path) -> tuple[dict[str, Any], dict[str, Stored], mmap.mmap]:
 
 
 def _parts(path: Path, count: object) -> list[Path]:
-    """All parts of a model of which one is given, in order. Raises UserError if one is missing."""
+    """All parts of the model that a given part belongs to, in order. Raises UserError if one is missing."""
     named = PART.fullmatch(path.name)
     if named is None or int(named[3]) != count:
         raise UserError(

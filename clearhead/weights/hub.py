@@ -136,7 +136,7 @@ def _more_weights(folder: Path) -> list[str]:
 
 
 def _fetch(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """Downloads those of these files that the repository has, and returns their folder in the cache."""
+    """Downloads these files, as far as the repository has them, and returns their folder in the cache."""
     import huggingface_hub
 
     try:
@@ -146,7 +146,7 @@ def _fetch(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
 
 
 def _explained(error: Exception, name: str, revision: str | None) -> str:
-    """The error in one line: what was expected, what came, what to do."""
+    """The error as one line: the expectation, the answer, and the remedy."""
     from huggingface_hub import HfApi, errors
 
     # Without the cause, the message could not tell a model that is not cached from one that does not exist.

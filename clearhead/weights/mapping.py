@@ -195,7 +195,7 @@ def origins(rules: Sequence[Rule], ours: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Pair:
-    """The name of a tensor of theirs, and of those of ours that together hold its numbers."""
+    """The name of one of their tensors, and the names of the tensors of ours that together contain its numbers."""
 
     theirs: str
     ours: tuple[str, ...]

@@ -199,7 +199,7 @@ def test_a_malformed_table(name: str, content: str | bytes, message: str, tmp_pa
 
 def test_a_table_that_is_a_header_alone(tmp_path: Path) -> None:
     path = put(tmp_path / "t.tsv", "en\tde\n")
-    assert "got a header alone" in refusal(Table(path=path, source="en", target="de", header=True))
+    assert "got only a header" in refusal(Table(path=path, source="en", target="de", header=True))
 
 
 # --- text ---

@@ -11,8 +11,8 @@ from clearhead.commands.exercises import grade_command
 from clearhead.errors import UserError
 from clearhead.lab.exercises.exercise import FORMAT
 from clearhead.lab.exercises.grading import LIMIT, graded
-from clearhead.lab.exercises.learners import learners
 from clearhead.lab.exercises.sets import SETS
+from tests.lab.learners import learners
 
 LOOKING = SETS["looking"]()
 AT = "decoder.blocks.0.attn"

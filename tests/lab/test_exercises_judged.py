@@ -8,10 +8,10 @@ from clearhead import config as c
 from clearhead.lab.examples.parts import on_meta
 from clearhead.lab.exercises.exercise import Answer
 from clearhead.lab.exercises.judging import FAILS, NOTHING, OUTSIDE, RIGHT, Judge
-from clearhead.lab.exercises.learners import misjudged, undecided
 from clearhead.lab.exercises.sets import SETS
 from clearhead.lab.exercises.sets.knowing import COUNTS
 from clearhead.model import Transformer
+from tests.lab.learners import misjudged, undecided
 
 LOOKING = SETS["looking"]()
 BACK = LOOKING.find("look-back")

@@ -222,5 +222,5 @@ def test_what_cannot_be_masked_is_told():
     Path("lines.txt").write_text("\n".join("unknown words" for _ in range(20)), encoding="utf-8")
     again = tables() | {"model": {"start": "first"}}
     again.pop("tokenizer")
-    with pytest.raises(UserError, match=r"^train: expected tokens to mask, got unknown ones alone"):
+    with pytest.raises(UserError, match=r"^train: expected tokens to mask, got only unknown ones"):
         start(validate(again, where="x"), Path("second"))

@@ -81,7 +81,7 @@ def test_only_adapters_learn_and_a_resumed_run_is_the_same(more: dict[str, Any],
     assert state(again) == state(run)
     # The checkpoint opens with its adapters, and gives what the run's own network gives.
     model = load("whole")
-    tokens = model._inputs("one two", "eins")
+    tokens = model.inputs("one two", "eins")
     assert sum(isinstance(module, Adapter) for module in model.network.modules()) == len(list(adapters(run.network)))
     if run.progress.best_step == 4:
         assert torch.equal(model.network(*tokens), run.model.eval()(*tokens))
@@ -100,7 +100,7 @@ def test_a_run_is_exported_and_comes_back(capsys: pytest.CaptureFixture[str]) ->
     drive(begun(LORA, "run"))
     model = load("run")
     assert model.base == str(Path("base").absolute())
-    tokens = model._inputs("one two", "eins")
+    tokens = model.inputs("one two", "eins")
     model.save("folder", adapter=True)
     assert torch.equal(load("folder").network(*tokens), model.network(*tokens))
     model.merge().save("merged")

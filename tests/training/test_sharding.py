@@ -1,16 +1,20 @@
 """What can be divided, and that one process is left as it is. What processes compute is in test_ranks.py."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from clearhead import config as c
 from clearhead.errors import UserError
+from clearhead.model import Transformer
 from clearhead.recipe.training import Training
 from clearhead.training.parts import is_part, part, parts, whole
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.sharding import check_heads, check_ranks, clip, divide, is_sharded, replicated
+from tests.model import small
 from tests.training.tiny import new_network, translation
 
 
@@ -33,6 +37,16 @@ def test_heads_that_cannot_be_shared_out_are_one_line(size: int, field: str):
     with pytest.raises(UserError, match=field) as caught:
         check_heads(network, size)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "part"), [({"sinks": True}, "sinks"), ({"qk_norm": True, "qk_norm_over": "heads"}, "q_norm")]
+)
+def test_a_part_that_needs_all_heads_is_one_line(change: dict[str, Any], part: str):
+    network = Transformer(c.ModelConfig(decoder=small.stack(**change), head=c.LanguageHead()))
+    check_heads(network, 1)
+    with pytest.raises(UserError, match=f"expected 1 for model.decoder, whose {part} needs all heads at once, got 2"):
+        check_heads(network, 2)
 
 
 def test_more_processes_than_examples_everywhere_is_one_line():

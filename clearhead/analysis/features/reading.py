@@ -13,7 +13,6 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.model.linear import effective_weight
-from clearhead.model.norm import LayerNorm
 
 
 @dataclass(frozen=True)
@@ -64,10 +63,8 @@ def effect_on_logits(network: Transformer, features: Features, feature: int) -> 
     if len(direction) != stack.config.d_model:
         raise UserError(f"{features.writes}: expected features of the residual stream, got another width")
     norm = stack.final_norm
-    if isinstance(norm, LayerNorm):
-        direction = direction - direction.mean()
     with torch.no_grad():
-        return effective_weight(head.output) @ (direction if norm is None else direction * norm.gain)
+        return effective_weight(head.output) @ (direction if norm is None else norm.centred(direction) * norm.gain)
 
 
 def strongest(active: Tensor, *, k: int = 10) -> list[tuple[int, float]]:

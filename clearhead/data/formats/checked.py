@@ -102,7 +102,7 @@ def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
 
 @contextmanager
 def _without_reports() -> Iterator[None]:
-    """Drops what a library writes to standard error by itself, such as Rust's report of a panic.
+    """Suppresses messages that a library writes to standard error, such as Rust's report of a panic.
 
     Only while no other thread could be writing there: a server's log may show such a report.
     """

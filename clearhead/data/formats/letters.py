@@ -13,7 +13,7 @@ LETTERS = "letters"
 
 
 def letters(vocabulary: Iterable[str], settings: Mapping[str, object]) -> Pipeline:
-    """Each letter by itself, with a token between words. With do_lower_case the vocabulary has capital letters."""
+    """One token for each letter, and one between words. With do_lower_case the vocabulary has capital letters."""
     between = content_of(settings.get("word_delimiter_token", "|")) or "|"
     space = str(settings.get("replace_word_delimiter_char", " "))
     lowers = [(one.lower(), one) for one in vocabulary if len(one) == 1 and one.lower() != one]

@@ -18,13 +18,13 @@ def composed(*, prefix: bool) -> Pipeline:
 
 
 def composed_digits(*, prefix: bool) -> Pipeline:
-    """The same with each digit by itself."""
+    """The same, with each digit as a token of its own."""
     normalizer, splits, joins = composed(prefix=prefix)
     return normalizer, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), splits]), joins
 
 
 def unsplit() -> Pipeline:
-    """The whole text at once: no space is left at which it could be split."""
+    """Treats the whole text as one piece: no space is left to split it at."""
     splits = pre_tokenizers.Split(" ", "merged_with_previous")
     joins = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
     return normalizers.Replace(" ", SPACE), splits, joins

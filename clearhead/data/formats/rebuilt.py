@@ -211,7 +211,7 @@ def _words(_: Vocabulary, settings: Settings) -> Pipeline:
 
 
 def _listed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
-    """Each token of the list by itself, the longest first, and what is between them at its spaces."""
+    """Splits at the tokens of the list, the longest first, and the text between them at its spaces."""
     longest_first = sorted(filter(None, vocabulary.ids), key=len, reverse=True)
     listed = tokenizers.Regex("|".join(map(re.escape, longest_first)))
     splits = [pre_tokenizers.Split(listed, "isolated"), pre_tokenizers.WhitespaceSplit()]

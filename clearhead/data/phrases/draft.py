@@ -62,7 +62,7 @@ class Draft:
         )
 
     def name(self, role: str, code: str) -> Fragment:
-        """A name that stands alone."""
+        """A name outside a sentence."""
         return self.leaf(((role, self.source.names[role][code]),), ((role, self.target.names[role][code]),))
 
     def join(self, pattern: str, *pieces: Fragment) -> Fragment:

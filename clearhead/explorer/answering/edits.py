@@ -154,7 +154,7 @@ def _averaged(placed: Placed) -> str | None:
 
 
 def _seen(placed: Placed, window: Window, shape: torch.Size) -> Address | None:
-    """The address relative to the window; None if it lies outside."""
+    """The address relative to the window; None for a position outside the window."""
     where = placed.where
     if where.path.startswith("encoder."):
         return where

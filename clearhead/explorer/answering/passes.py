@@ -226,7 +226,7 @@ class Passes:
     def _written(
         self, model: Model, run: RunRequest, edits: Sequence[Placed]
     ) -> tuple[list[int] | None, tuple[str, ...]]:
-        """The target that the model writes, if it is asked to, and notes about it."""
+        """The target that the model writes, if the request asks for one, and notes about it."""
         writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
         if run.written is not None:
             if not model.is_encoder_decoder:

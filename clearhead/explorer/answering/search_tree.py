@@ -29,7 +29,7 @@ ALTERNATIVES = 3
 
 @dataclass
 class Node:
-    """A token after those of its parents."""
+    """A token that follows the tokens of its parents."""
 
     parent: int
     id: int

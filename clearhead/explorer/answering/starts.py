@@ -26,7 +26,7 @@ SIMILAR = (
 MOST = 8
 """Examples."""
 WORDS = 7
-"""Of the example to begin with, if there is a choice: enough to see who looks at whom, and few enough for numbers."""
+"""Preferred number of tokens of the first example: enough for a pattern of attention, few enough to show numbers."""
 MOST_CHARACTERS = 200
 """The longest example."""
 
@@ -78,7 +78,7 @@ def _oddness(run: RunRequest) -> tuple[float, int]:
 
 
 def mask_of(model: Model) -> str | None:
-    """The token that stands for a hidden one, of an encoder that fills it in."""
+    """The mask token, for an encoder that predicts masked tokens."""
     if not model.has_tokenizer or not isinstance(model.config.head, LanguageHead) or model.config.decoder is not None:
         return None
     mask = model.tokenizer.mask_id
@@ -86,7 +86,7 @@ def mask_of(model: Model) -> str | None:
 
 
 def _known(model: Model) -> str:
-    """SENTENCE if the tokenizer knows it, with a mask for a model that fills it in; else a text of its first tokens."""
+    """SENTENCE if the tokenizer knows it, masked for a model that predicts masks; else the first tokens as text."""
     if not model.has_tokenizer:
         reads = model.config.first.input
         rows = reads.vocab_size if isinstance(reads, TokenInput) else 1

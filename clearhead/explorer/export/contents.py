@@ -38,14 +38,14 @@ LIVE: int = 2_500_000
 PART_BYTES: int = 16 << 20
 """About the size of a part with rounded matrices: a page decodes one at a time."""
 SETTINGS = GenerateSettings(max_new_tokens=24)
-"""Of the text that a file holds of a larger model: those that a page begins with."""
+"""The settings of the text that a file of a larger model contains. They are those that a page begins with."""
 ALWAYS = ("about", "run", "values", "statistics")
 """What every file answers."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The parts of a file by name: `document` says what is in the others."""
+    """The parts of a file by name. `document` describes the others."""
 
     document: dict[str, Any]
     parts: dict[str, Reply] = field(default_factory=dict[str, Reply])

@@ -115,7 +115,7 @@ def export_page(
 
 
 def rounded_model(model: Model, live: Format) -> tuple[Model, dict[str, RoundedMatrix]]:
-    """The model that a file holds, whose numbers are those of the page, and its rounded matrices.
+    """The model that a file contains, with which the page computes, and its rounded matrices.
 
     It computes in float32. Raises UserError for a model that is too large for a file, or rounded already.
     """
@@ -184,7 +184,7 @@ def document(title: str, parts: Mapping[str, str], state: str = "", *, computes:
 
 
 def packed(reply: Reply) -> bytes:
-    """Gzip: the same for the same reply. In large parts, of weights, it looks for no repeats."""
+    """Compresses with gzip, reproducibly. Large parts, of weights, are compressed without a search for repeats."""
     content = reply.encode(limited=False)
     strategy = zlib.Z_HUFFMAN_ONLY if len(content) > LARGE else zlib.Z_DEFAULT_STRATEGY
     press = zlib.compressobj(wbits=16 + zlib.MAX_WBITS, strategy=strategy)

@@ -1,4 +1,4 @@
-"""The values of a forward pass that keeps only the input of each block, and computes the rest when it is asked for."""
+"""The values of a forward pass that stores only the input of each block and computes the others on request."""
 
 import re
 import threading
@@ -66,7 +66,7 @@ class Blockwise(Mapping[str, Tensor]):
         self._lock = threading.RLock()
         self._kept: LRUCache[dict[str, Tensor]] = LRUCache(256, n_bytes=KEPT_BYTES, size=_size)
         self.facts: dict[str, TensorFact] = {}
-        """Of each address, in the order in which the values are computed."""
+        """The fact of each address, in the order in which the values are computed."""
         x: Tensor | None = None
         for name, stack in network.stacks().items():
             x = self._forward((name, -1), None, look)
@@ -163,7 +163,7 @@ class Blockwise(Mapping[str, Tensor]):
         return torch.cat(found, 1) if len(found) > 1 else found[0]
 
     def _value(self, part: Part, rows: slice, path: str) -> Tensor:
-        """The value, or these rows of it. Where there are several windows, nothing else is computed."""
+        """The value, or these rows of it. With several windows, only these rows are computed."""
         is_whole = len(self._windows(part)) == 1
         key, only = (str(part), ()) if is_whole else (f"{path} {rows.start}", (path,))
         with self._lock:  # An export reads values beside the page's questions.
@@ -182,7 +182,7 @@ class Blockwise(Mapping[str, Tensor]):
         return seen
 
     def _keys_and_values(self, part: Part) -> dict[str, Tensor]:
-        """Those of all positions, which every window of rows reads."""
+        """The values of all positions, which every window of rows reads."""
         (name, i), layout = part, self._layouts[part[0]]
         stack = self._network.stacks()[name]
         encoding = stack.encoding(stack.kinds[i])
@@ -249,7 +249,7 @@ class Blockwise(Mapping[str, Tensor]):
         return frozenset(Address.parse(at).path for at in self._edit)
 
     def _describe(self, path: str, value: Tensor, axes: str, windows: list[slice]) -> None:
-        """Adds what there is at the address to the facts."""
+        """Adds the value at the address to the facts."""
         length = {_axis(path, axes): windows[-1].stop} if len(windows) > 1 else {}
         shape = [length.get(name, n) for name, n in zip(axes.split(), value.shape, strict=True)]
         closed = path in self.facts and self.facts[path].closed

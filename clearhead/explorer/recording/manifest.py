@@ -25,7 +25,7 @@ class Token(Config):
 
 
 class Edited(Config):
-    """An edit that was made. Only the values show what a function or a tensor put there."""
+    """An edit that was made. For a function or a tensor, only the recorded values show the result."""
 
     at: str
     do: Literal["set", "close", "zero", "mean", "scale", "patch", "tensor", "function"]
@@ -51,7 +51,7 @@ class RecomputeCheck(Config):
     recompute_max_relative: NonNegativeFloat
     """Shares of the largest number of the tensor."""
     rows_sum_max_error: NonNegativeFloat
-    """Of attention weights, from 1."""
+    """The largest difference of a sum of attention weights from 1."""
 
 
 class TraceManifest(Config):
@@ -61,7 +61,7 @@ class TraceManifest(Config):
     family: str | None = None
     config: ModelConfig
     tokens: dict[StackName, tuple[Token, ...]]
-    """By stack; of an image its patches, each by its row and column, after the class token."""
+    """The tokens by stack. For an image: the class token, then each patch by its row and column."""
     masks: dict[str, Mask]
     edits: tuple[Edited, ...] = ()
     tensors: dict[str, TensorFact]

@@ -129,7 +129,7 @@ def _tokens(tokenizer: Tokenizer, given: Tokens, texts: Sequence[str], *, target
 
 
 def spans_of(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[CharSpan | None]:
-    """Where each token of a text stands in it, [start, end) in characters; `ids` are what encoding it gives."""
+    """Where each token of a text stands in it, [start, end) in characters; `ids` are the tokens of the text."""
     places = tokenizer.offsets(text)
     if len(places) == len(ids) and tokenizer.encode(text) == list(ids):
         return list(places)
@@ -166,7 +166,7 @@ def _numbers(model: Model, text: Input, other: str | None, written: Sequence[int
         if i and start is not None:
             found = [Token(id=start, text=str(start)), *found]
         if not found:
-            raise UserError("text: expected ids such as 5 17 3, got none; this model has no tokenizer")
+            raise UserError("text: expected numbers of tokens such as 5 17 3, got none; this model has no tokenizer")
         model.reader.known([token.id for token in found], stack=stack)
         tokens[name] = tuple(found)
     inputs = [Tokens(torch.tensor([[token.id for token in row]])) for row in tokens.values()]

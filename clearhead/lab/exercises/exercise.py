@@ -72,7 +72,7 @@ class Exercise:
     model: str
     """The name of one of the set's models."""
     inputs: Mapping[str, Input]
-    """By name. `shown` is the one that the page opens with."""
+    """The inputs by name. The page opens with `shown`."""
     right: Term
     because: str
     """What the learner reads in the end: the answer, and why."""

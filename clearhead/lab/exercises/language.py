@@ -13,9 +13,9 @@ from torch import Tensor
 Term = Any
 """A number, or a list that begins with the name of an operation."""
 SLACK = 1e-5
-"""By which share of the right side <= and >= may be missed: less than the engines differ by is no difference."""
+"""The share of the right side by which <= and >= may be missed, because engines differ by this much."""
 TOLERANCE = 1e-4
-"""How far apart the sides of = may lie if the condition does not say."""
+"""The tolerance of = unless the condition gives one."""
 
 
 class Runs(Protocol):
@@ -86,7 +86,7 @@ def _input(given: Sequence[str], on: str) -> str:
 
 
 def _compared(term: Term, runs: Runs, on: str) -> Tensor:
-    """Which numbers of the left side stand in the relation to those of the right side."""
+    """Whether the relation holds, for each pair of numbers of both sides: a tensor of bools."""
     relation, left, right, *rest = term
     a, b = number(left, runs, on), number(right, runs, on)
     slack = SLACK * b.abs().clamp(min=1.0)
@@ -108,7 +108,7 @@ def _argmax(x: Tensor) -> Tensor:
 
 
 def _triangle(x: Tensor, from_: Tensor) -> Tensor:
-    """The cells of the last two axes whose key lies at least so far after the query, in order."""
+    """The cells of the last two axes whose key is at least this far after the query, in order."""
     rows, columns = x.shape[-2:]
     open_ = torch.arange(columns)[None] - torch.arange(rows)[:, None] >= from_
     return x[..., open_]

@@ -12,6 +12,31 @@ from clearhead.lab.exercises.exercise import Input, Way, ids_of
 from clearhead.lab.exercises.language import Term
 from clearhead.model import Tokens
 
+__all__ = [
+    "answered",
+    "beside",
+    "changed",
+    "changing",
+    "chosen",
+    "differs",
+    "edit",
+    "edits",
+    "every",
+    "option_is",
+    "pick",
+    "plain",
+    "reading",
+    "replaced",
+    "same",
+    "says",
+    "shuffled",
+    "swapped",
+    "texts",
+    "unchanged",
+    "value",
+    "word",
+]
+"""The words in which the exercises of `sets/` are written. Each of those files imports all of them."""
 UNSEEN = "unseen"
 
 
@@ -33,23 +58,13 @@ def every(condition: Term) -> Term:
     return ["and", condition, ["every", UNSEEN, condition]]
 
 
-def unseen(condition: Term) -> Term:
-    """On every unseen input."""
-    return ["every", UNSEEN, condition]
-
-
-def some(condition: Term) -> Term:
-    """On an unseen input."""
-    return ["some", UNSEEN, condition]
-
-
 def apart(left: Term, right: Term) -> Term:
     """The largest difference of two values."""
     return ["max", ["abs", ["-", left, right]]]
 
 
 def same(left: Term, right: Term, by: float = 1e-4) -> Term:
-    """No number differs by more."""
+    """The values of both sides differ by at most `by`."""
     return ["=", left, right, by]
 
 

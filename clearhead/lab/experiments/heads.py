@@ -13,7 +13,7 @@ from clearhead.trace import trace
 
 SYMBOLS, NEAR, FAR, LENGTH = 16, 1, 4, 20
 BLOCKS = 4
-"""Times that training stops to be measured; one head goes on three times as long."""
+"""Measurements during training, after equal numbers of steps. One head trains three times as long."""
 
 
 def batch(n: int) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Attention without a softmax: what it costs as the text grows, and what it can still find there."""
+"""Attention without a softmax: its cost by length, and how well it still retrieves a token."""
 
 from collections.abc import Iterator
 from time import perf_counter

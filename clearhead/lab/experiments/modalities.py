@@ -19,7 +19,7 @@ from clearhead.model import Tokens, Transformer
 WIDTH, DIGITS, CLASSES = 64, 8, 10
 PIXELS, PATCH = 28, 7
 MEAN, DEVIATION = 0.13, 0.31
-"""Of the pixels, from 0 to 1."""
+"""Mean and standard deviation of the pixels, which are from 0 to 1."""
 Examples = tuple[Tokens | Tensor, Tensor]
 
 

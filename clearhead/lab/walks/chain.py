@@ -152,7 +152,7 @@ def cause(record: Record) -> str:
 
 
 def shaped(value: Any) -> JsonValue:
-    """Printed numbers as rows; words as they are."""
+    """Printed numbers as rows; words unchanged."""
     if not isinstance(value, list):
         return value
     return value if isinstance(value[0], list) else [value]

@@ -2,20 +2,11 @@
 
 import math
 
+from clearhead import config as c
+from clearhead.config.positions import FIXED_BIAS
 from clearhead.lab.exercises.exercise import Exercise, Option, Wrong
 from clearhead.lab.exercises.networks import ANIMALS, waves
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    chosen,
-    edit,
-    every,
-    reading,
-    says,
-    texts,
-    unchanged,
-    value,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 AT = "encoder.blocks.0.attn"
 PE = "encoder.embed.positions"
@@ -70,15 +61,15 @@ def encodings() -> Exercise:
         "Which encoding leaves the embedding, the queries and the keys as they are, and changes only the scores?",
         "blind", {"shown": SHOWN, **texts(ANIMALS, 3, 5, 5)},
         every(["and", unchanged("encoder.embed.sum"), unchanged(f"{AT}.q"), unchanged(f"{AT}.k"), changed(f"{AT}.scores")]),
-        "ALiBi: it takes slope times distance off each score. Sinusoidal and learned positions are added to the embedding, "
-        "rotary ones turn queries and keys; a learned relative bias is added to scores, as ALiBi is.",
+        f"{FIXED_BIAS.label}: it takes slope times distance off each score. Sinusoidal and learned positions are added to the embedding, "
+        f"rotary ones turn queries and keys; a learned relative bias is added to scores, as {FIXED_BIAS.label} is.",
         chosen(2),
         (
             Wrong("embedding", changed("encoder.embed.sum"), "That one is added to the embedding, so queries, keys and values all change.", chosen(0)),
             Wrong("rotation", changed(f"{AT}.q"), "That one turns queries and keys by an angle for each position.", chosen(1)),
             Wrong("values", unchanged(f"{AT}.scores"), "That is no position encoding: scores and weights stay as they are.", chosen(3)),
         ),
-        options=(Option("sinusoidal", change={"positions": "sinusoidal"}), Option("rotary", change={"positions": "rotary"}),
-                 Option("ALiBi", change={"positions": "alibi"}), Option("double the values", edits=(edit(f"{AT}.v", "scale", 2.0),))),
+        options=(*(Option(one.label, change={"positions": one.kind}) for one in (c.Sinusoidal(), c.Rotary(), FIXED_BIAS)),
+                 Option("double the values", edits=(edit(f"{AT}.v", "scale", 2.0),))),
         source="document 003, practice question 6 (positions)",
     )  # fmt: skip

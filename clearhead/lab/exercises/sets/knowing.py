@@ -3,21 +3,7 @@
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import drawn_decoder, facts
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    chosen,
-    edit,
-    edits,
-    pick,
-    plain,
-    reading,
-    says,
-    shuffled,
-    unchanged,
-    value,
-    word,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 FFN = "decoder.blocks.0.ffn"
 CITY = "head.logits[t=2]"

@@ -21,23 +21,7 @@ from clearhead.lab.exercises.sets.rows import (
     some,
 )
 from clearhead.lab.exercises.sets.widths import head_width, output_matrix
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    chosen,
-    edit,
-    edits,
-    every,
-    pick,
-    plain,
-    same,
-    says,
-    shuffled,
-    texts,
-    unchanged,
-    value,
-    word,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 
 def looking() -> ExerciseSet:

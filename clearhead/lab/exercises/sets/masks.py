@@ -7,28 +7,7 @@ from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Opt
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import ANIMALS, PEEKER, copier, drawn_decoder, drawn_encoder, peeker
 from clearhead.lab.exercises.sets.windows import close_pair, pairs, window
-from clearhead.lab.exercises.writing import (
-    answered,
-    beside,
-    changed,
-    chosen,
-    differs,
-    edit,
-    edits,
-    every,
-    option_is,
-    pick,
-    plain,
-    replaced,
-    same,
-    says,
-    shuffled,
-    swapped,
-    texts,
-    unchanged,
-    value,
-    word,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 AT = "decoder.blocks.0.attn"
 IN = "encoder.blocks.0.attn"

@@ -2,20 +2,7 @@
 
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
 from clearhead.lab.exercises.networks import D_HEAD, SHARP, bank, drawn_encoder
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    chosen,
-    edit,
-    edits,
-    every,
-    option_is,
-    pick,
-    same,
-    says,
-    unchanged,
-    value,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 AT = "encoder.blocks.0.attn"
 STATE = "encoder.blocks.0.resid_post[t=2]"

@@ -5,26 +5,7 @@ import math
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import ANIMALS, normed
-from clearhead.lab.exercises.writing import (
-    answered,
-    beside,
-    changed,
-    chosen,
-    differs,
-    edit,
-    edits,
-    every,
-    option_is,
-    pick,
-    plain,
-    reading,
-    replaced,
-    same,
-    says,
-    texts,
-    unchanged,
-    value,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 SHOWN = "the lion kills a deer"
 SUM, NORM = "encoder.embed.sum", "encoder.blocks.0.attn_norm"

@@ -4,33 +4,12 @@ import math
 from random import Random
 from typing import Any
 
+from clearhead.config.positions import FIXED_BIAS
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Way, Wrong
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import ANIMALS, drawn_encoder, waves
 from clearhead.lab.exercises.sets.encodings import AT, PE, SHOWN, added, encodings, learned
-from clearhead.lab.exercises.writing import (
-    answered,
-    beside,
-    changed,
-    changing,
-    chosen,
-    differs,
-    edit,
-    edits,
-    every,
-    option_is,
-    pick,
-    plain,
-    reading,
-    replaced,
-    same,
-    says,
-    shuffled,
-    swapped,
-    texts,
-    unchanged,
-    value,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 LOGITS = "head.logits"
 
@@ -77,8 +56,8 @@ def _break() -> Exercise:
         pick(changing(positions="sinusoidal"), changing(positions="rotary")),
         (
             Wrong("mirror", ["and", sees, mirror],
-                  "Swapped words are told apart, but a sentence read backwards is not: ALiBi knows how far, not which way.",
-                  changing(positions="alibi")),
+                  f"Swapped words are told apart, but a sentence read backwards is not: {FIXED_BIAS.label} knows how far, not which way.",
+                  changing(positions=FIXED_BIAS.kind)),
             Wrong("even", ["<=", ["abs", value(f"{AT}.scores")], 0], "All scores are equal now: the average of words has no order either.",
                   lambda _: edits(edit(f"{AT}.scores", "zero"))),
             Wrong("fewer-heads", ["and", BLIND, changed(f"{AT}.z")], "Fewer heads are still blind: no value depends on a place.",
@@ -110,7 +89,7 @@ def _blind_again() -> Exercise:
             Wrong("other-encoding", ["and", ["not", BLIND], ["or", changed(f"{AT}.q"), changed(f"{AT}.scores")], unchanged("encoder.embed.tokens"),
                                      ["<=", ["abs", ["-", value("encoder.embed.sum"), value("encoder.embed.tokens")]], 1e-6]],
                   "Nothing is added to the words now, but order comes in by the scores: that is another position encoding.",
-                  pick(changing(positions="rotary"), changing(positions="alibi"))),
+                  pick(changing(positions="rotary"), changing(positions=FIXED_BIAS.kind))),
             Wrong("one-place", ["and", ["not", BLIND], changed(PE)],
                   "Positions are weaker, or gone at one place only; order still shows.",
                   pick(lambda random: edits(edit(f"{PE}[t={random.randint(0, 4)}]", "zero")),

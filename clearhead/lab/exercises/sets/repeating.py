@@ -1,27 +1,11 @@
-"""Two heads that together go on with a repeated text: induction."""
+"""Induction: two heads that together continue a repeated text."""
 
 from math import exp
 from random import Random
 
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
 from clearhead.lab.exercises.networks import COLOURS, induction
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    chosen,
-    edit,
-    edits,
-    every,
-    option_is,
-    pick,
-    plain,
-    reading,
-    same,
-    says,
-    unchanged,
-    value,
-    word,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 LAST = "head.logits[t=5]"
 IDS = ["ids", "decoder"]
@@ -34,7 +18,7 @@ SHOWN = "so red green blue gold red"
 
 
 def repeating() -> ExerciseSet:
-    """Exercises on induction heads: `so A B C D A` goes on with B."""
+    """Exercises on induction heads: `so A B C D A` continues with B."""
     made = [_which_induces(), _which_copies(), _cut(), _last_only(), _other_word(), _probability()]
     return ExerciseSet("repeating", "Going on as before: induction", {"induction": induction()}, made)
 

@@ -3,11 +3,7 @@
 from random import Random
 
 from clearhead.lab.exercises.exercise import Allowed, Way
-from clearhead.lab.exercises.writing import (
-    edit,
-    pick,
-    shuffled,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 AT = "decoder.blocks.0.attn"
 LENGTH = 6

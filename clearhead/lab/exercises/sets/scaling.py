@@ -6,23 +6,7 @@ from typing import Any
 
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Way, Wrong
 from clearhead.lab.exercises.networks import ANIMALS, wide_head
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    changing,
-    chosen,
-    edit,
-    edits,
-    every,
-    pick,
-    plain,
-    reading,
-    same,
-    says,
-    shuffled,
-    texts,
-    value,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 AT = "encoder.blocks.0.attn"
 SHOWN = "the lion kills deer big old"

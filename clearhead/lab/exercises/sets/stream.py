@@ -4,25 +4,7 @@ import math
 
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Option, Wrong
 from clearhead.lab.exercises.networks import ANIMALS, drawn_decoder, mixer
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    chosen,
-    edit,
-    edits,
-    every,
-    option_is,
-    pick,
-    plain,
-    reading,
-    same,
-    says,
-    shuffled,
-    texts,
-    unchanged,
-    value,
-    word,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 SHOWN = "the lion kills a deer"
 BLOCK = "encoder.blocks.0"

@@ -3,24 +3,7 @@
 from clearhead.lab.exercises.exercise import Allowed, Exercise, ExerciseSet, Input, Option, Wrong
 from clearhead.lab.exercises.language import Term
 from clearhead.lab.exercises.networks import translator
-from clearhead.lab.exercises.writing import (
-    answered,
-    changed,
-    chosen,
-    differs,
-    edit,
-    edits,
-    every,
-    option_is,
-    pick,
-    plain,
-    same,
-    says,
-    shuffled,
-    unchanged,
-    value,
-    word,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 CROSS = "decoder.blocks.0.cross"
 SHOWN = ("the red car", "la voiture rouge")

@@ -2,17 +2,7 @@
 
 from clearhead.lab.exercises.exercise import Allowed, Exercise, Way, Wrong
 from clearhead.lab.exercises.networks import COPIER
-from clearhead.lab.exercises.writing import (
-    changed,
-    edit,
-    edits,
-    every,
-    pick,
-    shuffled,
-    texts,
-    unchanged,
-    value,
-)  # fmt: skip
+from clearhead.lab.exercises.writing import *
 
 AT = "decoder.blocks.0.attn"
 IN = "encoder.blocks.0.attn"

@@ -10,7 +10,7 @@ from typing import Any
 
 from clearhead.lab.exercises.exercise import Answer, Exercise, ExerciseSet, Way
 from clearhead.lab.exercises.judging import RIGHT, Judge
-from clearhead.lab.exercises.manners import Manners
+from tests.lab.manners import Manners
 
 TOGETHER = 64
 """Answers that share a pass."""

@@ -84,7 +84,7 @@ class Manners:
         return [{"at": edit["at"], "do": do, **forms[do]}]
 
     def _twice(self, edit: Made, random: Random) -> list[Made]:
-        """An edit that is made again."""
+        """An edit that repeats an earlier one."""
         return [edit, edit] if edit["do"] in ("zero", "set", "close") else [edit]
 
     def _spaced(self, edit: Made, random: Random) -> list[Made]:
