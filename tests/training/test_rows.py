@@ -10,7 +10,7 @@ from clearhead import config as c
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import AdamW, Muon, Optimizer
 from clearhead.training.optimizers import Optimizers, build
-from clearhead.training.rows import by_rows, tables_of
+from clearhead.training.rows import apart, by_rows, shared_tables_of, tables_of
 from clearhead.training.sharding import clip
 
 WORDS = 1 << 15
@@ -23,20 +23,18 @@ def network(*, tied: bool = False) -> Transformer:
     return Transformer(c.ModelConfig(encoder=stack, head=head)).double()
 
 
-def batches(many: tuple[int, int]) -> Iterator[Tensor]:
+def batches() -> Iterator[Tensor]:
     """Few words, words among them again, many, then few again."""
     torch.manual_seed(1)
     for n_words in (40, 60, 40, WORDS, 40):
-        yield torch.randint(0, n_words, many if n_words == WORDS else (4, 8))
+        yield torch.randint(0, n_words, (40, 500) if n_words == WORDS else (4, 8))
 
 
 def learnt(some: Transformer, optimizer: Optimizers) -> Iterator[float]:
     """The loss and the gradient's norm of each update, of two backward passes."""
-    has_words = isinstance(some.config.head, c.LanguageHead)
-    for ids in batches((4, 40) if has_words else (40, 500)):
+    for ids in batches():
         for half in ids.chunk(2):
-            n_labels = half.numel() if has_words else len(half)
-            loss = some(Tokens(half), labels=torch.zeros(n_labels, dtype=torch.long))
+            loss = some(Tokens(half), labels=torch.zeros(len(half), dtype=torch.long))
             loss.backward()
         norm = clip(optimizer.parameters, 0.5)
         optimizer.step()
@@ -44,11 +42,10 @@ def learnt(some: Transformer, optimizer: Optimizers) -> Iterator[float]:
         yield from (loss.item(), norm)
 
 
-@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("optimizer", [AdamW(lr=1e-2, weight_decay=0.1), Muon(lr=1e-2)])
-def test_rows_equal_the_whole(optimizer: Optimizer, tied: bool):
+def test_rows_equal_the_whole(optimizer: Optimizer):
     """Also the moments of words that were read once and never again."""
-    whole, rows = network(tied=tied), network(tied=tied)
+    whole, rows = network(), network()
     tables = tables_of(rows)
     assert [table.weight.shape for table in tables] == [(WORDS, 32)]
     first, second = build(whole, optimizer), build(rows, optimizer)
@@ -60,10 +57,31 @@ def test_rows_equal_the_whole(optimizer: Optimizer, tied: bool):
     assert not any(table.sparse for table in tables)
 
 
-def test_the_gradient_of_a_tied_table_is_its_heads_with_rows_added():
-    some = network(tied=True)
-    with by_rows(tables_of(some)):
-        some(Tokens(torch.zeros(4, 8, dtype=torch.long)), labels=torch.zeros(32, dtype=torch.long)).backward()
-    gradient = tables_of(some)[0].weight.grad
+@pytest.mark.parametrize("n_batches", [1, 2])
+def test_rows_of_a_tied_table_are_added_to_the_gradient_of_its_head(n_batches: int):
+    whole, rows = network(tied=True), network(tied=True)
+    table = rows.last_stack.table
+    assert (tables_of(rows), shared_tables_of(rows)) == ([], [table])
+
+    def learn(some: Transformer) -> None:
+        for i in range(n_batches):
+            some(Tokens(torch.full((2, 4), i + 1)), labels=torch.arange(8)).backward()
+
+    learn(whole)
+    with apart([table]):
+        learn(rows)
+    assert table.weight is rows.get_parameter("head.output.weight")
+    assert not table.sparse
+    for name, parameter in whole.named_parameters():
+        torch.testing.assert_close(rows.get_parameter(name).grad, parameter.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_a_table_that_two_stacks_share_has_the_rows_of_both():
+    stack = c.StackConfig(d_model=32, n_layers=1, n_heads=2, d_ff=32, input=c.TokenInput(vocab_size=WORDS))
+    config = c.ModelConfig(encoder=stack, decoder=stack, head=c.LanguageHead(tied=False), share_embeddings=True)
+    some = Transformer(config)
+    with apart(shared_tables_of(some)):
+        some(torch.full((1, 4), 3), torch.full((1, 4), 5), labels=torch.arange(4)).backward()
+    gradient = some.last_stack.table.weight.grad
     assert gradient is not None
-    assert not gradient.is_sparse
+    assert set(gradient.coalesce().indices()[0].tolist()) == {3, 5}
