@@ -8,14 +8,16 @@ from torch import Tensor
 
 from clearhead.model.checks import check_labels, outside
 
-CHUNK = 1 << 24
-"""Logits made at once: about 64 MB (docs/log.md)."""
+CHUNK = 1 << 25
+"""Logits made at once: 64 MB in 16 bits (docs/log.md)."""
 FEW = 1 << 22
 """Logits up to which PyTorch's own loss, which keeps them four times, is not replaced: 16 MB."""
 NEVER = 1 << 62
 """More logits than any batch has."""
+WIDE = 1 << 19
+"""Logits that a CPU takes in float32 at once, so that they stay in its cache."""
 PIECE = 4096
-"""Rows of a product that a CPU adds at once to a matrix of another type, because it copies them first."""
+"""Rows of a product that a CPU puts at once into a matrix of another type, because it copies them first."""
 IGNORED = -100
 """The label of positions that do not count."""
 
@@ -43,26 +45,58 @@ def linear_cross_entropy(
 ) -> Tensor:
     """cross_entropy(states @ W^T + b, labels), n d, v d, v, n, of `chunk` logits at a time.
 
-    The forward pass makes the gradients too, while a chunk's logits are in the processor's cache. So the memory is
-    that of the gradients of states and weight, not of n x v numbers kept four times.
+    The forward pass makes the gradients too, those of the logits in place of the logits. So the memory is that of the
+    gradients of states and weight and of one chunk in the type of the product, not of n x v numbers kept four times.
     """
     check_labels(labels, len(states))
-    kind = torch.get_autocast_dtype(states.device.type) if torch.is_autocast_enabled(states.device.type) else None
-    weight = weight if kind is None else weight.to(kind)
+    is_mixed = torch.is_autocast_enabled(states.device.type)
+    kind = torch.get_autocast_dtype(states.device.type) if is_mixed else weight.dtype
     has_gradients = torch.is_grad_enabled()  # Autocast is off inside.
     try:
-        return _Chunked.apply(states.to(weight.dtype), weight, bias, labels, smoothing, chunk, has_gradients)
+        return _Chunked.apply(states.to(kind), weight, bias, labels, smoothing, chunk, has_gradients)
     except RuntimeError as error:
         if "out of bounds" not in str(error):
             raise
         raise outside(labels, len(weight)) from None
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a^T b"""
+def _put_product(total: Tensor, a: Tensor, b: Tensor, *, adds: bool) -> None:
+    """total = a^T b, or with `adds` total += a^T b"""
     piece = PIECE if total.device.type == "cpu" else len(total)
     for rows, columns in zip(total.split(piece), a.split(piece, 1), strict=True):
-        rows += columns.T @ b
+        if adds:
+            rows += columns.T @ b
+        else:
+            rows.copy_(columns.T @ b)
+
+
+def _differentiate(
+    logits: Tensor, labels: Tensor, counted: Tensor, bias: Tensor | None, d_bias: Tensor | None, smoothing: float
+) -> Tensor:
+    """sum_i counted_i * loss_i   n v, n, n, v, v.   Writes d loss_i / d logits over the logits, adds to `d_bias`."""
+    v, kind = logits.shape[1], summed_in(logits)
+    total = torch.zeros((), dtype=kind, device=logits.device)
+    rows = max(1, WIDE // v) if logits.device.type == "cpu" else len(logits)
+    parts = (logits.split(rows), labels[:, None].split(rows), counted.split(rows))
+    for part, y, counts in zip(*parts, strict=True):
+        x = part.to(kind)
+        if bias is not None:
+            x += bias
+        own, top = x.gather(1, y), x.amax(1, keepdim=True)
+        losses = (smoothing - 1) * own
+        if smoothing:
+            losses -= smoothing * x.mean(1, keepdim=True)
+        p = torch.softmax(x, 1, out=x)
+        log_sum = top - p.amax(1, keepdim=True).log()  # The largest of p is exp(top) / sum.
+        total += (losses + log_sum)[:, 0] @ counts
+        if smoothing:
+            p -= smoothing / v
+        p.scatter_(1, y, (own - log_sum).exp() + (smoothing - 1 - smoothing / v))  # p - target
+        if d_bias is not None:
+            d_bias += counts @ p
+        if p is not part:
+            part.copy_(p)
+    return total
 
 
 class _Chunked(torch.autograd.Function):
@@ -77,43 +111,36 @@ class _Chunked(torch.autograd.Function):
         chunk: int,
         has_gradients: bool,
     ) -> Tensor:
-        n, v, kind = len(states), len(weight), summed_in(weight)
-        rows = max(1, chunk // v)
+        kind = summed_in(states)
         wanted = [has_gradients and x is not None and x.requires_grad for x in (states, weight, bias)]
         d_states = torch.empty_like(states) if wanted[0] else None
-        d_weight = torch.zeros_like(weight, dtype=kind) if wanted[1] else None
+        d_weight: Tensor | None = None
         d_bias = torch.zeros_like(bias, dtype=kind) if wanted[2] and bias is not None else None
         total = torch.zeros((), dtype=kind, device=states.device)
         counts = labels != IGNORED
         labels = labels.where(counts, 0)
         with torch.autocast(states.device.type, enabled=False):
-            for start in range(0, n, rows):
+            matrix: Tensor | None = weight.to(states.dtype)
+            rows = max(1, chunk // len(weight))
+            for start in range(0, len(states), rows):
                 part = slice(start, start + rows)
-                x, y, counted = states[part] * counts[part, None], labels[part, None], counts[part].to(kind)
-                logits = (x @ weight.T).to(kind)
-                if bias is not None:
-                    logits += bias
-                logs = torch.log_softmax(logits, -1, out=logits)
-                total -= (1 - smoothing) * (logs.gather(1, y)[:, 0] @ counted)
-                if smoothing:
-                    total -= smoothing / v * (logs.sum(1) @ counted)
-                if not any(wanted):
-                    continue
-                d_logits = logs.exp_()  # d loss / d logits = p - target
-                if smoothing:
-                    d_logits -= smoothing / v
-                d_logits.scatter_add_(1, y, torch.full_like(y, smoothing - 1, dtype=d_logits.dtype))
-                if d_bias is not None:
-                    d_bias += counted @ d_logits
-                small = d_logits.to(weight.dtype)
-                del logits, logs, d_logits  # Frees memory for the next chunk, like `small` below.
+                assert matrix is not None
+                x = states[part] * counts[part, None]
+                d_logits = x @ matrix.T  # They are the logits first.
+                total += _differentiate(d_logits, labels[part], counts[part].to(kind), bias, d_bias, smoothing)
                 if d_states is not None:
-                    torch.mm(small, weight, out=d_states[part]).mul_(counts[part, None])
-                if d_weight is not None:
-                    _add_product(d_weight, small, x)
-                del small
+                    torch.mm(d_logits, matrix, out=d_states[part]).mul_(counts[part, None])
+                if start + rows >= len(states):
+                    matrix = None  # Frees its memory for the gradient.
+                if wanted[1]:
+                    d_weight = torch.empty_like(weight, dtype=kind) if d_weight is None else d_weight
+                    _put_product(d_weight, d_logits, x, adds=start > 0)
+                del d_logits  # Frees memory for the next chunk.
+        if wanted[1] and d_weight is None:
+            d_weight = torch.zeros_like(weight, dtype=kind)
         ctx.save_for_backward(*(x for x in (d_states, d_weight, d_bias) if x is not None))
-        ctx.wanted, ctx.kinds = wanted, (states.dtype, weight.dtype, torch.float32 if bias is None else bias.dtype)
+        ctx.wanted = [x is not None for x in (d_states, d_weight, d_bias)]
+        ctx.kinds = (states.dtype, weight.dtype, torch.float32 if bias is None else bias.dtype)
         return total
 
     @staticmethod

@@ -200,9 +200,9 @@ class Activations:
         return self.others + (self.inputs + self.one_block if setting.checkpointed else self.blocks)
 
     def loss(self, setting: Setting) -> int:
-        """Bytes of the logits at their peak: `LOSS_BYTES` and 4 each, for all of them or one chunk."""
+        """Bytes of the logits at their peak: `LOSS_BYTES` and 4 each, or of one chunk in the type of the products."""
         if setting.chunked and self.logits > 4 * min(CHUNK, FEW):
-            return min(CHUNK, self.logits // 4) * (4 + LOSS_BYTES) + self.head_gradients
+            return min(CHUNK, self.logits // 4) * (2 if setting.mixed else 4) + self.head_gradients
         return self.logits // 4 * (4 + LOSS_BYTES)
 
     def working(self) -> int:

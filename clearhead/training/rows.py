@@ -4,7 +4,6 @@ Such a gradient has a row for each token of the batch, and is zero elsewhere. Th
 The optimizer, which reads all of them, gets a gradient that is zero between the updates.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,10 +18,21 @@ WORTH_IT = 1 << 20
 
 def tables_of(network: Transformer) -> list[nn.Embedding]:
     """The large tables on a CPU that nothing else shares. A tied head would have a gradient for every row."""
-    modules = list(network.modules())
-    uses = Counter(id(parameter) for m in modules for parameter in m.parameters(recurse=False))
-    tables = [m for m in modules if isinstance(m, nn.Embedding) and m.weight.numel() >= WORTH_IT]
-    return [m for m in tables if m.weight.device.type == "cpu" and uses[id(m.weight)] == 1]
+    return [table for table in _large_tables(network) if not _is_shared(network, table)]
+
+
+def shared_tables_of(network: Transformer) -> list[nn.Embedding]:
+    """The large tables on a CPU that a head or another stack shares."""
+    return [table for table in _large_tables(network) if _is_shared(network, table)]
+
+
+def _large_tables(network: Transformer) -> list[nn.Embedding]:
+    tables = [m for m in network.modules() if isinstance(m, nn.Embedding) and m.weight.numel() >= WORTH_IT]
+    return [m for m in tables if m.weight.device.type == "cpu"]
+
+
+def _is_shared(network: Transformer, table: nn.Embedding) -> bool:
+    return sum(p is table.weight for m in network.modules() for p in m.parameters(recurse=False)) > 1
 
 
 @contextmanager
@@ -35,6 +45,29 @@ def by_rows(tables: Sequence[nn.Embedding]) -> Iterator[None]:
     finally:
         for table in tables:
             table.sparse = False
+
+
+@contextmanager
+def apart(tables: Sequence[nn.Embedding]) -> Iterator[None]:
+    """While open, look-ups in these shared tables give gradients by rows, which are added to the others' at exit.
+
+    Autograd would make two gradients of the whole table more: that of the look-ups, and a sum.
+    """
+    weights = [table.weight for table in tables]
+    aliases = {weight: nn.Parameter(weight.detach(), weight.requires_grad) for weight in weights}
+    for table, weight in zip(tables, weights, strict=True):
+        table.weight = aliases[weight]
+    try:
+        with by_rows(tables):
+            yield
+    finally:
+        for table, weight in zip(tables, weights, strict=True):
+            table.weight = weight
+    for weight, alias in aliases.items():
+        if weight.grad is None or alias.grad is None:
+            weight.grad = alias.grad if weight.grad is None else weight.grad
+        else:
+            weight.grad.index_add_(0, alias.grad._indices()[0], alias.grad._values())
 
 
 def gradients(parameters: Iterable[nn.Parameter]) -> Iterator[Tensor]:

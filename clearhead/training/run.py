@@ -29,7 +29,7 @@ from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.rounding import require_one, store_in_bfloat16
-from clearhead.training.rows import tables_of
+from clearhead.training.rows import shared_tables_of, tables_of
 from clearhead.training.sharding import divide, is_sharded, replicated
 
 
@@ -75,7 +75,9 @@ class Run:
         for network in filter(None, (self.network, self.mean)):
             divide(network, self.config, self.ranks)
         self.optimizer = build(self.network, self.config.optimizer)
-        self.tables = tables_of(self.network) if self.ranks.size == 1 and not self.config.compile else []
+        gives_rows = self.ranks.size == 1 and not self.config.compile
+        self.tables = tables_of(self.network) if gives_rows else []
+        self.shared_tables = shared_tables_of(self.network) if gives_rows else []
         self.replica = replicated(self.network, self.config, self.ranks)
         self.distillation: Distillation | None = None
         if self.teacher is not None and self.config.teacher is not None:

@@ -10,7 +10,7 @@ from clearhead import config as c
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import AdamW, Muon, Optimizer
 from clearhead.training.optimizers import Optimizers, build
-from clearhead.training.rows import by_rows, tables_of
+from clearhead.training.rows import apart, by_rows, shared_tables_of, tables_of
 from clearhead.training.sharding import clip
 
 WORDS = 1 << 15
@@ -57,5 +57,31 @@ def test_rows_equal_the_whole(optimizer: Optimizer):
     assert not any(table.sparse for table in tables)
 
 
-def test_tables_that_something_else_reads_are_whole():
-    assert tables_of(network(tied=True)) == []
+@pytest.mark.parametrize("n_batches", [1, 2])
+def test_rows_of_a_tied_table_are_added_to_the_gradient_of_its_head(n_batches: int):
+    whole, rows = network(tied=True), network(tied=True)
+    table = rows.last_stack.table
+    assert (tables_of(rows), shared_tables_of(rows)) == ([], [table])
+
+    def learn(some: Transformer) -> None:
+        for i in range(n_batches):
+            some(Tokens(torch.full((2, 4), i + 1)), labels=torch.arange(8)).backward()
+
+    learn(whole)
+    with apart([table]):
+        learn(rows)
+    assert table.weight is rows.get_parameter("head.output.weight")
+    assert not table.sparse
+    for name, parameter in whole.named_parameters():
+        torch.testing.assert_close(rows.get_parameter(name).grad, parameter.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_a_table_that_two_stacks_share_has_the_rows_of_both():
+    stack = c.StackConfig(d_model=32, n_layers=1, n_heads=2, d_ff=32, input=c.TokenInput(vocab_size=WORDS))
+    config = c.ModelConfig(encoder=stack, decoder=stack, head=c.LanguageHead(tied=False), share_embeddings=True)
+    some = Transformer(config)
+    with apart(shared_tables_of(some)):
+        some(torch.full((1, 4), 3), torch.full((1, 4), 5), labels=torch.arange(4)).backward()
+    gradient = some.last_stack.table.weight.grad
+    assert gradient is not None
+    assert set(gradient.coalesce().indices()[0].tolist()) == {3, 5}
