@@ -24,7 +24,6 @@ from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_
 from clearhead.tasks.task import Task
 from clearhead.training.distillation import Distillation
 from clearhead.training.freezing import Thaw, freeze
-from clearhead.training.halves import Halves
 from clearhead.training.length import Progress
 from clearhead.training.optimizers import build
 from clearhead.training.parts import parts
@@ -77,7 +76,6 @@ class Run:
             divide(network, self.config, self.ranks)
         self.optimizer = build(self.network, self.config.optimizer)
         self.tables = tables_of(self.network) if self.ranks.size == 1 and not self.config.compile else []
-        self.halves = Halves(self.network) if self.ranks.size == 1 and not self.config.compile else None
         self.replica = replicated(self.network, self.config, self.ranks)
         self.distillation: Distillation | None = None
         if self.teacher is not None and self.config.teacher is not None:

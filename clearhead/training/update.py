@@ -25,17 +25,16 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     torch.manual_seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
     count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
     total = 0.0
-    with nullcontext() if run.halves is None or at.precision != "bf16" else run.halves.used():
-        for i, (batch, counts) in enumerate(batches):
-            with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
-                with at.arithmetic.autocast(run.device):
-                    if run.distillation is not None:
-                        loss, _ = run.distillation.loss(run.task, batch, smoothing=config.label_smoothing)
-                    else:
-                        loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
-                # Gradients are averaged over processes; the factor turns that mean into a sum.
-                (loss * (ranks.data_size if counts else 0) / count).backward()
-            total += loss.item() if counts else 0.0
+    for i, (batch, counts) in enumerate(batches):
+        with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
+            with at.arithmetic.autocast(run.device):
+                if run.distillation is not None:
+                    loss, _ = run.distillation.loss(run.task, batch, smoothing=config.label_smoothing)
+                else:
+                    loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
+            # Gradients are averaged over processes; the factor turns that mean into a sum.
+            (loss * (ranks.data_size if counts else 0) / count).backward()
+        total += loss.item() if counts else 0.0
     total = ranks.sum(total)
     norm = norm_of(run.optimizer.parameters)
     if math.isfinite(total) and math.isfinite(norm):
