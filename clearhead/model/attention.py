@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
-from clearhead.model.attention_ops import SHORT, softmax
+from clearhead.model.attention_ops import softmax
 from clearhead.model.cache import KeyValues
 from clearhead.model.distances import distance_scores
 from clearhead.model.division import Division
@@ -158,10 +158,8 @@ class Attention(nn.Module):
         mask = None if reach.mask is None else reach.mask.to(scores.dtype)
         masked = tap(self, "masked", scores if mask is None else scores + mask, "b h t s")
         # In the scores' own type: softmax sums in float32 anyway, and autocast would copy every weight twice.
-        # Short rows of 16-bit numbers are the exception, because their kernel takes number by number.
-        is_slow = in_16_bits and masked.shape[-1] < SHORT
         with torch.autocast(q.device.type, enabled=False):
-            weights = softmax(masked.float() if is_slow else masked, self.sinks).to(v.dtype)
+            weights = softmax(masked, self.sinks).to(v.dtype)
         if reach.unreachable is not None:
             weights = weights.masked_fill(reach.unreachable, 0.0)
         weights = tap(self, "weights", weights, "b h t s")

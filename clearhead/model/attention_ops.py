@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,16 +19,45 @@ from clearhead.model.ops import (
     product_flops,
 )
 
-SHORT = 32
-"""Keys below which a CPU takes the softmax of bfloat16 scores in float32 (docs/log.md)."""
+SHORT = 64
+"""Keys below which a CPU takes the softmax of 16-bit scores in float32 (docs/log.md)."""
+LANES = 16
+"""Keys below which its kernel for float32 takes number by number."""
 
 
 def softmax(scores: Tensor, sinks: Tensor | None = None) -> Tensor:
     """... h t s -> the same: exp(s_i) / (sum_j exp(s_j) + exp(sink)), one sink for each head if there are some."""
     if sinks is None:
-        return scores.softmax(-1)
+        is_slow = scores.device.type == "cpu" and scores.dtype == torch.bfloat16 and scores.shape[-1] < SHORT
+        return _SoftmaxOfShortRows.apply(scores) if is_slow else scores.softmax(-1)
     column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
-    return torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+    return softmax(torch.cat([scores, column], -1))[..., :-1]
+
+
+class _SoftmaxOfShortRows(torch.autograd.Function):
+    """The softmax of 16-bit rows, computed in float32 and in rows of at least LANES numbers, rounded at the end."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+        weights = _wide(scores, float("-inf")).softmax(-1)
+        ctx.save_for_backward(weights)
+        return weights[..., : scores.shape[-1]].to(scores.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (weights,), (gradient,) = ctx.saved_tensors, gradients
+        wide = torch._softmax_backward_data(_wide(gradient, 0.0), weights, -1, torch.float32)
+        return wide[..., : gradient.shape[-1]].to(gradient.dtype)
+
+
+def _wide(rows: Tensor, fill: float) -> Tensor:
+    """... s -> ... max(s, LANES): the rows in float32, with `fill` after them."""
+    n = rows.shape[-1]
+    if n >= LANES:
+        return rows.float()
+    wide = torch.full((*rows.shape[:-1], LANES), fill)
+    wide[..., :n] = rows
+    return wide
 
 
 def _width_of_weights(call: Sized) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.model import Layout, Tokens
+from clearhead.model import Layout, Tokens, attention_ops
 from clearhead.model import attention as attention_module
 from clearhead.model.attention import Attention
 from clearhead.model.positions import RotaryEncoding
@@ -269,13 +269,14 @@ def test_qk_norm_is_qwen3_s(kernel: str) -> None:
     assert_close(ours(x, layout, reach), theirs(x, rotary, causal_mask(9))[0])
 
 
-def test_short_rows_of_16_bits_have_the_softmax_of_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("n_keys", [9, 19])
+def test_short_rows_of_16_bits_have_the_softmax_of_long_ones(n_keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
     network, found = small.encoder(n_layers=1), list[list[Tensor]]()
-    for short in (0, 32):
-        monkeypatch.setattr(attention_module, "SHORT", short)
+    for short in (0, attention_ops.SHORT):
+        monkeypatch.setattr(attention_ops, "SHORT", short)
         network.zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
-            logits = network(ids(2, 9)).float()
+            logits = network(ids(2, n_keys)).float()
         logits.square().sum().backward()
         found.append([logits.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)])
     least = 0.1 * max(float(one.norm()) for one in found[0])  # Gradients that are 0 but for rounding count less.
