@@ -195,6 +195,7 @@ def serve(
     max_length: int = 4096,
     prefix_cache: int = 512,
     edit: Repeated = (),
+    draft: str | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     int8: Flag = False,
     int4: Flag = False,
@@ -218,6 +219,8 @@ def serve(
         prefix_cache: Megabytes for keys and values of earlier texts, so that a prompt that begins like one of them
             reads only the rest; 0 for none.
         edit: Directions of `clearhead steer make` that requests may name: FILE, named as the file is, or NAME=FILE.
+        draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens
+            of a text that is alone: the same text, written faster.
         dtype: Type to compute in (default: that of the weights).
         int8: Round the weights to eight bits: faster, and nearly the same (CPU only).
         int4: Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time.
@@ -235,6 +238,7 @@ def serve(
         max_length=max_length,
         prefix_cache=prefix_cache,
         edits=edit,
+        draft=draft,
         dtype=dtype,
         int8=int8,
         int4=int4,
