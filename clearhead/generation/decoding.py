@@ -47,15 +47,15 @@ class Decoding:
         return self.fast is not self.network
 
     @property
-    def length(self) -> int:
-        """Cells of the cache."""
+    def n_read(self) -> int:
+        """Tokens that the cache holds."""
         return self.cache.length
 
-    def cut(self, length: int) -> None:
-        """Keeps the first cells of a cache that grows."""
-        if length < self.cache.length:
+    def cut(self, n: int) -> None:
+        """Keeps the first n tokens of a cache that grows."""
+        if n < self.cache.length:
             assert isinstance(self.cache, GrowingCache)
-            self.cache.cut(length)
+            self.cache.cut(n)
 
     def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
         """Read source and prompts -> b v: logits of the first new token."""

@@ -53,12 +53,12 @@ class Reader(Protocol):
         ...
 
     @property
-    def length(self) -> int:
+    def n_read(self) -> int:
         """Tokens that it has read."""
         ...
 
-    def cut(self, length: int) -> None:
-        """Keeps the first tokens."""
+    def cut(self, n: int) -> None:
+        """Keeps the first n tokens."""
         ...
 
     def logits(self, tokens: Tokens, last: int) -> Tensor:
@@ -81,7 +81,7 @@ class Speculation:
         """
         self.reader, self.drafter, self.limit = reader, drafter, limit
         self.pace, self.drafts = pace or Pace(), Drafts()
-        self.n_read = reader.length
+        self.n_read = reader.n_read
         """Cells of the cache that hold the text; guesses follow."""
         self.waiting: deque[tuple[Guess, Tensor]] = deque()
         """Guesses that the cache holds, each with the logits after it."""

@@ -29,13 +29,13 @@ class FirstRow:
         self.network, self.slots = network, slots
 
     @property
-    def length(self) -> int:
+    def n_read(self) -> int:
         """Filled cells of the row."""
         return self.slots.lengths[0]
 
-    def cut(self, length: int) -> None:
-        """Keeps the first cells. What follows them may be filled with guesses."""
-        self.slots.lengths[0] = length
+    def cut(self, n: int) -> None:
+        """Keeps the first n cells. What follows them may be filled with guesses."""
+        self.slots.lengths[0] = n
 
     def logits(self, tokens: Tokens, last: int) -> Tensor:
         """1 t -> 1 last v: the logits after each of the last tokens."""
@@ -64,7 +64,7 @@ class Drafting:
         if row.ahead is None:
             limit = row.prompt.limit
             row.ahead = Speculation(self.reader, self.drafter(row), limit=limit, repeats=False, pace=self.pace)
-        row.ahead.n_read = self.reader.length  # Other steps may have read on.
+        row.ahead.n_read = self.reader.n_read  # Other steps may have read on.
         logits = row.ahead.feed(row.history(self.device))
         self.reader.cut(row.ahead.n_read)  # So that cells of guesses count only once they are known to be right.
         return logits
