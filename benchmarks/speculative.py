@@ -140,6 +140,7 @@ def speculative(
     texts: int = 12,
     new_tokens: int = 128,
     temperature: Annotated[tuple[float, ...], Parameter(negative="")] = (0.0, 0.8),
+    no_repeat_ngram: int | None = None,
     threads: int = 1,
 ) -> None:
     """Write texts with a draft, by lookup and plainly, in turn.
@@ -158,6 +159,7 @@ def speculative(
     texts: Texts to write in each way.
     new_tokens: Tokens of each.
     temperature: Of each race; 0 is greedy.
+    no_repeat_ngram: So many tokens occur once at most, so that a greedy text does not run in circles.
     threads: CPU threads.
     """
     torch.set_num_threads(threads)
@@ -186,7 +188,13 @@ def speculative(
         print(f"ms of a pass over {ROWS} tokens: {passes}; of a guess in int8, in float32: {guesses}")
         prompts = beginnings(large, text, texts)
         for one in temperature:
-            config = GenerationConfig(max_new_tokens=new_tokens, min_new_tokens=new_tokens, temperature=one, seed=1)
+            config = GenerationConfig(
+                max_new_tokens=new_tokens,
+                min_new_tokens=new_tokens,
+                temperature=one,
+                seed=1,
+                no_repeat_ngram=no_repeat_ngram,
+            )
             raced(large.network, small.network, drafts, prompts, config)
     print(f"\n{Machine.now(threads)}")
 

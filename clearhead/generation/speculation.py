@@ -24,7 +24,7 @@ from clearhead.trace import watched
 
 MOST = 16
 """Guesses of one pass at most."""
-BANDWIDTH, LAYER, ROW = 2e10, 1e-4, 0.05
+BANDWIDTH, LAYER, ROW = 3e10, 2.5e-4, 0.05
 """A usual processor: bytes of weights it reads a second, seconds of a layer besides, share of it for a further row."""
 
 
